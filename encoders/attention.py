@@ -15,9 +15,7 @@ from contrastive_encoders.encoders.pooling import Pooler
 
 ATTENTION = ("causal", "bidirectional")
 PREFIX = {"backbone": "model.", "encoder": ""}  # prefix of settings, by the setting that names the model
-FIRST_TO_HONOUR = (
-    "5.4"  # of transformers; older versions use causal attention for some families regardless of the config
-)
+FIRST_TO_HONOUR = "5.4"  # version of transformers; older ones ignore ``is_causal`` for some families
 NOTHING = 1e-6
 # Config names of dropout: of attention weights, and of hidden states and embeddings
 OF_ATTENTION = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")

@@ -1,4 +1,4 @@
-"""`TrainedModule`, the base class of every LightningModule here: its optimiser, learning rates and checkpoints."""
+"""Base class of all LightningModules in this package, with optimizer, learning rates, and checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -25,69 +25,75 @@ from contrastive_encoders.io.checkpoint import VERSION
 
 
 class TrainedModule(pl.LightningModule):
-    """``settings`` are what it is made from, and ``hparams`` the same as a checkpoint has them.
+    """Base class of trained modules.
 
-    A subclass says what it is called (``objective``), which batches it learns from (``consumes``), which architecture
-    ``backbone=tiny`` has (``tiny_backbone``), and the folder that a run leaves (``product``).
+    ``settings`` is the config, and ``hparams`` contains the same values for checkpoints. A subclass defines its name
+    (``objective``), the class of its batches (``consumes``), the architecture of ``backbone=tiny`` (``tiny_backbone``),
+    and the name of the folder that a run exports (``product``).
     """
 
     objective: ClassVar[str]
     consumes: ClassVar[type | tuple[type, ...]]
     tiny_backbone: ClassVar[str] = "masked_lm"
-    product: ClassVar[str] = "encoder"  # of io.model_names.PRODUCTS; export/run_export.py writes it
-    needs: ClassVar[str] = ""  # what a batch must have so that `can_learn` is true
-    remedy: ClassVar[str] = ""  # a sentence: how data get it
-    settled: Mapping[str, str] = {}  # a key that was left to the backbone -> what it has become, and why
-    gradient_norm: Tensor | None = None  # of the last step, before it was clipped
-    hparams: Any  # Lightning's type knows no keys
+    product: ClassVar[str] = "encoder"  # one of io.model_names.PRODUCTS; export/run_export.py writes it
+    needs: ClassVar[str] = ""  # requirement on a batch for `can_learn` to be true
+    remedy: ClassVar[str] = ""  # a sentence: how to change the data accordingly
+    settled: Mapping[str, str] = {}  # setting that depends on the backbone -> its value and the reason
+    gradient_norm: Tensor | None = None  # gradient norm of the last step before clipping
+    hparams: Any  # Lightning's type does not define the keys
 
     settings: TrainableConfig
 
     def __init__(self, settings: TrainableConfig) -> None:
         super().__init__()
         self.settings = settings
-        self.save_hyperparameters(asdict(settings), logger=False)  # the run gives the loggers the whole config
+        self.save_hyperparameters(asdict(settings), logger=False)  # loggers get the full config from the run
 
     @property
     def transformer(self) -> PreTrainedModel:
-        """The backbone, wherever the module has it."""
+        """The backbone of the module."""
         raise NotImplementedError
 
     def check_batch(self, batch: Any) -> None:
-        """Raises InputError where the settings want what a batch of this data does not have; computes nothing."""
+        """Check that a batch contains everything that the settings require, without computation.
+
+        Raises:
+            InputError: If it does not.
+        """
 
     def negatives(self, batch: Any) -> Tensor | None:
         """Return the number of negatives of each anchor of a global batch; None if the loss has none."""
         return None
 
     def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
-        """Return whether a term of the loss can have a gradient on a global batch with these `negatives`."""
+        """Return whether any term of the loss can have a gradient on a global batch with these `negatives`."""
         return True
 
     def own_rates(self) -> dict[nn.Parameter, float]:
-        """Weights behind the backbone that are trained at another rate than ``lr``."""
+        """Return learning rates of weights outside the backbone that differ from ``lr``."""
         return {}
 
     def configure_model(self) -> None:
-        """Lightning's hook: shard the weights where the trainer's strategy has made a mesh for it.
+        """Shard the weights if the trainer's strategy has created a device mesh (hook of Lightning).
 
         Raises:
-            InputError: this model cannot be sharded.
+            InputError: If this model cannot be sharded.
         """
         if self.device_mesh is not None:
             self.shard(self.device_mesh["data_parallel"])
 
     def on_train_start(self) -> None:
-        """Lightning's hook, called once the weights of a checkpoint are there and callbacks have scored those as they
-        are.
+        """Quantize frozen layers (hook of Lightning).
+
+        It is called after a checkpoint is loaded and callbacks have evaluated the original weights.
         """
         quantize_frozen_layers(self)
 
     def shard(self, mesh: DeviceMesh) -> None:
-        """Shard the weights over a mesh of one dimension, in place.
+        """Shard the weights over a one-dimensional mesh, in place.
 
         Raises:
-            InputError: this model cannot be sharded.
+            InputError: If this model cannot be sharded.
         """
         raise InputError(key="trainer", value="fsdp", expected=f"ddp for model={self.objective}")
 
@@ -100,14 +106,14 @@ class TrainedModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Lightning's hook: what it does by itself, and the norm is kept."""
+        """Clip gradients as Lightning does, and keep their norm (hook of Lightning)."""
         if gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
             self.clip(optimizer, gradient_clip_val)
         else:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def clip(self, optimizer: Any, most: float) -> None:
-        """Clip the gradients to a norm of ``most``; the norm before stays in ``gradient_norm``, on the device."""
+        """Clip the gradients to the norm ``most``. The norm before clipping is stored in ``gradient_norm``."""
         self.gradient_norm = clip_gradients(optimizer, most)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -115,11 +121,11 @@ class TrainedModule(pl.LightningModule):
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
             for name in weights_not_checkpointed(self) & checkpoint["state_dict"].keys():
-                if not name.startswith(HEAD_PREFIX):  # it is read from there, also where it stands still
+                if not name.startswith(HEAD_PREFIX):  # always loaded from the checkpoint
                     del checkpoint["state_dict"][name]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Weights that a checkpoint of an adapter leaves out are the backbone's, and here already."""
+        """Add the frozen weights, which a checkpoint with adapters does not contain, from the loaded backbone."""
         if RECORD in checkpoint and (frozen := weights_not_checkpointed(self)):
             check_digest(self, checkpoint[RECORD], "resume")
             if is_sharded(self):

@@ -1,4 +1,4 @@
-"""The base class of objectives: ``views`` returns the sequences to encode, ``loss`` compares their embeddings.
+"""Base class of objectives: ``views`` returns the sequences to encode, and ``loss`` compares their embeddings.
 
 A subclass defines these two methods, ``objective``, ``consumes``, and the config class. The base class implements
 chunked batches, Matryoshka, adapters, checkpoints, evaluation, and export.
@@ -45,7 +45,7 @@ class StepResult(NamedTuple):
 
 
 def negatives_unlike_positive(positives: Ragged, negatives: Ragged) -> Tensor:
-    """Count the hard negatives of each positive whose text is not the positive's."""
+    """Count the hard negatives of each positive whose text differs from the positive's."""
     positives_B, negatives_N = (text_hashes(one.ids, one.lengths) for one in (positives, negatives))
     differs_BH: Tensor = negatives_N.view(len(positives_B), -1) != positives_B[:, None]
     return differs_BH.sum(1)
@@ -57,11 +57,11 @@ class Objective(TrainedModule):
     A subclass defines `views` and `loss`, and these attributes.
 
     Attributes:
-        objective: name of the objective in results and model cards.
-        consumes: class of its batches, or a tuple of classes.
-        settings: config of the model; its type in the subclass is the config class.
-        default_pooling: pooling of a plain transformer.
-        encoder: the encoder that is trained.
+        objective: Name of the objective in results and model cards.
+        consumes: Class of its batches, or a tuple of classes.
+        settings: Config of the model; its type in the subclass is the config class.
+        default_pooling: Pooling of a plain transformer.
+        encoder: Encoder that is trained.
 
     Example:
         >>> import torch.nn.functional as F
@@ -86,7 +86,7 @@ class Objective(TrainedModule):
     def __init__(self, settings: EncoderConfig) -> None:
         super().__init__(settings)
         self.teaching: EmbeddingDistillationLoss | None = (
-            None  # where a teacher's vectors are learnt, once their width is known
+            None  # set by `learn_from_teacher` when the width of the teacher's embeddings is known
         )
         self.trainable = TrainableEncoder(settings, self.default_pooling)
         self.encoder = self.make_encoder(self.trainable)
@@ -108,11 +108,11 @@ class Objective(TrainedModule):
 
     @property
     def changes(self) -> dict[str, list[Any]]:
-        """The keys by which the untrained encoder differs from its backbone: `TrainableEncoder.changes`."""
+        """Settings in which the untrained encoder differs from its backbone, see `TrainableEncoder.changes`."""
         return self.trainable.changes(self.encoder)
 
     def shard(self, mesh: DeviceMesh) -> None:
-        ours = self.encoder.ways, record_of(self)  # both want whole weights, which rank 0 has
+        ours = self.encoder.ways, record_of(self)  # both need the full weights, which rank 0 has
         ways, record = from_first_rank(ours)
         self.strict_loading = record is None
         if record is not None:
@@ -122,17 +122,17 @@ class Objective(TrainedModule):
 
     @property
     def sizes(self) -> list[int]:
-        """The lengths of the prefixes that are trained as vectors (Matryoshka), without that of the whole vector."""
+        """Sizes of the trained prefixes (Matryoshka), without the full embedding size."""
         return [one.size for one in self.prefixes if one.size < self.encoder.width]
 
     def views(self, batch: Any) -> Sequence[Ragged]:
-        """Return the sequences to encode, special tokens included, such as those of left texts and of right texts.
+        """Return the sequences to encode, including special tokens, such as those of left texts and right texts.
 
         Args:
-            batch: a batch of this process, of the class ``consumes``.
+            batch: Batch of this process, an instance of ``consumes``.
 
         Raises:
-            InputError: the batch lacks something that the settings need.
+            InputError: If the batch lacks something that the settings require.
         """
         raise NotImplementedError
 
@@ -141,7 +141,7 @@ class Objective(TrainedModule):
 
         Args:
             vectors: (sequences, width) float32 embeddings of each view, in the order of `views`.
-            batch: the batch of this process.
+            batch: Batch of this process.
 
         Returns:
             A scalar tensor, or a named tuple with the scalar ``loss`` and detached scalars, which are logged by name.
@@ -150,16 +150,17 @@ class Objective(TrainedModule):
         raise NotImplementedError
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Return further detached scalars to log, by name. Arguments are those of `loss`."""
+        """Return further detached scalars to log, by name. The arguments are those of `loss`."""
         return {}
 
     def project(self, vectors_ND: Tensor) -> Tensor:
-        """Map (N, width) embeddings before the loss, by layers that are not exported; the base class has none."""
+        """Map (N, width) embeddings before the loss, by layers that are not exported. The base class has none."""
         return vectors_ND
 
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
-        """Compute the loss, summed over prefixes of the vectors where there are any, and all metrics. ``known`` are
-        further arguments of the loss.
+        """Compute the loss, summed over prefixes of the embeddings if there are any, and all metrics.
+
+        ``known`` are further arguments of the loss.
         """
 
         def compared(*cut: Tensor) -> LossOutput:
@@ -180,19 +181,20 @@ class Objective(TrainedModule):
         return StepResult(*compared, int(sequences.lengths.sum()), encoded.padded_tokens)
 
     def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
-        """Compare the encoder's vectors of all views, which have so many sequences each."""
+        """Compare the embeddings of all views. ``lengths`` are the numbers of sequences of each view."""
         return self.compare(self.project(vectors_ND).split(lengths), batch)
 
     def learn_from_teacher(self, width: int, seed: int) -> None:
-        """Prepare for batches with a teacher's vectors of this width; call it before the optimiser is made and a
-        checkpoint is read. ``seed`` draws the first weights of projections.
+        """Prepare for batches with a teacher's embeddings of this width.
+
+        It must be called before the optimizer is created and a checkpoint is loaded. ``seed`` initializes projections.
         """
         sizes = [one.size for one in self.prefixes] or [self.encoder.width]
         distance = getattr(self.settings, "distance", None) or "cosine"
         self.teaching = EmbeddingDistillationLoss(sizes, width, distance, normalize=self.encoder.normalize, seed=seed)
 
     def know_prompts(self, columns: Sequence[Collection[str]]) -> None:
-        """Take the prompts that texts of each column of the data may begin with. Most objectives need not know them."""
+        """Set the prompts that the texts of each data column may start with. Most objectives do not use them."""
 
     def training_step(self, batch: Any, batch_idx: int) -> StepOutput:
         computed = self.compute(self.views(batch), batch)
@@ -204,7 +206,7 @@ class Objective(TrainedModule):
         return {"loss": computed.loss, "metrics": computed.metrics, "spent": spent}
 
     def all_equal(self, left: Ragged, right: Ragged) -> bool:
-        """Return whether the texts of each pair are equal, and no dropout tells them apart."""
+        """Return whether the texts of each pair are equal and there is no dropout."""
         left_N, right_N = (text_hashes(one.ids, one.lengths) for one in (left, right))
         return torch.equal(left_N, right_N) and not has_dropout(self.encoder)
 

@@ -1,8 +1,8 @@
-"""Weights sharded over processes, layer by layer (FSDP2, `torch.distributed.fsdp.fully_shard`).
+"""Sharding of weights over processes, layer by layer (FSDP2, `torch.distributed.fsdp.fully_shard`).
 
-A layer is gathered when it computes and forgotten afterwards, forward and backward, so every forward is a collective:
-all ranks compute equally many chunks. Embeddings, which a language-model head shares, and all else that stands outside
-of the layers are gathered for a whole step, or a whole scoring.
+A layer is gathered before its forward and backward computation and freed afterwards. Every forward pass is therefore a
+collective operation, and all ranks must compute equally many chunks. Embeddings, which may be tied to a language-model
+head, and all other weights outside the layers are gathered for an entire training step or evaluation.
 """
 
 import contextlib
@@ -27,11 +27,12 @@ from contrastive_encoders.io.sharded_tensors import Shards, read_shards
 
 
 def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> FSDPModule:
-    """Shard the weights of a module over a mesh of one dimension, in place, and return it. Ranks without weights get
-    their part of rank 0's. A collective.
+    """Shard the weights of a module over a one-dimensional mesh, in place, and return the module.
+
+    Ranks without weights receive their part from rank 0. This is a collective operation.
 
     Raises:
-        InputError: it has no layers with weights of their own.
+        InputError: If the transformer has no layers with separate weights.
     """
     layers = layers_of(cast(PreTrainedModel, transformer.base_model))
     of_layers = {weight for layer in layers for weight in layer.parameters()}
@@ -53,7 +54,7 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
 
 
 def _send_to_absent(module: nn.Module, whole: dict[str, Any], mesh: DeviceMesh) -> None:
-    """Send each rank its part of the weights that rank 0 has, if any rank has none."""
+    """Send each rank its part of rank 0's weights, if any rank has none."""
     device = torch.device(mesh.device_type)
     absent = torch.tensor([any(weight.is_meta for weight in module.parameters())], dtype=torch.int32, device=device)
     dist.all_reduce(absent, op=dist.ReduceOp.MAX)
@@ -70,8 +71,9 @@ def is_sharded(module: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def gathered(modules: Iterable[FSDPModule]) -> Iterator[None]:
-    """Inside, every rank has the weights of sharded modules that stand outside of their layers: for a forward pass
-    outside of a training step.
+    """Context manager that gathers the weights outside the layers of sharded modules on every rank.
+
+    It is for forward passes outside a training step.
     """
     for module in modules:
         module.unshard()
@@ -83,8 +85,9 @@ def gathered(modules: Iterable[FSDPModule]) -> Iterator[None]:
 
 
 def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tuple[int, bool]:
-    """Return the largest number of chunks over the ranks, and whether any rank recomputes its chunks in the backward
-    pass. A collective.
+    """Return the maximum number of chunks over all ranks, and whether any rank recomputes chunks in the backward pass.
+
+    This is a collective operation.
     """
     largest = torch.tensor([number, recomputed], device=device)
     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
@@ -92,39 +95,39 @@ def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tupl
 
 
 def is_first_rank() -> bool:
-    """Return whether this process is rank 0, or the only one."""
+    """Return whether this process is rank 0, or the only process."""
     return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def from_first_rank(value: Any) -> Any:
-    """Return rank 0's value on all ranks. A collective."""
+    """Return rank 0's value on all ranks. This is a collective operation."""
     values = [value]
     dist.broadcast_object_list(values)
     return values[0]
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Gather a sharded tensor, a collective; return any other as it is."""
+    """Gather a sharded tensor, which is a collective operation. Return any other tensor unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a sharded tensor; return any other as it is."""
+    """Return this rank's part of a sharded tensor. Return any other tensor unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def is_part_of(whole: Tensor, tensor: Tensor) -> bool:
-    """Whether a tensor, or of a sharded one this rank's part, has the values of the ``whole`` one on the CPU."""
+    """Return whether a tensor (or this rank's part of a sharded tensor) equals the full tensor ``whole`` on the CPU."""
     if isinstance(tensor, DTensor):
         whole = whole[local_slices(tensor)]
     return torch.equal(local_tensor(tensor).cpu(), whole.cpu())
 
 
 def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> bool:
-    """Load full weights, or those of a checkpoint in shards, into a module; each rank of a sharded one keeps its part.
+    """Load full weights, or a sharded checkpoint, into a module. Each rank of a sharded module keeps its part.
 
     Returns:
-        Whether the module had these weights before; False of a sharded one, which is not compared.
+        True if the module already had these weights. Always False for a sharded module, which is not compared.
     """
     if is_sharded(module) and isinstance(weights, Shards):
         own: dict[str, Any] = get_model_state_dict(module)

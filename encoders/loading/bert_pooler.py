@@ -1,6 +1,6 @@
-"""The tanh layer of BERT behind [CLS], whose output transformers calls ``pooler_output``.
+"""BERT's tanh layer after [CLS], whose output is ``pooler_output`` in transformers.
 
-DeCLUTR's table 4 scores it as "CLS", and SimCSE's published checkpoints hold their MLP there.
+It is "CLS" in DeCLUTR's table 4, and contains the MLP in SimCSE's published checkpoints.
 """
 
 from typing import Any, cast
@@ -21,10 +21,11 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
 
 
 def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
-    """Return the layer of a folder or hub id; of a sentence-transformers folder with CLS and a tanh layer, that one.
+    """Load the pooler of a folder or hub id, or the tanh layer of a sentence-transformers folder with CLS pooling.
 
     Raises:
-        InputError: the family has no such layer, or the checkpoint no weights for it, which transformers would draw.
+        InputError: If the model family has no such layer, or if the checkpoint has no weights for it (transformers
+            would initialize them randomly).
     """
     if (written := _behind_cls(directory_of(name))) is not None:
         folder, path = written
@@ -55,7 +56,7 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
 
 
 def _behind_cls(name: str) -> tuple[str, str] | None:
-    """Return the directory, and in it the Dense behind CLS."""
+    """Return a directory and the path of its Dense module after CLS pooling, or None if there is none."""
     try:
         exported = read_exported(name, "")
     except UnsupportedModelError:
@@ -64,7 +65,7 @@ def _behind_cls(name: str) -> tuple[str, str] | None:
 
 
 def _layer(model: Any) -> tuple[Any, Any]:
-    """The linear layer and what follows it; ALBERT has them side by side."""
+    """Return the linear layer and the activation of a pooler. In ALBERT, both are attributes of the model."""
     pooler = getattr(model, "pooler", None)
     if isinstance(pooler, nn.Linear):
         return pooler, getattr(model, "pooler_activation", None)

@@ -1,7 +1,7 @@
-"""Generative models: encoder-decoders and causal language models, told apart by their config.
+"""Checks of generative models: encoder-decoders and causal language models, which are distinguished by their config.
 
-Texts of different length share a batch of the decoding, so a model's tokens may know no more of each other than how far
-they lie apart, or are told their positions; and it keeps nothing but their keys and values.
+Texts of different lengths are decoded in one batch. Models must therefore use relative positions or accept position
+ids, and must not cache anything except keys and values.
 """
 
 from typing import Any
@@ -19,10 +19,10 @@ WITHOUT_HEAD = ("EncoderModel", "ForSequenceClassification", "ForTokenClassifica
 
 
 def writes_alone(config: Any, name: str, setting: str = "backbone") -> bool:
-    """Whether it goes on with its prompt, as a causal language model; False: a T5's decoder answers what is read.
+    """Return True for a causal language model, which continues its prompt, and False for a T5-like encoder-decoder.
 
     Raises:
-        InputError: it writes in neither way; ``setting`` is the key that named it.
+        InputError: If the model is neither. The message names the setting ``setting``.
     """
     alone = is_decoder_alone(config)
     if why := why_not_causal(config) if alone else why_not_t5(config):
@@ -35,7 +35,7 @@ def writes_alone(config: Any, name: str, setting: str = "backbone") -> bool:
 
 
 def why_not_causal(config: Any) -> str:
-    """Why a model does not go on with a text; empty where it does."""
+    """Return the reason why a model cannot be used as a causal language model, or "" if it can."""
     architectures = getattr(config, "architectures", None) or []
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or any(FOR_MASKED_LM in a for a in architectures):
         return f"{'/'.join(architectures) or config.model_type} does not continue text"
@@ -49,7 +49,7 @@ def why_not_causal(config: Any) -> str:
 
 
 def why_not_t5(config: Any) -> str:
-    """Why a model does not answer as a T5; empty where it does."""
+    """Return the reason why a model cannot be used as a T5, or "" if it can."""
     architectures = getattr(config, "architectures", None) or []
     named = "/".join(architectures) or config.model_type
     if config.model_type not in T5_FAMILY:

@@ -1,4 +1,4 @@
-"""DeCLUTR: contrast between spans of one document, plus masked language modelling (Giorgi et al., ACL 2021).
+"""DeCLUTR: contrastive loss of spans of documents, plus masked language modeling (Giorgi et al., ACL 2021).
 
 Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
 """
@@ -29,14 +29,17 @@ from contrastive_encoders.losses.metric_learning import metric_loss
 class DeCLUTR(ContrastiveObjective):
     """Loss = contrastive_weight x NT-Xent of anchors and their averaged positives + mlm_weight x MLM of anchors.
 
-    ``mask_anchors_for_contrast``: the masked anchor is also the contrastive one, so one forward serves both losses, as
-    published; false encodes the unmasked anchor besides. ``loss_scale="paper"`` is the published gradient of the
-    contrastive loss on several processes, 1 / processes of the exact one. ``metric_loss`` and ``metric_miner`` name
-    classes of pytorch-metric-learning that take NT-Xent's place.
+    Settings:
 
-    ``mlm_weight`` null is 1 where the backbone predicts masked tokens, and 0 where it does not: ``settled`` then
-    says so. Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place
-    before it. ``mask_token`` is what the data masks with.
+    - ``mask_anchors_for_contrast``: the contrastive loss uses the masked anchors, so that one forward pass serves both
+      losses, as published. If False, the unmasked anchors are encoded as well.
+    - ``loss_scale="paper"``: the published gradient of the contrastive loss on several processes, which is the exact
+      gradient divided by the number of processes.
+    - ``metric_loss``, ``metric_miner``: classes of pytorch-metric-learning that replace NT-Xent.
+    - ``mlm_weight``: null is 1 if the backbone predicts masked tokens, and otherwise 0, which ``settled`` reports. For
+      a causal language model with bidirectional attention, MLM is MNTP: a masked token is predicted at the previous
+      position.
+    - ``mask_token``: token that the data masks with.
     """
 
     objective = "declutr"
@@ -50,7 +53,7 @@ class DeCLUTR(ContrastiveObjective):
         _check_metric_loss(settings.metric_loss, settings.metric_miner, settings.guide, settings.contrastive_weight)
         super().__init__(settings)
         if settings.contrastive_weight == 0 and self.encoder.head is not None:
-            self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
+            self.encoder.head.requires_grad_(False)  # no loss uses it; DDP waits for each gradient
         if self.mlm_weight > 0 and mask_id(self.encoder.tokenizer, settings.mask_token) is None:
             raise InputError(
                 key="model.mlm_weight",
@@ -64,10 +67,10 @@ class DeCLUTR(ContrastiveObjective):
         )
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """With its masked-LM head where MLM has a weight, or may have one.
+        """Load the encoder, with its masked-LM head if the weight of MLM is above 0, or null and the backbone has one.
 
         Raises:
-            InputError: no loss is left.
+            InputError: If no loss is left.
         """
         if (weight := self.settings.mlm_weight) is not None:
             self.mlm_weight = float(weight)
@@ -90,7 +93,7 @@ class DeCLUTR(ContrastiveObjective):
         return [batch.anchors, batch.positives]
 
     def views(self, batch: SpanBatch) -> list[Ragged]:
-        """The contrastive anchors first, then the positives, then what only MLM needs."""
+        """Return the contrastive anchors, the positives, and the masked anchors if only MLM uses them."""
         masked = Ragged(batch.masked_ids, batch.anchors.lengths)
         if self.mlm_weight == 0:
             return [batch.anchors, batch.positives]
@@ -101,7 +104,7 @@ class DeCLUTR(ContrastiveObjective):
         return [batch.anchors, batch.positives, masked]
 
     def compute(self, views: Sequence[Ragged], batch: SpanBatch) -> StepResult:
-        """One forward pass for both losses."""
+        """Compute both losses with one forward pass."""
         if self._predicts_next:
             batch = one_before(batch)
         sequences = concatenate(views)
@@ -124,7 +127,7 @@ class DeCLUTR(ContrastiveObjective):
         guide: Guide | None = None,
         texts: Sequence[Tensor] | None = None,
     ) -> Any:
-        """Of anchors, and of the averaged positives of each."""
+        """Return the contrastive loss of anchors and the averaged positives of each anchor."""
         anchors_AND, positives_AND = vectors
         if self._metric_loss is not None:
             return self._metric_loss(anchors_AND, positives_AND)
@@ -152,7 +155,7 @@ class DeCLUTR(ContrastiveObjective):
         return predicts or (self.settings.contrastive_weight > 0 and super().can_learn(batch, negatives))
 
     def _labels(self, views: Sequence[Ragged], batch: SpanBatch) -> tuple[Tensor | None, np.ndarray | None]:
-        """Those of MLM beside the ids of the views, and the places of those that count."""
+        """Return the MLM labels of the views' token ids, and the indices of labels that are not ignored."""
         if self.mlm_weight == 0:
             return None, None
         masked = len(views) - 1 if len(views) == 3 else 0
@@ -164,19 +167,19 @@ class DeCLUTR(ContrastiveObjective):
 
 
 def joined(texts: Tensor, num_anchors: int) -> Tensor:
-    """Add up the hashes of the positives of each anchor: (A * N * P,), grouped by anchor -> (A * N,)."""
+    """Sum the hashes of the positives of each anchor: (A * N * P,), grouped by anchor -> (A * N,)."""
     return texts.unflatten(0, (num_anchors, -1)).sum(1)
 
 
 def averaged(positives: Tensor, num_anchors: int) -> Tensor:
-    """(A * N * P, D), grouped by anchor -> (A * N, D)."""
+    """Average the positives of each anchor: (A * N * P, D), grouped by anchor -> (A * N, D)."""
     return positives.unflatten(0, (num_anchors, -1)).mean(1)
 
 
 def one_before(batch: SpanBatch) -> SpanBatch:
-    """The same with each label at the place before its token, where a causal language model predicts it.
+    """Shift each label to the position before its token, at which a causal language model predicts it.
 
-    What is first in its sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).
+    The first token of a sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).
     """
     ends = np.cumsum(batch.anchors.lengths)
     last = on_device(ends - 1, batch.labels.device)

@@ -1,6 +1,7 @@
-"""Distillation: the vectors of a teacher, which are in the batch, are those that the encoder learns to make.
+"""Distillation of a teacher's embeddings, which are part of the batch.
 
-By their mean squared difference (Reimers and Gurevych, EMNLP 2020) or their cosine (Kim et al., EmbedDistill, 2023).
+The loss is the mean squared error (Reimers and Gurevych, EMNLP 2020) or the cosine distance (Kim et al., EmbedDistill,
+2023).
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from contrastive_encoders.encoders.objectives.distil_config import DistilConfig
 
 
 class Distil(Objective):
-    """``teacher`` names the encoder whose vectors they are; of another width, they are compared behind a projection."""
+    """Objective that learns the embeddings of ``teacher``, with a projection if the widths differ."""
 
     objective = "distil"
     consumes = (SentenceBatch, TripletBatch)
@@ -22,7 +23,7 @@ class Distil(Objective):
     settings: DistilConfig
 
     def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
-        """All texts."""
+        """Return all texts of the batch."""
         if isinstance(batch, TripletBatch):
             return [one for one in (batch.anchors, batch.positives, batch.negatives) if one is not None]
         if batch.damaged is not None:

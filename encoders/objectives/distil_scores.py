@@ -1,7 +1,7 @@
-"""A teacher's scores: how near an anchor is to its positive and to each negative, as a cross-encoder says.
+"""Distillation of a teacher's scores, such as those of a cross-encoder, for an anchor with its positive and negatives.
 
-MarginMSE (Hofstaetter et al., 2020), or KL over an anchor's own texts (Lin et al., 2020). Margins of scores are to be
-those of the encoder, so the scale of the scores matters: vectors of length 1 cannot say 10.
+The loss is MarginMSE (Hofstaetter et al., 2020), or KL over an anchor's own texts (Lin et al., 2020). MarginMSE
+reproduces the margins of the scores, so that their scale matters: normalized embeddings cannot have a margin of 10.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,10 @@ from contrastive_encoders.losses.distillation import kl_of_scores, margin_mse, s
 
 
 class DistilScores(Objective):
-    """Loss = `losses.distillation.margin_mse` or `kl_of_scores`. The similarity is of vectors as they leave the
-    encoder: where it normalises them, a dot product is a cosine, too. The teacher's scores are multiplied by
-    ``teacher_scale``.
+    """Loss = `losses.distillation.margin_mse` or `losses.distillation.kl_of_scores`.
+
+    The similarity is that of the encoder's final embeddings: if they are normalized, a dot product is a cosine. The
+    teacher's scores are multiplied by ``teacher_scale``.
     """
 
     objective = "distil_scores"

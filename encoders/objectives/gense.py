@@ -1,9 +1,9 @@
-"""GenSE: a prompted T5 whose first decoder state is the vector of a text (Chen et al., EMNLP 2022).
+"""GenSE: a prompted T5 whose first decoder state is the embedding of a text (Chen et al., EMNLP 2022).
 
-That is the state from which an answer's first word is written; a causal language model has it at the last token of the
-prompt behind the text. Each anchor must find its positive among the positives and hard negatives of the whole batch.
-Data of two columns has no hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone:
-``pooling`` decides.
+This is the hidden state that predicts the first token of an answer. In a causal language model, it is the hidden state
+of the last token of the prompt, which follows the text. Each anchor must find its positive among the positives and hard
+negatives of the entire batch. Data with two columns has no hard negatives. Depending on ``pooling``, the same data can
+also train only the encoder of a T5 (ST5), or any BERT-like backbone.
 """
 
 import logging
@@ -23,12 +23,14 @@ from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 log = logging.getLogger(__name__)
 
-AUTO = "auto"  # of model.prompt
+AUTO = "auto"  # value of model.prompt
 
 
 class GenSE(HardNegativesObjective):
-    """``truncation="official"`` lets long texts push the prompt out of training batches, as the published code did;
-    `embed` keeps it always. The weights of hard negatives are those of `losses.contrastive.info_nce`.
+    """Contrastive objective for prompted encoders.
+
+    With ``truncation="official"``, the prompt of long texts is truncated in training, as in the published code; `embed`
+    always keeps it. The weights of hard negatives are explained in `losses.contrastive.info_nce`.
     """
 
     objective = "gense"
@@ -44,11 +46,11 @@ class GenSE(HardNegativesObjective):
         super().__init__(replace(settings, pooling=pooling, prompt=prompt_of(settings)))
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """With the prompt behind every text."""
+        """Load the encoder with the prompt that is appended to every text."""
         return trainable.load(prompt=self.settings.prompt or "")
 
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
-        """Texts end where their prompt begins; on the host, as the device would have to be asked for their ids."""
+        """Remove trailing spaces before the prompt, on the host, because a device would require a synchronization."""
         if self.encoder.appended is None:
             return super().on_before_batch_transfer(batch, dataloader_idx)
         end = self.encoder.appended.without_last_blanks
@@ -60,7 +62,7 @@ class GenSE(HardNegativesObjective):
         return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
-        """Anchors, positives, and the hard negatives where there are any, with the prompt behind each text."""
+        """Return anchors, positives, and hard negatives if there are any, each with the prompt appended."""
         texts, appended = self.texts(batch), self.encoder.appended
         if appended is None:
             return texts
@@ -69,7 +71,11 @@ class GenSE(HardNegativesObjective):
 
 
 def prompt_of(settings: GenSEConfig) -> str | None:
-    """Return the prompt behind every text: ``model.prompt``, else that of the backbone if it is an encoder already."""
+    """Return the prompt that is appended to every text.
+
+    It is ``model.prompt``. If that is "auto", it is the prompt of the backbone if the backbone is an encoder, and
+    otherwise the default prompt.
+    """
     if settings.prompt != AUTO:
         return settings.prompt
     own = own_encoder(settings.backbone, settings.pooling).exported
@@ -77,7 +83,7 @@ def prompt_of(settings: GenSEConfig) -> str | None:
 
 
 def state_of_an_answer(pooling: str, backbone: str) -> str:
-    """The pooling that reads what ``first_decoder`` names in a backbone without an encoder; others are kept."""
+    """Return "last" for ``first_decoder`` if the backbone is a causal language model, else ``pooling`` unchanged."""
     if not pooler_of(pooling, "model.pooling").decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
         return pooling
     log.info("model.pooling=%s of a causal language model is the state of the last token: pooling=last", pooling)

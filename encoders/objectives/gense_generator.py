@@ -1,5 +1,7 @@
-"""GenSE's generator and discriminator (Chen et al., EMNLP 2022, section 3): one T5, or one causal language model, that
-writes what follows from a sentence or contradicts it, and says of two sentences whether the second follows.
+"""GenSE's generator and discriminator (Chen et al., EMNLP 2022, section 3), which are one model.
+
+A T5 or a causal language model generates entailed and contradicting sentences, and predicts whether one sentence
+entails another.
 """
 
 from typing import Any, cast
@@ -21,13 +23,15 @@ from contrastive_encoders.encoders.objectives.gense_generator_config import GenS
 from contrastive_encoders.encoders.objectives.seq2seq import CausalWriter, T5Writer
 from contrastive_encoders.losses.gather import global_mean
 
-TRUE = 2  # the kind of an instance whose answer is yes
+TRUE = 2  # kind of instances whose answer is yes
 
 
 class GenSEGenerator(TrainedModule):
-    """Loss = mean over the target tokens of the whole batch, those of answers counted ``answer_weight`` times: a model
-    without pretraining does not learn from one word among the dozen of a text. ``perplexity="mean_of_batches"``
-    averages the mean losses of batches of ``dev_batch_size`` held-out texts, as the published runs did.
+    """Loss = mean over the target tokens of the entire batch, with weight ``answer_weight`` for those of answers.
+
+    Without the weight, a model without pretraining does not learn answers, which have one token, while a text has
+    about a dozen. ``perplexity="mean_of_batches"`` averages the mean losses of batches of ``dev_batch_size`` held-out
+    texts, as the published runs did.
     """
 
     objective = "gense_generator"
@@ -69,7 +73,10 @@ class GenSEGenerator(TrainedModule):
         }
 
     def held_out_texts(self) -> HeldOutTexts:
-        """What the held-out instances of the data module cost; all ranks must call it, and get the same."""
+        """Compute the losses of the held-out instances of the data module.
+
+        All ranks must call it, and get the same result.
+        """
         data = cast(Any, self.trainer).datamodule
         size, (rank, world) = self.settings.dev_batch_size, ranks()
         losses, tokens, right = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
@@ -87,7 +94,10 @@ class GenSEGenerator(TrainedModule):
         return self.seq2seq.write(sources, targets)
 
     def _parts(self, batch: Seq2SeqBatch, losses_N: Tensor, answers_NA: Tensor) -> dict[str, Tensor]:
-        """Losses of texts and of answers, and how many of these are right; at steps that are logged: collectives."""
+        """Return the losses of texts and answers, and the accuracy of answers.
+
+        They are computed only at logged steps, because they need collective operations.
+        """
         if (self.global_step + 1) % self.settings.log_every_n_steps:
             return {}
         is_text_N = batch.kinds < TRUE
@@ -102,19 +112,19 @@ class GenSEGenerator(TrainedModule):
 
 
 def is_correct(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
-    """(N,) whether the likelier of yes and no is the answer of the instance."""
+    """Return an (N,) bool tensor: whether the more likely of yes and no is the correct answer."""
     says_yes_N = answers_NA[:, 0] >= answers_NA[:, 1]
     return says_yes_N == torch.from_numpy(kinds == TRUE).to(says_yes_N.device)
 
 
 def ranks() -> tuple[int, int]:
-    """This process among all of them."""
+    """Return the rank of this process and the number of processes."""
     together = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
 
 
 def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
-    """The batches of all ranks, which were dealt out one by one."""
+    """Gather the batches of all ranks, which were assigned round-robin, in their original order."""
     _, world = ranks()
     if world == 1:
         return batches

@@ -1,10 +1,10 @@
-"""A guide: a frozen encoder that finds false negatives in a batch.
+"""Guide: a frozen encoder that finds false negatives in a batch.
 
-It is no part of the model: neither trained, nor in checkpoints, nor exported. Its vectors are not kept between batches:
-they move in the seventh digit with the texts that they are computed beside, and a run that was continued, without what
-was kept before, would leave out other candidates than one that was not. Equal texts of a batch are encoded once.
+It is not part of the model: it is not trained, saved in checkpoints, or exported. Its embeddings are not cached between
+batches: they differ in the seventh digit depending on the other texts of a batch, and a resumed run, which would start
+with an empty cache, could exclude other candidates than an uninterrupted run. Equal texts of a batch are encoded once.
 
-Shape letters: N texts, G width of the guide's vectors.
+Shape letters: N texts, G width of the guide's embeddings.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ from contrastive_encoders.io.model_names import prompt_ids
 
 
 class GuideEncoder:
-    """``guide(several, roles, prompts)`` are its vectors of the texts that these token ids of ``tokenizer`` spell."""
+    """Callable that returns a guide's embeddings of texts, given as token ids of another tokenizer, ``tokenizer``."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.encoder = load_encoder_of("model.guide", name, "cpu")
@@ -31,21 +31,26 @@ class GuideEncoder:
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:
-        """What has weights of it."""
+        """Modules of the guide that have weights."""
         model = self.encoder if isinstance(self.encoder, nn.Module) else getattr(self.encoder, "model", None)
         return () if model is None else (model,)
 
     def __call__(
         self, several: Sequence[Ragged], roles: Sequence[Role | None], prompts: Sequence[Collection[str]]
     ) -> list[Tensor]:
-        """Lists of sequences, special tokens included -> (N, G) float32 of each, without a gradient.
+        """Return the (N, G) float32 embeddings of each list of sequences, without gradients.
 
-        The guide reads texts of each role behind its own prompts. ``prompts`` are those of the sequences, which it does
-        not read. Where the host has kept the ids, and the guide is an encoder of ours, the device is not waited for.
+        There is no synchronization with the device if the ids are kept on the host and the guide is a
+        `SentenceEncoder`.
+
+        Args:
+            several: Lists of sequences, including special tokens.
+            roles: Role of each list, which selects the guide's own prompt.
+            prompts: Prompts in the sequences of each list, which are removed.
         """
         device = several[0].ids.device
         for model in self.modules:
-            model.to(device)  # where the batch is: that is known when the first one comes
+            model.to(device)  # the device is known only when the first batch arrives
         texts = [self._read(one, some) for one, some in zip(several, prompts, strict=True)]
         own = [self.encoder.prompts.of(role) for role in roles]
         found = dict[int, Tensor]()

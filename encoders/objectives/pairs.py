@@ -1,7 +1,7 @@
-"""Pairs and triplets of texts: each text must find its partner among the other texts of the batch.
+"""Contrastive training of pairs and triplets: each text must find its partner among the other texts of the batch.
 
-With one direction it is multiple-negatives ranking (Henderson et al., 2017), with hard negatives where the data has a
-third column. `losses.directions` says what the other directions are.
+With one direction, it is multiple-negatives ranking (Henderson et al., 2017), with hard negatives if the data has a
+third column. The other directions are explained in `losses.directions`.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,10 @@ from contrastive_encoders.losses.directions import check_directions, contrast_in
 
 
 class Pairs(HardNegativesObjective):
-    """Pairs learn by contrast within a batch. `losses.directions` explains ``directions`` and ``partition``, and
-    `losses.contrastive.info_nce` the weights of hard negatives.
+    """Objective with in-batch negatives for pairs and triplets.
+
+    ``directions`` and ``partition`` are explained in `losses.directions`, and the weights of hard negatives in
+    `losses.contrastive.info_nce`.
     """
 
     objective = "pairs"
@@ -34,7 +36,7 @@ class Pairs(HardNegativesObjective):
         super().__init__(settings)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
-        """Return the texts by their role: anchors, positives, and hard negatives where the rows have them."""
+        """Return anchors, positives, and hard negatives if the rows have them."""
         return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> ContrastiveOutput:

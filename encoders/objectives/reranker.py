@@ -1,4 +1,4 @@
-"""A cross-encoder that is trained to tell what answers a query from its hard negatives (Nogueira and Cho, 2019)."""
+"""Cross-encoder that is trained to distinguish relevant documents from hard negatives (Nogueira and Cho, 2019)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,8 +24,10 @@ from contrastive_encoders.losses.reranking import binary_relevance, listwise
 
 
 class Reranker(TrainedModule):
-    """``loss="binary"`` scores each pair for itself, `losses.reranking.binary_relevance`; ``"listwise"`` compares the
-    positive with its hard negatives, `losses.reranking.listwise`.
+    """Objective that trains a cross-encoder.
+
+    ``loss="binary"`` classifies each pair independently (`losses.reranking.binary_relevance`). ``loss="listwise"``
+    compares the positive with its hard negatives (`losses.reranking.listwise`).
     """
 
     objective = "reranker"
@@ -53,7 +55,7 @@ class Reranker(TrainedModule):
             token_budget=settings.token_budget,
             recompute=settings.recompute,
         ).train()
-        for weight in self._head_weights():  # an adapter freezes all but its own
+        for weight in self._head_weights():  # an adapter freezes all other weights
             weight.requires_grad_(True)
 
     @property
@@ -92,7 +94,7 @@ class Reranker(TrainedModule):
             )
 
     def negatives(self, batch: Any) -> Tensor | None:
-        """An anchor's own hard negatives, without copies of its positive."""
+        """Return the number of an anchor's own hard negatives, without copies of its positive."""
         if not isinstance(batch, TripletBatch) or batch.negatives is None:
             return None
         return negatives_unlike_positive(batch.positives, batch.negatives)
@@ -137,5 +139,5 @@ class Reranker(TrainedModule):
         return self.cross_encoder.score(self.cross_encoder.join(queries, concatenate(documents), query_of))
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str], **options: Any) -> Tensor:
-        """`CrossEncoder.score_pairs`."""
+        """Score pairs, see `CrossEncoder.score_pairs`."""
         return self.cross_encoder.score_pairs(queries, documents, **options)

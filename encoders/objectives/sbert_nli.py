@@ -1,6 +1,6 @@
-"""SBERT on NLI: softmax classification of u, v and |u - v| (Reimers and Gurevych, 2019).
+"""SBERT on NLI: softmax classification of u, v, and |u - v| (Reimers and Gurevych, 2019, section 3).
 
-Reimers and Gurevych, 2019, section 3. The classifier is thrown away after training.
+The classifier is discarded after training.
 """
 
 import math
@@ -18,10 +18,10 @@ CLASSES = 3
 
 
 class SBERT_NLI(Objective):
-    """Loss = mean cross-entropy of the three classes. ``seed`` draws the classifier's first weights.
+    """Loss = mean cross-entropy of the three classes. ``seed`` initializes the classifier.
 
-    ``classifier_lr`` is its own learning rate (default: ``lr``, as published). An encoder of random weights is drawn
-    towards the classifier's random weights unless the classifier learns much faster than it does.
+    ``classifier_lr`` is the learning rate of the classifier (default: ``lr``, as published). If an encoder with random
+    weights is trained, the classifier must learn much faster, or the encoder adapts to its random weights.
     """
 
     objective = "sbert_nli"
@@ -32,7 +32,7 @@ class SBERT_NLI(Objective):
     def __init__(self, settings: SBERTConfig) -> None:
         super().__init__(settings)
         self.classifier = nn.Linear(3 * self.encoder.width, CLASSES)
-        bound = 1 / math.sqrt(self.classifier.in_features)  # torch's own, but from a seed
+        bound = 1 / math.sqrt(self.classifier.in_features)  # torch's initialization, but from a seed
         drawn = torch.Generator().manual_seed(settings.seed)
         for weight in self.classifier.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=drawn)
@@ -45,7 +45,7 @@ class SBERT_NLI(Objective):
         return [batch.premises, batch.hypotheses]
 
     def loss(self, vectors: Sequence[Tensor], batch: NLIBatch) -> Classified:
-        """Prefixes are classified by the weights of their numbers: one classifier for all (MRL-E of Matryoshka)."""
+        """Return the classification loss. Prefixes use slices of one shared classifier (MRL-E of Matryoshka)."""
         left_BD, right_BD = vectors
         weight = self.classifier.weight.unflatten(1, (3, -1))[..., : left_BD.shape[1]].flatten(1)
         return pair_softmax(left_BD, right_BD, batch.labels, weight, self.classifier.bias)

@@ -12,7 +12,7 @@ from contrastive_encoders.losses.cosent import cosent
 
 
 class CoSENT(Objective):
-    """Loss = `losses.cosent`, over the pairs of the whole batch."""
+    """Loss = `losses.cosent`, over the pairs of the entire batch."""
 
     objective = "cosent"
     consumes = ScoredPairBatch

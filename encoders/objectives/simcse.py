@@ -1,7 +1,8 @@
-"""SimCSE: contrast between two dropout masks of a sentence, or between NLI pairs (Gao, Yao and Chen, EMNLP 2021).
+"""SimCSE: contrastive loss of two dropout masks of a sentence, or of NLI pairs (Gao, Yao and Chen, EMNLP 2021).
 
-Unsupervised, the other view is the same sentence under another dropout mask; supervised, it is a text that follows from
-it, and texts that contradict join the candidates. Two columns without contradictions are multiple-negatives ranking.
+In unsupervised training, the positive is the same sentence with another dropout mask. In supervised training, it is an
+entailed text, and contradicting texts are hard negatives. Two columns without contradictions correspond to
+multiple-negatives ranking.
 """
 
 from torch import Tensor, nn
@@ -14,12 +15,15 @@ from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 
 
 class SimCSE(HardNegativesObjective):
-    """``mlp`` puts a linear layer and tanh between pooling and loss. ``mlp_only_train`` leaves it out of the encoder;
-    false keeps it there, and null keeps it there if the backbone is a plain transformer: an encoder stays as it is. A
-    layer that the backbone has behind its pooling takes its place.
+    """Contrastive objective with an optional MLP between pooling and loss.
 
-    The weights of hard negatives are those of `losses.contrastive.info_nce`. ``attention_dropout`` is that of the
-    backbone's attention, where it is not to be ``dropout``. ``seed`` draws the MLP's first weights.
+    - ``mlp``: adds a linear layer and tanh. A layer after the pooling of the backbone replaces it.
+    - ``mlp_only_train``: true excludes the MLP from the encoder, and false includes it. null includes it only if the
+      backbone is a plain transformer, so that an encoder keeps its structure.
+    - ``attention_dropout``: dropout of the backbone's attention, if it differs from ``dropout``.
+    - ``seed``: initializes the MLP.
+
+    The weights of hard negatives are explained in `losses.contrastive.info_nce`.
     """
 
     objective = "simcse"
