@@ -1,6 +1,6 @@
 """The Lightning callback that scores an encoder during training and at the end.
 
-Which tasks that is over, `choose_suites` says.
+`choose_suites` selects the tasks.
 """
 
 import logging
@@ -40,8 +40,8 @@ HEADLINES = (
     "knn/accuracy",
     "accuracy",
     "perplexity",
-)  # what the line says of a task
-SHOWN = 8  # scores in the one line
+)  # scores shown in the log line of a scoring
+SHOWN = 8  # maximum number of scores in the line
 
 
 class Suites(NamedTuple):
@@ -58,14 +58,16 @@ def choose_suites(
     config: EvaluateConfig,
     sizes: Sequence[int],
 ) -> Suites:
-    """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks: what picks the
-    best weights is scored before and after, too. A model that writes has a suite of its own. ``sizes`` of prefixes
-    are scored besides.
+    """Return the suites of a run, for the beginning and end, and for scoring during training.
 
-    A name of ``during`` that is no task anywhere is left out here; messages name the keys of a run.
+    The first suite contains the held-out tasks of the data module, the tasks ``suite`` from the tables, and the tasks
+    of ``during`` that these lack: a task that selects the best weights is also scored before and after training. A
+    generator has its own suite. ``sizes`` of embedding prefixes are scored in addition.
+
+    A name of ``during`` that is not a task is ignored here; messages name the configuration keys of a run.
 
     Raises:
-        InputError: as `load_tasks`.
+        InputError: see `load_tasks`.
     """
     if isinstance(model, Writer):
         if data_root is not None:
@@ -86,15 +88,24 @@ def choose_suites(
 
 
 class ScoreCallback(pl.Callback):
-    """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
+    """Callback that scores an encoder and logs the same numbers on every rank.
 
-    ``suite`` holds the tasks of the first scoring, before training unless ``at_start`` is False, and of the final one;
-    ``during`` those of every ``every_n_steps`` optimizer steps (0 or None: none in between) and of
-    the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
-    ``score_step``. ``history`` maps a step to its scores. ``progress``: it is said how far the
-    first and the final one are, which nobody else says. ``precision`` is that of the products by which texts become
-    vectors. ``load_backbone`` loads the encoder to be scored as the one before training, if the run was asked to change
-    it first, by another pooling for instance; ``scores_at_start`` are those of the changed one.
+    So ``monitor`` selects the same checkpoint on all ranks.
+
+    Args:
+        suite: tasks of the first scoring, before training unless ``at_start`` is False, and of the final scoring.
+        during: tasks that are scored every ``every_n_steps`` optimizer steps and at the last step.
+        every_n_steps: interval of the scorings in steps; 0 or None: no scoring during training.
+        at_start: whether to score before training.
+        is_last_step: function that returns whether the current step is the last one. Alternatively, ``score_step`` is
+            called after the last step.
+        progress: whether to show the progress of the first and the final scoring.
+        precision: precision of the matmuls that compute embeddings.
+        load_backbone: function that loads the encoder to score as the one before training, if the run changes it before
+            training, for example by another pooling; ``scores_at_start`` are then the scores of the changed encoder.
+
+    Attributes:
+        history: the scores of each step.
     """
 
     def __init__(
@@ -115,20 +126,21 @@ class ScoreCallback(pl.Callback):
         self.at_start = at_start is not False
         self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
-        self.seconds = 0.0  # of the last scoring
-        self.seconds_in_total = 0.0  # of all scorings of this process
+        self.seconds = 0.0  # duration of the last scoring
+        self.seconds_in_total = 0.0  # duration of all scorings of this process
         self.scores_before: dict[str, float] | None = None
         self.scores_at_start: dict[str, float] | None = None
         self.found_before: dict[str, list[int]] = {}
-        self.items_before: ItemScores | None = None  # by which what is scored at the end is judged
+        self.items_before: ItemScores | None = None  # compared with the final ones
         self._restored = False
         self._last: LastPoolEmbeddings | None = None
 
     def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
-        """Score the whole suite with intervals. All ranks must call this.
+        """Score the full suite with intervals. All ranks must call this.
 
         Args:
-            as_last: the weights are those of the last call, so that its vectors can be used again.
+            pl_module: module in training.
+            as_last: the weights are those of the last call, so that its embeddings can be reused.
         """
         store = self._last if as_last else None
         with evaluation_mode(pl_module):
@@ -136,7 +148,7 @@ class ScoreCallback(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._restored and (latest := max(self.history, default=0)):
-            # Lightning forgets them; a checkpoint written before the next scoring must still know its score
+            # Lightning does not restore them; a checkpoint written before the next scoring must contain its score
             _publish(trainer, self.history[latest])
         if self.at_start and trainer.global_step == 0 and self.scores_before is None and len(self.suite):
             scores = self._score_at(trainer, pl_module, self.suite, intervals=True)
@@ -146,7 +158,7 @@ class ScoreCallback(pl.Callback):
             self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
 
     def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
-        """Score the encoder that the backbone is, without the changes that the run was asked for."""
+        """Score the encoder of the backbone without the changes that the run applies to it."""
         began, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
         scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
         if trainer.is_global_zero:
@@ -161,8 +173,11 @@ class ScoreCallback(pl.Callback):
             self.score_step(trainer, pl_module, is_last=is_last)
 
     def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, is_last: bool) -> None:
-        """Score ``during``, unless this step has been scored, or nothing is scored while training. Vectors of the last
-        step are kept for the end, where the same texts by the same weights are mostly scored again."""
+        """Score ``during``, unless this step has been scored or scoring during training is disabled.
+
+        The embeddings of the last step are kept for the end of training, where mostly the same texts are scored again
+        with the same weights.
+        """
         step = trainer.global_step  # stays the same while gradients accumulate
         if self.every_n_steps and step > 0 and step not in self.history and len(self.during):
             self._last = LastPoolEmbeddings() if is_last else None
@@ -189,7 +204,7 @@ class ScoreCallback(pl.Callback):
         self.history[step], self.seconds = scores.values, time.perf_counter() - began
         self.seconds_in_total += self.seconds
         if trainer.is_global_zero:
-            # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
+            # Logged directly, because pl_module.log reaches the loggers only every log_every_n_steps
             for logger in trainer.loggers:
                 logger.log_metrics(scores.values, step=step)
             log.info("step %d: %s (%.1f s)", step, headline(scores.values), self.seconds)
@@ -212,12 +227,17 @@ class ScoreCallback(pl.Callback):
 
 
 class FinalScores(pl.Callback):
-    """Put the best weights into the module on every rank, then score them; ``skip()``: the run was cut short.
+    """Load the best weights into the module on every rank, then score them.
 
-    ``load`` puts the weights of a checkpoint into a module, and returns whether they were there before.
+    The last step is also a candidate for the best weights, even if a time limit or another callback ended the run. The
+    module has the best weights after ``fit``, ready for export.
 
-    The last step is among those to choose from, also where a clock or another callback ended the run. The module leaves
-    ``fit`` with the best weights, ready for export.
+    Args:
+        scorer: the callback that scores.
+        best: the best checkpoint.
+        skip: function that returns whether the run was interrupted, so that nothing is scored.
+        load: function that loads the weights of a checkpoint into a module. It returns whether the module already had
+            these weights.
     """
 
     def __init__(
@@ -232,7 +252,7 @@ class FinalScores(pl.Callback):
         self.best_step = 0
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self.skip():  # whoever continues a run that was cut short goes on from a step like any other
+        if not self.skip():  # when an interrupted run resumes, this step is like any other
             self.scorer.score_step(trainer, pl_module, is_last=True)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -255,12 +275,12 @@ class FinalScores(pl.Callback):
         as_last = self.load(pl_module, checkpoint)
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
-            pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
+            pl_module.to(trainer.strategy.root_device)  # Lightning has already moved it to the CPU
             self.scores = self.scorer.score(pl_module, as_last=as_last)
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:
-    """Return the items that a verdict needs, in types that a checkpoint may hold."""
+    """Return the items that a verdict needs, in types that a checkpoint may contain."""
     kept = {"replicates": items.replicates, "values": items.values}
     arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in kept.items()}
     return {"digests": items.digests, **arrays}
@@ -272,7 +292,7 @@ def _from_tensors(state: Mapping[str, Any]) -> ItemScores:
 
 
 def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
-    """Where monitors look. Not by ``pl_module.log``, which is forbidden once training has ended."""
+    """Publish scores to monitors, without ``pl_module.log``, which is forbidden after the end of training."""
     trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
 
 
@@ -284,7 +304,10 @@ def headline(scores: dict[str, float]) -> str:
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and no gradients inside; every part's mode and torch's random state as before afterwards."""
+    """Context manager that sets evaluation mode and disables gradients.
+
+    On exit, it restores the mode of every submodule and torch's random state.
+    """
     modes = [(part, part.training) for part in module.modules()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():

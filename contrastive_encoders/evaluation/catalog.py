@@ -36,7 +36,7 @@ ENTRIES: dict[str, TaskEntry] = {
     **cqadupstack.ENTRIES,
     **paraphrase.ENTRIES,
     **geometry.ENTRIES,
-    **retrieval.ENTRIES,  # in no suite: it is made of what is installed
+    **retrieval.ENTRIES,  # in no suite, because its data are installed Python packages
 }
 _REGRESSORS = tuple(name for name in relatedness.ENTRIES if name.endswith("-regressor"))
 SUITES: dict[str, tuple[str, ...]] = {
@@ -48,27 +48,27 @@ SUITES: dict[str, tuple[str, ...]] = {
     "geometry": tuple(geometry.ENTRIES),
 }
 SUITES["all"] = tuple(dict.fromkeys(name for suite in SUITES.values() for name in suite))
-BOTH_FORMS = ("sts", "all")  # also over SentEval's form of the text, which costs an uncased encoder nothing
+BOTH_FORMS = ("sts", "all")  # also on SentEval's form of the text, at no cost for an uncased encoder
 
 
 class Chosen(NamedTuple):
     tasks: list[Task]
-    skipped: dict[str, str]  # task of a suite -> why it cannot be scored
-    not_as_published: dict[str, str]  # table with other rows than the published one -> how many
+    skipped: dict[str, str]  # task of a suite -> reason why it cannot be scored
+    not_as_published: dict[str, str]  # table whose number of rows differs from the published one -> number of rows
 
 
 def has_form(name: str) -> bool:
-    """Whether ``NAME@senteval`` exists; a task's own scores may also be called ``NAME-dev``."""
+    """Return whether ``NAME@senteval`` exists. ``NAME`` may also be ``NAME-dev``, as in a task's scores."""
     return name in ENTRIES and ENTRIES[name].senteval
 
 
 def is_task(name: str) -> bool:
-    """Whether there is a task of this name, ``NAME@senteval`` included."""
+    """Return whether a task of this name exists, including ``NAME@senteval``."""
     return has_form(name.removesuffix(SENTEVAL)) if name.endswith(SENTEVAL) else name in ENTRIES
 
 
 def listing_hint(data_root: str | Path) -> str:
-    """Return the command that lists the tables, and where to get them."""
+    """Return the command that lists the tables and their sources."""
     where = shlex.quote(f"data_root={data_root}")
     return f"contrastive-encoders evaluate action=list {where} lists the tables and where they come from."
 
@@ -76,14 +76,19 @@ def listing_hint(data_root: str | Path) -> str:
 def load_tasks(
     data_root: str | Path, suite: str | Sequence[str], config: EvaluateConfig, *, prefix: str = ""
 ) -> Chosen:
-    """Read the tasks of suites and tasks that are named in a list or separated by commas.
+    """Read the tasks of suites and tasks, given as a list or separated by commas.
 
-    ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A
-    task of a suite that is not there is left out with its reason; one asked for by its own name is an error.
-    ``prefix`` stands before the keys in messages.
+    ``NAME@senteval`` is the task with its text in the form that SentEval passes to an encoder, if that differs. A
+    missing task of a suite is skipped with a reason. A missing task that was given by its own name is an error.
+
+    Args:
+        data_root: directory of the tables.
+        suite: names of suites and tasks.
+        config: configuration of the evaluation.
+        prefix: prefix of the keys in messages.
 
     Raises:
-        InputError: an unknown name, a task that is not there or is damaged, or nothing at all to score.
+        InputError: a name is unknown, a task is missing or damaged, or there is nothing to score.
     """
     root = Path(data_root)
     names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
@@ -112,7 +117,7 @@ def load_tasks(
     if chosen.not_as_published:
         odd = [f"{one} ({how})" for one, how in chosen.not_as_published.items()]
         log.warning("not as published in %s, so that scores compare with no published ones: %s", root, ", ".join(odd))
-    # a second form of the text is used where it is there, and not missed
+    # A second form of the text is used if it exists; otherwise, no warning is needed
     absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]
     if absent:
         log.info("not in %s and left out: %s", root, ", ".join(absent))
@@ -120,7 +125,7 @@ def load_tasks(
 
 
 def files(root: Path, name: str) -> Iterator[Path]:
-    """The files that a task is read from."""
+    """Yield the files that a task is read from."""
     entry = ENTRIES[name.removesuffix(SENTEVAL)]
     for one in entry.rows:
         yield table(root, one, name)
@@ -128,7 +133,7 @@ def files(root: Path, name: str) -> Iterator[Path]:
 
 
 def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Tables of a task that are longer or shorter than the published ones."""
+    """Yield the tables of a task whose numbers of rows differ from the published ones."""
     for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
         path = table(root, one, name)
         if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows([path])) != official:
@@ -136,7 +141,7 @@ def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
 
 
 def tasks_of_suites(names: Sequence[str], prefix: str = "") -> dict[str, bool]:
-    """Return the tasks of suites and tasks: name -> whether it is among ``names`` itself.
+    """Return the tasks of suites and tasks: name -> whether the task itself is one of ``names``.
 
     Raises:
         InputError: a name is neither a suite nor a task.

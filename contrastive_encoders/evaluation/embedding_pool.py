@@ -1,4 +1,4 @@
-"""Vectors of the texts of all tasks: each distinct text is encoded once, with an optional disk cache.
+"""Embeddings of the texts of all tasks: each distinct text is encoded once, with an optional disk cache.
 
 Shape letters: U distinct texts, N texts, B rows that one rank sends at a time, D width.
 """
@@ -19,23 +19,23 @@ from contrastive_encoders.core import NO_PROMPTS, Embedder, EncoderPrompts, Inpu
 
 log = logging.getLogger(__name__)
 
-ROWS_PER_MESSAGE = 8192  # bounds what a gather holds on the device: world x 8192 x width
-KEY_BYTES = 16  # of a text in a store
-MARK = "\0prompt\0"  # in a pool, before the prompt of a text whose prompt is not the encoder's default one
-END = "\0"  # behind that prompt
-# Cosines of float64 rows are rounded to this many digits: equal texts must tie, whatever the order of summation.
+ROWS_PER_MESSAGE = 8192  # limits the device memory of a gather: world x 8192 x width
+KEY_BYTES = 16  # size of the key of a text in a store
+MARK = "\0prompt\0"  # in a pool, precedes the prompt of a text whose prompt is not the encoder's default one
+END = "\0"  # follows that prompt
+# Cosines of float64 rows are rounded to this many digits: equal texts must tie, independent of the summation order
 DIGITS = 12
 
 
 class EmbeddingPool(NamedTuple):
-    """The vectors of many texts, each distinct text stored once."""
+    """Embeddings of many texts. Each distinct text is stored once."""
 
     row_of: dict[str, int]
     vectors_UD: Tensor  # float32 on the CPU
-    prompts: EncoderPrompts = NO_PROMPTS  # of the encoder
+    prompts: EncoderPrompts = NO_PROMPTS  # prompts of the encoder
 
     def of(self, texts: Sequence[str]) -> Tensor:
-        """Return the (N, D) vectors of N texts, in their order."""
+        """Return the embeddings (N, D) of N texts, in their order."""
         return self.vectors_UD[torch.tensor(self.rows(texts), dtype=torch.long)]
 
     def rows(self, texts: Sequence[str]) -> list[int]:
@@ -43,7 +43,7 @@ class EmbeddingPool(NamedTuple):
         return [self.row_of[text] for text in _with_prompt(texts, self.prompts)]
 
     def cut(self, size: int | None, *, unit: bool = False) -> "EmbeddingPool":
-        """Return the first ``size`` numbers of each vector, with ``unit`` normalised; with None all, as they are."""
+        """Return the first ``size`` features of each embedding (None: all), normalized if ``unit``."""
         if size is None:
             return self
         cut_UD = self.vectors_UD[:, :size]
@@ -51,7 +51,7 @@ class EmbeddingPool(NamedTuple):
 
 
 def _with_prompt(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
-    """Return the texts as a `EmbeddingPool` knows them: behind their prompt, unless it is the encoder's default one."""
+    """Return the texts in the form stored in an `EmbeddingPool`: after their prompt, unless it is the default one."""
     if not isinstance(texts, Prompted):
         return texts
     prompt = prompts.of(texts.role) if texts.prompt is None else texts.prompt
@@ -59,12 +59,12 @@ def _with_prompt(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]
 
 
 def prompts_of(embedder: Embedder) -> EncoderPrompts:
-    """Return the prompts of an embedder; none if it has no attribute ``prompts``."""
+    """Return the prompts of an embedder, or no prompts if it has no attribute ``prompts``."""
     return getattr(embedder, "prompts", NO_PROMPTS)
 
 
 def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
-    """Replace rows that hold NaN or infinity by zeros, and log their number."""
+    """Replace rows that contain NaN or infinity by zeros, and log their number."""
     finite_N = vectors_ND.isfinite().all(-1)
     if bool(finite_N.all()):
         return vectors_ND
@@ -73,12 +73,12 @@ def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not
 
 
 def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
-    """Normalise each row to length 1. A row that is zero, NaN or infinite becomes zero, so that its cosines are 0."""
+    """Normalize each row. A row that is zero, NaN, or infinite becomes zero, so that its cosines are 0."""
     return normalize(finite_rows(vectors_ND, name, what), dim=-1)
 
 
 class EmbeddingCache:
-    """A database of one encoder's embeddings by the hash of each text, in a folder or, without one, in memory."""
+    """Database of one encoder's embeddings by the hash of each text, in a folder or, without a folder, in memory."""
 
     def __init__(self, folder: str | Path | None, fingerprint: str) -> None:
         path = ":memory:" if folder is None else Path(folder) / f"{fingerprint[:32]}.sqlite"
@@ -95,7 +95,7 @@ class EmbeddingCache:
         return [one.fetchone() is not None for one in found]
 
     def read(self, texts: Sequence[str]) -> Tensor:
-        """(N, D) float32 of texts that are all known."""
+        """Return the embeddings (N, D) float32 of texts that are all stored."""
         return torch.stack([self._vector(text) for text in texts])
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
@@ -111,9 +111,9 @@ class EmbeddingCache:
 
 
 class LastPoolEmbeddings:
-    """The vectors of the last scoring, in memory: a second scoring of the same texts does not encode them again.
+    """In-memory store of the embeddings of the last scoring, for another scoring of the same texts.
 
-    It serves a whole list of texts or none of it, so that it does not change which texts are encoded together.
+    It contains either a full list of texts or none of it, so that it does not change which texts are batched together.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class LastPoolEmbeddings:
         return [any(held == texts for held, _ in self.pools)] * len(texts)
 
     def read(self, texts: Sequence[str]) -> Tensor:
-        """(N, D) float32 of a pool that is known."""
+        """Return the embeddings (N, D) float32 of a stored pool."""
         return next(vectors_ND for held, vectors_ND in self.pools if held == texts)
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
@@ -136,10 +136,15 @@ Store = EmbeddingCache | LastPoolEmbeddings
 def embed_pool(
     embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None, **options: Any
 ) -> EmbeddingPool:
-    """Embed the texts of all lists, each distinct text once. With several processes it is a collective: every rank
-    passes the same lists.
+    """Embed the texts of all lists, each distinct text once.
 
-    ``store`` keeps vectors between calls: rank 0's is the one that counts. ``options`` are those of `Embedder.embed`.
+    With several processes, this is a collective operation: every rank must pass the same lists.
+
+    Args:
+        embedder: the encoder.
+        lists_of_texts: the texts.
+        store: keeps embeddings between calls. Only the store of rank 0 is used.
+        **options: options of `Embedder.embed`.
     """
     row_of: dict[str, int] = {}
     prompts = prompts_of(embedder)
@@ -148,8 +153,8 @@ def embed_pool(
             row_of.setdefault(text, len(row_of))
     if not row_of:
         return EmbeddingPool(row_of, torch.empty(0, 0), prompts)
-    # Sorted by length before they are dealt, so that every rank gets as many long ones; the longest first, because
-    # what does not fit into memory should fail at once.
+    # Sorted by length before they are distributed, so that every rank gets equally many long texts; the longest first,
+    # so that insufficient memory is detected early
     texts = sorted(row_of, key=len, reverse=True)
     rank, _ = rank_and_world()
     known = _from_rank_zero(store.knows(texts) if store is not None else None) or [False] * len(texts)
@@ -168,10 +173,10 @@ def embed_pool(
 
 
 def _embed_dealt(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:
-    """Deal texts to the ranks, and return all (N, D) vectors on every rank. Texts with the same prompt are dealt
-    together.
+    """Distribute texts over the ranks, and return all embeddings (N, D) on every rank.
 
-    No DistributedSampler: its padding repeats sentences, and a rank then holds vectors that belong to nobody.
+    Texts with the same prompt are distributed together. DistributedSampler is not used because its padding repeats
+    sentences, so that a rank would have embeddings that belong to no text.
     """
     groups = dict[str | None, list[int]]()
     for row, text in enumerate(texts):
@@ -180,7 +185,7 @@ def _embed_dealt(embedder: Embedder, texts: list[str], options: Mapping[str, Any
     parts = list[Tensor]()
     for rows in groups.values():
         alike = [texts[row] for row in rows]
-        # each rank calls ``embed`` once, with at least one text
+        # Each rank calls ``embed`` once, with at least one text
         own_ND = _embed(embedder, alike[rank::world] or alike[:1], options)
         parts.append(_gather(own_ND, len(alike)) if world > 1 else own_ND)
     return torch.cat(parts)[torch.argsort(torch.tensor([row for rows in groups.values() for row in rows]))]
@@ -213,7 +218,7 @@ def _embed(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> 
         vectors_ND = embedder.embed(list(plain), **options)
     elif hasattr(embedder, "prompts"):
         vectors_ND = embedder.embed(list(plain), prompt=prompt, **options)
-    else:  # it knows no prompts
+    else:  # it does not support prompts
         vectors_ND = embedder.embed([prompt + text for text in plain], **options)
     vectors_ND = vectors_ND.detach().to("cpu", torch.float32)
     if vectors_ND.ndim != 2 or len(vectors_ND) != len(texts):
@@ -228,7 +233,7 @@ def _gather(own_ND: Tensor, total: int) -> Tensor:
     rows_ND = torch.empty(total, own_ND.shape[1])
     most = -(-total // world)
     for start in range(0, most, ROWS_PER_MESSAGE):
-        # every rank sends the same number of rows; those beyond its own are not read by anybody
+        # Every rank sends the same number of rows; padding rows are ignored
         sent_BD = torch.zeros(min(ROWS_PER_MESSAGE, most - start), own_ND.shape[1], device=device)
         part_BD = own_ND[start : start + len(sent_BD)]
         sent_BD[: len(part_BD)] = part_BD.to(device)

@@ -39,9 +39,9 @@ from contrastive_encoders.statistics.bootstrap import Scores
 
 log = logging.getLogger(__name__)
 
-LOADING = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")  # of an encoder
-COMMAND_KEYS = ("action", "source")  # keys without a meaning for `evaluate`
-MAX_FILES = 3  # that a warning names
+LOADING = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")  # loading keys
+COMMAND_KEYS = ("action", "source")  # keys that `evaluate` does not use
+MAX_FILES = 3  # maximum number of files in a warning
 
 
 def evaluate(
@@ -103,10 +103,11 @@ def evaluate(
 
 
 def score(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> tuple[Results, Scores]:
-    """Score the one encoder of a config on all ranks.
+    """Score the single encoder of a configuration on all ranks.
 
     Args:
-        encoder: the same, if it is loaded already.
+        config: configuration of the evaluation.
+        encoder: the encoder, if it is already loaded.
 
     Raises:
         InputError: the encoder, a task, or the output cannot be used.
@@ -118,7 +119,7 @@ def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Pat
     """Score several encoders, one after the other, and write the files of each as soon as it is scored.
 
     Returns:
-        The scores, and the files; none without ``output``.
+        The scores, and the written files, which are empty without ``output``.
 
     Raises:
         InputError: an encoder, a task, or an output cannot be used; all encoders are checked before the first is
@@ -144,7 +145,7 @@ def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Pat
 
 
 def write_scores(path: Path, results: Results, scores: Scores) -> None:
-    """Write the results as JSON, the scores of single test items beside them, and a Markdown table."""
+    """Write the results as JSON, with the scores of single test items and a Markdown table next to it."""
     if scores.items:
         write_items(items_beside(path), scores.items)
     write_results(path, results)
@@ -152,10 +153,10 @@ def write_scores(path: Path, results: Results, scores: Scores) -> None:
 
 
 def check_output(path: Path) -> None:
-    """Check that results can be written to a file that is new, or contains earlier results.
+    """Check that results can be written to a file that is new or contains earlier results.
 
     Raises:
-        InputError: something else is there, or nothing can be written there.
+        InputError: the path contains something else, or is not writable.
     """
     check_output_file(path)
     try:
@@ -173,7 +174,7 @@ def check_output(path: Path) -> None:
 
 
 def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the file of each encoder, beside the page of all; as for one encoder, only earlier ones are replaced."""
+    """Return the file of each encoder, next to the page of all encoders. Only earlier results are replaced."""
     files = {name: output.with_name(f"{output.stem}-{name}.json") for name in names}
     for file in files.values():
         check_output(file)
@@ -198,10 +199,10 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
     encoder = _load(config, encoder)
     reranker = load_reranker(config.reranker, device=device_of(config.device)) if config.reranker else None
     if config.output:
-        check_output(Path(config.output))  # not after hours
+        check_output(Path(config.output))  # before the scoring, which may take hours
     if config.cache_dir:
         check_output_folder("cache_dir", Path(config.cache_dir))
-    # a reranker embeds the texts again
+    # A reranker embeds the texts again
     store = EmbeddingCache(config.cache_dir, encoder.fingerprint) if config.cache_dir or reranker is not None else None
     report = None if config.quiet else _report
     scores = suite.run(encoder, intervals=config.intervals, store=store, report=report, find_first=False)
@@ -231,10 +232,10 @@ def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tup
 
 
 def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Return the encoder of a config.
+    """Return the encoder of a configuration.
 
     Raises:
-        InputError: there is no such encoder; or it is loaded already, and a key would load it another way.
+        InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
     """
     if encoder is not None:
         check_unset(config, (*LOADING, "device"))

@@ -25,7 +25,7 @@ class EvaluateConfig:
         "download what is missing",
     )
 
-    # What is scored
+    # Encoder
     encoder: str | Sequence[str] | None = config_field(
         None,
         "directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, GGUF "
@@ -57,7 +57,7 @@ class EvaluateConfig:
     precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of weights and hidden states")
     device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
 
-    # On what
+    # Tasks
     suite: Suites = config_field(
         "sts",
         "sts, senteval, transfer, probing, domain, geometry, all, or names of tasks; several: suite=[sts,mr]; "
@@ -92,12 +92,12 @@ class EvaluateConfig:
 
     @property
     def suites(self) -> list[str]:
-        """Names of the suites."""
+        """Return the names of the suites."""
         return [self.suite] if isinstance(self.suite, str) else list(self.suite)
 
     @property
     def is_mteb(self) -> bool:
-        """Whether the mteb library scores."""
+        """Return whether the mteb library scores."""
         return MTEB in self.suites
 
     def check_keys(self) -> None:
@@ -116,7 +116,7 @@ class EvaluateConfig:
     def _check_tables(self) -> None:
         """Check the names of suites, and that there is something to score."""
         if self.action == "score" and self.suite != "sts":
-            from contrastive_encoders.evaluation.catalog import tasks_of_suites  # with torch
+            from contrastive_encoders.evaluation.catalog import tasks_of_suites  # imports torch
 
             tasks_of_suites(self.suites)
         if self.data_root is None and (self.tasks is None or self.action == "fetch"):

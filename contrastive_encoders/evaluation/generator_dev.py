@@ -1,6 +1,6 @@
-"""Scores of a generator on held-out texts: perplexity, accuracy and their combination.
+"""Scores of a generator on held-out texts: perplexity, accuracy, and their combination.
 
-GenSE's checkpoints were selected by accuracy - 10 x perplexity, the accuracy in percent.
+GenSE's checkpoints were selected by accuracy - 10 x perplexity, with the accuracy in percent.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ PERPLEXITY_WEIGHT = 10.0
 
 
 class GeneratorDev(Scorer):
-    """The scorer of a model without vectors. Its one task is of texts held out from the training data already."""
+    """Scorer of a generator. Its only task uses texts that were held out from the training data."""
 
     name = "generator-dev"
 
@@ -30,7 +30,7 @@ class GeneratorDev(Scorer):
         return 1
 
     def score(self, module: Writer, *, intervals: bool, **_: Any) -> Scores:
-        """Score a `Writer`. All ranks must call this, and get the very same scores."""
+        """Score a `Writer`. All ranks must call this, and get identical scores."""
         found = estimates(module.held_out_texts(), self.name if intervals else None)
         scores = dict(zip(self.score_names(), found, strict=True))
         return Scores.of(scores, items=items_of([], {}, scores) if intervals else None)
@@ -40,10 +40,10 @@ class GeneratorDev(Scorer):
 
 
 def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:
-    """Accuracy in percent, perplexity, and accuracy - 10 x perplexity; a ``key`` asks for intervals."""
+    """Return accuracy in percent, perplexity, and accuracy - 10 x perplexity, with intervals if there is a ``key``."""
     accuracy = mean(torch.from_numpy(found.right), key and f"{key}/pairs")
     losses, tokens = found.losses, found.tokens.astype(np.float64)
-    if found.batch_size is not None:  # a batch counts as its mean, however many tokens it has
+    if found.batch_size is not None:  # a batch counts as its mean, independent of its number of tokens
         starts = np.arange(0, len(losses), found.batch_size)
         losses = np.add.reduceat(losses, starts) / np.add.reduceat(tokens, starts)
         tokens = np.ones_like(losses)

@@ -1,7 +1,8 @@
-"""``suite=mteb``: tasks, data, splits and scores of the mteb library, in 0..100.
+"""``suite=mteb``: tasks, data, splits, and scores of the mteb library, from 0 to 100.
 
-An optional extra, imported when it is asked for. A folder's named prompts (``query``, ``document``, a task, a kind of
-task) take the place of its default one as the library chooses them. Its data comes from the hub or its cache.
+The library is an optional extra that is imported on demand. Named prompts of an encoder's folder (``query``,
+``document``, a task, a kind of task) replace its default prompt, as selected by the library. The data come from the
+hub or its cache.
 """
 
 import logging
@@ -18,14 +19,14 @@ from contrastive_encoders.evaluation.embedding_pool import prompts_of
 
 log = logging.getLogger(__name__)
 
-PROTOCOL = "mteb"  # in the names of the scores
+PROTOCOL = "mteb"  # protocol in the score names
 
 
 def choose_tasks(names: Sequence[str]) -> list[Any]:
-    """The library's tasks of these names.
+    """Return the library's tasks with these names.
 
     Raises:
-        InputError: the extra is missing, nothing was asked for, there is no such task, or it is not one of texts.
+        InputError: the extra is missing, no task was given, a task does not exist, or its data are not texts.
     """
     if not names:
         raise InputError("suite=mteb: tasks is not set; name some, tasks=[STSBenchmark,STS12].")
@@ -50,11 +51,11 @@ def check_data(tasks: Sequence[Any]) -> None:
     """Check that the data of all tasks can be loaded, before the first is scored.
 
     Raises:
-        InputError: the data of a task cannot be had.
+        InputError: the data of a task are not available.
     """
     for task in tasks:
         _load(task)
-        if len(tasks) > 1:  # one at a time in memory
+        if len(tasks) > 1:  # only one in memory at a time
             task.unload_data()
 
 
@@ -70,10 +71,13 @@ def _load(task: Any) -> None:
 
 
 def run_tasks(embedder: Embedder, tasks: Sequence[Any], *, results: Path | None = None) -> dict[str, float]:
-    """``task[-split][:subset]/mteb/metric`` -> the task's main score; all that the library found goes to ``results``.
+    """Score tasks. All results of the library are written to ``results``.
+
+    Returns:
+        ``task[-split][:subset]/mteb/metric`` -> the task's main score.
 
     Raises:
-        InputError: the data of a task cannot be had.
+        InputError: the data of a task are not available.
     """
     import mteb
 
@@ -95,7 +99,7 @@ def run_tasks(embedder: Embedder, tasks: Sequence[Any], *, results: Path | None 
 
 
 class _Encoder:
-    """Our encoder behind the library's interface."""
+    """Adapter from an `Embedder` to the library's interface."""
 
     def __init__(self, embedder: Embedder) -> None:
         from mteb.models import ModelMeta

@@ -1,4 +1,4 @@
-"""Show scores as the tables of the papers do: which columns a table has, and how their averages are taken."""
+"""Show scores as in the tables of papers, with their columns and averages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +12,8 @@ from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, colum
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 from contrastive_encoders.statistics.score_names import ScoreName
 
-MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
-PROTOCOLS = ("default", "fast", "sklearn")  # of the classifiers; {protocol} in a name stands for one
+MOST_COLUMNS = 12  # in a terminal of usual width; a wider table is transposed
+PROTOCOLS = ("default", "fast", "sklearn")  # protocols of the classifiers, one of which replaces {protocol} in a name
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 _SINGLE = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
@@ -23,14 +23,14 @@ _GEOMETRY = ("alignment", "uniformity", "anisotropy", "effective-rank", "norm")
 
 
 class Paper(NamedTuple):
-    """A table: one row for each form of the text and each set of classifiers."""
+    """A table with one row for each form of the text and each set of classifiers."""
 
-    columns: dict[str, tuple[str, ...]]  # header -> scores, shown with a slash between, averaged before they enter
-    average: str = ""  # score's name; with {n}, the number of its members, where it is also made of a part of them
-    title: str = ""  # without one it is not shown, and only its average computed
-    members: tuple[str, ...] = ()  # headers of what is averaged, where not all are or in another order
-    rounded: bool = False  # members are rounded to 2 decimals first, as the tables were made
-    at_least: int = 1  # columns without which the table says nothing
+    columns: dict[str, tuple[str, ...]]  # header -> scores, averaged before the average of the table
+    average: str = ""  # name of the score; {n} is the number of members if it may be computed from a part of them
+    title: str = ""  # a table without a title is not shown, only its average is computed
+    members: tuple[str, ...] = ()  # headers of the averaged columns, if not all are averaged or in another order
+    rounded: bool = False  # members are first rounded to 2 decimals, as in the published tables
+    at_least: int = 1  # minimum number of columns for the table to be shown
 
     def averaged(self) -> list[tuple[str, ...]]:
         return [self.columns[header] for header in self.members or self.columns]
@@ -45,7 +45,7 @@ def _upper(tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
 
 
 def _seven(metric: str, title: str = "") -> Paper:
-    """Seven numbers already rounded (GenSE's evaluation.py)."""
+    """Return a table of seven tasks whose scores are rounded before they are averaged (GenSE's evaluation.py)."""
     pairs = {header: (f"{task}/cosine/{metric}",) for header, task in (("STS-B", "stsb"), ("SICK-R", "sickr"))}
     return Paper(_upper(YEARS, f"/all/{metric}") | pairs, f"sts-avg7/all/{metric}", title, rounded=True)
 
@@ -66,7 +66,7 @@ def _downstream(split: str, title: str) -> Paper:
 
 
 def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: str) -> tuple[Paper, Paper]:
-    """Return the table of the test sets and, for its average alone, that of the development sets."""
+    """Return the table of the test sets, and the table of the development sets, of which only the average is used."""
     score = "{protocol}/accuracy"
     return (
         Paper(_headed(headers, tasks, f"/{score}"), f"{name}/{score}", title),
@@ -77,7 +77,7 @@ def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: 
 _STS = (
     _seven("spearman", "STS, Spearman, subsets concatenated (DINO table 1, GenSE table 2)"),
     _seven("pearson"),
-    Paper(_upper(YEARS, "/all/spearman"), "sts-avg5/all/spearman"),  # "STS12-16" of DINO's table 2
+    Paper(_upper(YEARS, "/all/spearman"), "sts-avg5/all/spearman"),  # "STS12-16" in table 2 of DINO
     Paper(_upper(YEARS, "/mean/spearman"), "sts-avg5/mean/spearman", "STS, Spearman, mean over subsets (DINO table 5)"),
 )
 _TRANSFER = _accuracies(
@@ -118,7 +118,7 @@ def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _score_name(score: str, protocol: str, form: str) -> str:
-    """Return the full name of a score; a task whose text has no second form keeps its name."""
+    """Return the full name of a score. A task without a second form of its text keeps its name."""
     name = ScoreName.parse(score.format(protocol=protocol))
     return str(replace(name, form=form)) if "-avg" in name.task or has_form(name.task) else str(name)
 
@@ -126,11 +126,11 @@ def _score_name(score: str, protocol: str, form: str) -> str:
 class Averaged(NamedTuple):
     name: str
     estimate: Estimate
-    members: list[str]  # the scores that it holds
+    members: list[str]  # names of the averaged scores
 
 
 def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
-    """Yield every average whose scores are known; one with {n} in its name needs at least half of them."""
+    """Yield every average whose scores are known. An average with {n} in its name needs at least half of them."""
     for paper in AVERAGES:
         for protocol, form in _rows(paper, found):
             groups = [[_score_name(one, protocol, form) for one in member] for member in paper.averaged()]
@@ -146,7 +146,7 @@ def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
 
 
 def tables(scores: Mapping[str, float]) -> Iterator[Table]:
-    """The tables that have anything in them; the first cell of a row says which text."""
+    """Yield the tables that are not empty. The first cell of a row is the form of the text."""
     for paper in SHOWN:
         shown = dict(paper.columns)
         if paper.average:
@@ -165,7 +165,7 @@ def tables(scores: Mapping[str, float]) -> Iterator[Table]:
 
 
 def turned(table: Table) -> Table:
-    """Return the table with columns as rows, where a terminal has no room for so many columns."""
+    """Return the table with columns as rows, for a terminal that is too narrow for so many columns."""
     if len(table.columns) <= MOST_COLUMNS:
         return table
     headings, *rows = zip([column.heading for column in table.columns], *table.rows, strict=True)
@@ -173,7 +173,7 @@ def turned(table: Table) -> Table:
 
 
 def all_scores(results: Results, heading: str, title: str) -> Table:
-    """Every score with its interval."""
+    """Return a table of every score with its interval."""
     rows = []
     for name, value in results["scores"].items():
         bounds = results["intervals"].get(name) or []
@@ -183,14 +183,14 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
 
 
 def terminal(results: Results) -> Iterator[Table | str]:
-    """Yield the parts that the command prints: the papers' tables, all scores, members of averages, tasks left out."""
+    """Yield the printed parts: the tables of the papers, all scores, members of averages, and skipped tasks."""
     yield from map(turned, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")
     yield from _remarks(results)
 
 
 def markdown(results: Results) -> str:
-    """Return the same as Markdown, below the encoder and how it was scored."""
+    """Return the results as Markdown, after the encoder and the settings of the evaluation."""
     encoder = results["recipe"].get("encoder_description", {})
     about = ", ".join(f"{name}: {value}" for name, value in encoder.items())
     shown = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
@@ -200,7 +200,7 @@ def markdown(results: Results) -> str:
 
 
 def shown_score(name: str, value: float) -> str:
-    """Format a score of 0..100 with two decimals, one in units of its own with four."""
+    """Format a score from 0 to 100 with two decimals, and a score with its own unit with four."""
     score = ScoreName.parse(name)
     return f"{value:.4f}" if score.protocol == "geometry" or score.metric == "mse" else f"{value:.2f}"
 

@@ -1,7 +1,7 @@
-"""Scores of a reranker: an encoder finds documents for each query, and the reranker orders the first of them anew.
+"""Scores of a reranker: an encoder finds documents for each query, and the reranker sorts the first of them again.
 
-The documents behind these keep the encoder's order. A score is called ``task/reranked/ndcg@10``. In training it is
-compared, query by query, with that of the encoder alone, which stands before training in its place.
+The documents after these keep the encoder's order. A score is named ``task/reranked/ndcg@10``. In training, it is
+compared, query by query, with the score of the encoder alone, which is the score before training.
 
 Shape letters: Q queries, K documents that are reranked, B queries of one block, N documents.
 """
@@ -23,18 +23,18 @@ from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 log = logging.getLogger(__name__)
 
-ABOVE = 3.0  # the least similarity of a reranked document: no cosine is as high
+ABOVE = 3.0  # minimum similarity of a reranked document, above every cosine
 
 
 class RetrievedDocuments(NamedTuple):
-    """What the encoder has found for a task."""
+    """Documents that the encoder has found for a task."""
 
     cosines: Callable[[int, int], Tensor]  # (start, stop) -> (B, N) float64
-    places_QK: Tensor  # documents, the nearest first
+    places_QK: Tensor  # positions of the documents, the nearest first
 
 
 class RerankingScorer(Scorer):
-    """Reranks the first ``top`` documents that an encoder finds; ``retriever`` loads it when it is first needed."""
+    """Rerank the first ``top`` documents that an encoder finds. ``retriever`` loads it when it is first needed."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class RerankingScorer(Scorer):
         self._found = dict[str, RetrievedDocuments]()
 
     def of(self, tasks: Iterable[RetrievalScores]) -> "RerankingScorer":
-        """Some of the tasks; what the encoder has found is shared."""
+        """Return a scorer of some of the tasks, which shares the retrieved documents."""
         part = RerankingScorer(list(tasks), self._retriever, self.top, self.store)
         part._found = self._found
         return part
@@ -71,7 +71,7 @@ class RerankingScorer(Scorer):
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
-        """Score a `PairScorer`. All ranks must call this, and get the very same scores."""
+        """Score a `PairScorer`. All ranks must call this, and get identical scores."""
         self._retrieve()
         found = dict[str, Estimate]()
         for task in self.tasks:
@@ -80,7 +80,7 @@ class RerankingScorer(Scorer):
         return self._as_scores(found, intervals)
 
     def before(self, module: Any, *, intervals: bool = True, **options: Any) -> Scores:
-        """The scores of the encoder alone, by the names of those of its reranked documents."""
+        """Return the scores of the encoder alone, under the names of the reranked scores."""
         self._retrieve()
         alone = (task.scores("reranked", self._found[task.name].cosines, intervals=intervals) for task in self.tasks)
         return self._as_scores({name: one for scores in alone for name, one in scores.items()}, intervals)
@@ -95,7 +95,7 @@ class RerankingScorer(Scorer):
         return {task.name: task.corpus for task in self.tasks}
 
     def _retrieve(self) -> None:
-        """What the encoder finds, once: it is not trained."""
+        """Retrieve the documents once, because the encoder is not trained."""
         if not (tasks := [task for task in self.tasks if task.name not in self._found]):
             return
         embedder = self._retriever()
@@ -109,7 +109,7 @@ class RerankingScorer(Scorer):
     def _reranked(
         self, task: RetrievalScores, scorer: PairScorer, autocast: torch.dtype | None, progress: bool
     ) -> Tensor:
-        """(Q, K) scores of the documents that were found; queries are dealt to the ranks."""
+        """Return the scores (Q, K) of the retrieved documents. Queries are distributed over the ranks."""
         rank, world = rank_and_world()
         places_QK = self._found[task.name].places_QK
         own = range(rank, len(places_QK), world)
@@ -131,22 +131,22 @@ class RerankingScorer(Scorer):
         return scores_QK.masked_fill(lost_QK, -torch.inf)
 
     def _ordered(self, task: RetrievalScores, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
-        """Similarities by which what was reranked stands before all else, in the order of its scores."""
+        """Return similarities that rank the reranked documents before all others, in the order of their scores."""
         cosines, places_QK = self._found[task.name]
 
         def similarities(start: int, stop: int) -> Tensor:
             part_BK = scores_QK[start:stop]
-            lower_BK = torch.searchsorted(part_BK.sort(dim=1).values, part_BK)  # so many documents score less
+            lower_BK = torch.searchsorted(part_BK.sort(dim=1).values, part_BK)  # number of documents with a lower score
             return cosines(start, stop).scatter(1, places_QK[start:stop], ABOVE + lower_BK.double())
 
         return similarities
 
 
 def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[RetrievalScores]:
-    """Those that a reranker can be scored on.
+    """Return the tasks on which a reranker can be scored.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no such tasks.
     """
     tasks = list(tasks)
     found = [task for task in tasks if isinstance(task, RetrievalScores)]

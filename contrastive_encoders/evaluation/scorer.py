@@ -12,7 +12,7 @@ from contrastive_encoders.statistics.bootstrap import Scores
 
 
 class Scorer(Protocol):
-    """What scores the model of a run; iterating over it yields its tasks, each with a ``name``."""
+    """Interface for scoring the model of a run. Iteration yields its tasks, each with a ``name``."""
 
     not_as_published: Mapping[str, str] = MappingProxyType({})  # table -> its number of rows
 
@@ -21,7 +21,7 @@ class Scorer(Protocol):
     def __len__(self) -> int: ...
 
     def score_names(self) -> list[str]:
-        """The names of all scores, known without a model."""
+        """Return the names of all scores, which are known without a model."""
         ...
 
     def score(
@@ -33,31 +33,37 @@ class Scorer(Protocol):
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
-        """The very same scores of a module in training on every rank; all ranks must call it. ``store`` keeps vectors
-        for the next time, ``autocast`` is the type of products, ``progress`` shows how far it is.
+        """Score a module in training, with identical results on every rank. All ranks must call this.
+
+        Args:
+            module: the module.
+            intervals: whether to compute intervals.
+            store: keeps embeddings for the next call.
+            autocast: data type of matmuls.
+            progress: whether to show the progress.
         """
         ...
 
     def before(self, module: Any, **options: Any) -> Scores:
-        """What the scores at the end are compared with: the same of the module before training."""
+        """Return the scores that the final scores are compared with: those of the module before training."""
         return self.score(module, **options)
 
     def sentences(self) -> dict[str, list[str]]:
-        """Task -> its distinct texts, to look for in the training text."""
+        """Return task -> its distinct texts, to find them in the training text."""
         return {}
 
     def baselines(self) -> dict[str, float]:
-        """Scores that need no model."""
+        """Return scores that need no model."""
         return {}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """The items with those of the baselines."""
+        """Return the items with those of the baselines."""
         return items
 
     def corpora(self) -> dict[str, CorpusInfo]:
-        """Name of each retrieval task -> what its queries are ranked among."""
+        """Return, for the name of each retrieval task, the documents among which its queries are ranked."""
         return {}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
+        """Compare the first document of each query of retrieval tasks before and after training (``Scores.found``)."""
         return {}

@@ -1,4 +1,4 @@
-"""Several encoders scored on the same tasks: one table, with paired differences to the first."""
+"""Several encoders scored on the same tasks: one table, with paired differences to the first encoder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +14,8 @@ from contrastive_encoders.statistics.verdict import compute_verdict, with_before
 
 LESS_IS_BETTER = ("mse",)  # metrics
 VERDICTS = {"better": " better", "worse": " worse", "not told apart": ""}
-SUFFIXES = (".ckpt", ".gguf", ".txt", ".vec")  # of encoders that are files
-NOT_NAMES = {"encoder", "model"}  # of directories, which their parents name
+SUFFIXES = (".ckpt", ".gguf", ".txt", ".vec")  # endings of encoders that are files
+NOT_NAMES = {"encoder", "model"}  # directories that are named after their parents
 NOTE = (
     "Differences are to {first}. Their 95 % intervals are those of a paired bootstrap over test items; of retrieval, a "
     "permutation test over queries has to agree before one is called better or worse."
@@ -23,7 +23,7 @@ NOTE = (
 
 
 class EncoderScores(NamedTuple):
-    """An encoder's results, and its scores of single test items."""
+    """The results of an encoder, and its scores of single test items."""
 
     name: str
     results: Results
@@ -31,10 +31,10 @@ class EncoderScores(NamedTuple):
 
 
 def names_of(encoders: Sequence[str]) -> list[str]:
-    """Return a short name of each encoder: the last part of its path that is a name.
+    """Return a short name of each encoder, the last part of its path that is a name.
 
     Raises:
-        InputError: two are the same.
+        InputError: two names are equal.
     """
     if len(set(encoders)) < len(encoders):
         raise InputError(
@@ -69,7 +69,7 @@ def differences(scored: Sequence[EncoderScores]) -> Table:
 
 
 def _difference(name: str, first: EncoderScores, other: EncoderScores) -> str:
-    """Return the difference with its interval and, if the two can be told apart, which one is better."""
+    """Return the difference with its interval and, if they are distinguishable, which one is better."""
     before, after = first.results["scores"], other.results["scores"]
     if first.items is None or other.items is None:
         return _signed(name, after[name] - before[name])
@@ -88,6 +88,6 @@ def _signed(name: str, value: float) -> str:
 
 
 def markdown(scored: Sequence[EncoderScores], table: Table) -> str:
-    """Return the same as a page, with the path of each encoder."""
+    """Return the table as a Markdown page, with the path of each encoder."""
     paths = ", ".join(f"{one.name}: {one.results['backbone']}" for one in scored)
     return in_markdown("Scores of several encoders", [ReportSection(table.title, [table._replace(title="")])], [paths])

@@ -1,6 +1,6 @@
 """A suite of tasks: sentences are encoded once, and tasks are distributed over ranks.
 
-Vectors that were trained by prefixes are scored whole, and then by each size of prefix: ``stsb@256/cosine/spearman``.
+Embeddings trained by prefixes are scored in full, and then for each prefix size: ``stsb@256/cosine/spearman``.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ from contrastive_encoders.evaluation.tasks.sts import Similarity, cosines
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 from contrastive_encoders.statistics.score_names import ScoreName
 
-POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 768 features
+POOLED_TEXTS = 400_000  # limits the embeddings in memory: 1.2 GB at 768 features
 
 
 class Suite(Scorer):
-    """Iterating over it gives its tasks, so that a suite can be made of a suite. ``sizes`` are those of prefixes."""
+    """Suite of tasks. Iteration yields its tasks, so a suite can be made from a suite. ``sizes`` are prefix sizes."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Suite(Scorer):
     ) -> None:
         self.sizes: list[int | None] = [None, *sizes]
         self.tasks: list[Task] = [_task_of(task) for task in tasks]
-        self.not_as_published = dict(not_as_published or {})  # of the tables; the results say it
+        self.not_as_published = dict(not_as_published or {})  # reported in the results
         names = [name for task in self.tasks for name in task.score_names()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -67,11 +67,15 @@ class Suite(Scorer):
         find_first: bool = True,
         **options: Any,
     ) -> Scores:
-        """The very same scores on every rank; all ranks must call it.
+        """Score all tasks, with identical scores on every rank. All ranks must call this.
 
-        ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
-        ``find_first``: also find the first document of each query, ``Scores.found``. ``options`` are those of
-        `Embedder.embed`.
+        Args:
+            embedder: the encoder.
+            intervals: whether to compute intervals.
+            store: keeps embeddings for the next call.
+            report: ``report(task, seconds)`` is called for each task that this rank scored.
+            find_first: whether to also find the first document of each query, ``Scores.found``.
+            **options: options of `Embedder.embed`.
         """
         how, unit = ScoringOptions(embedder.device, intervals), embedder.normalize
         found = {size: dict[str, Estimate]() for size in self.sizes}
@@ -104,7 +108,7 @@ class Suite(Scorer):
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
-        """`run` of the encoder of a module in training: see `Scorer`."""
+        """Call `run` with the encoder of a module in training; see `Scorer`."""
         return self.run(module.encoder, intervals=intervals, store=store, autocast=autocast, progress=progress)
 
     def score_names(self) -> list[str]:
@@ -114,11 +118,11 @@ class Suite(Scorer):
         return [at_size(name, size) for size in self.sizes for name in names]
 
     def baselines(self) -> dict[str, float]:
-        """TF-IDF on the retrieval tasks, which needs no encoder."""
+        """Return the scores of TF-IDF on the retrieval tasks, which needs no encoder."""
         return {name: estimate.value for name, estimate in self._baselines.items()}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """The items with those of the baselines, so that an encoder is compared with them query by query."""
+        """Return the items with those of the baselines, so that an encoder is compared with them query by query."""
         replicates, values = _of_items(self._baselines)
         return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
 
@@ -128,7 +132,7 @@ class Suite(Scorer):
         return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
+        """Compare the first document of each query of retrieval tasks before and after training (``Scores.found``)."""
         tasks = [task for task in self.tasks if isinstance(task, RetrievalScores) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
@@ -136,7 +140,7 @@ class Suite(Scorer):
         return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalScores)}
 
     def sentences(self) -> dict[str, list[str]]:
-        """Task name -> its distinct texts, to look for in the training text; of documents those that a query wants."""
+        """Return task name -> its distinct texts (only relevant documents), to find them in the training text."""
         return {
             task.name: list(
                 dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalScores) else _all_texts(task))
@@ -146,7 +150,7 @@ class Suite(Scorer):
 
 
 def at_size(name: str, size: int | None) -> str:
-    """Return the name of a score of truncated embeddings; None: of whole ones."""
+    """Return the name of a score of truncated embeddings; size None: of full embeddings."""
     return str(replace(ScoreName.parse(name), size=size))
 
 
@@ -161,7 +165,7 @@ def _size(task: Task) -> int:
 
 
 def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """Tasks that share a pool of vectors: as many as fit, at least one."""
+    """Yield groups of tasks that share a pool of embeddings: as many tasks as fit, at least one."""
     group, held = list[Task](), 0
     for task in tasks:
         size = _size(task)
@@ -177,7 +181,7 @@ def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
 def _score_dealt(
     group: Sequence[Task], pool: EmbeddingPool, how: ScoringOptions, report: Callable[[str, float], None] | None
 ) -> dict[str, Estimate]:
-    """The scores of all tasks, each computed on one rank; the first problem is raised on all of them."""
+    """Return the scores of all tasks, each computed on one rank. The first error is raised on all ranks."""
     rank, world = rank_and_world()
     own = dict[str, Estimate]()
     problem: Exception | None = None
@@ -185,7 +189,7 @@ def _score_dealt(
         began = time.perf_counter()
         try:
             own.update(task.score(pool, how))
-        except Exception as error:  # noqa: BLE001  # the other ranks wait for this one's scores, and must hear of it
+        except Exception as error:  # noqa: BLE001  # the other ranks wait for this rank, so they must receive the error
             problem = error
             break
         if report:
@@ -207,11 +211,11 @@ def _score_dealt(
 
 
 def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
-    """Return the scores of single test items, by which encoders are compared."""
+    """Return the scores of single test items, with which encoders are compared."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
     replicates, values = _of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, RetrievalScores)}
-    several = dict[str, str]()  # of forums, of images
+    several = dict[str, str]()  # names of items that are forums or images
     for task in tasks:
         if task.name not in pairs.keys() | retrieval.keys():
             names = {ScoreName.parse(name).full_task for name in task.score_names() if name in values}
@@ -241,20 +245,20 @@ def _all_texts(task: Task) -> Iterator[str]:
 
 
 def _texts_of(task: Task) -> Iterator[str]:
-    """Yield all texts of a task, with an empty one behind each side."""
+    """Yield all texts of a task, with an empty text after each side."""
     for texts in task.texts():
         yield from texts
         yield ""
 
 
 def _parts_of_pairs(task: PairTask) -> Iterator[str]:
-    """The pairs in their order, with their ratings."""
+    """Yield the pairs in their order, with their ratings."""
     for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
         yield from (left, right, repr(float(gold)))
 
 
 def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
-    """Yield the queries, the documents, which documents are relevant, and which are not ranked."""
+    """Yield the queries, the documents, the relevant documents, and the documents that are not ranked."""
     relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
     yield from (*task.queries, "", *task.documents, "", repr(relevant))
     if task.unranked_documents:
@@ -262,7 +266,7 @@ def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    """Sixteen hex digits by which texts are told from others."""
+    """Return sixteen hexadecimal digits that identify texts."""
     found = hashlib.sha256()
     for part in parts:
         found.update(f"{part}\0".encode("utf-8", "surrogatepass"))

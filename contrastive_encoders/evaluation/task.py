@@ -1,4 +1,4 @@
-"""The interface of an evaluation task: texts to encode, and scores of their vectors."""
+"""The interface of an evaluation task: texts to encode, and scores of their embeddings."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,33 +10,34 @@ from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.statistics.bootstrap import Estimate
 
-EMPTY = "."  # stands for a text that is empty: tokenizers differ in what they make of none
+EMPTY = "."  # replaces an empty text, which tokenizers treat differently
 
 
 class ScoringOptions(NamedTuple):
-    """The device and the outputs that a task is scored with."""
+    """Device and outputs of the scoring of a task."""
 
     device: torch.device = torch.device("cpu")  # where classifiers are trained
-    intervals: bool = True  # also 95 % intervals
+    intervals: bool = True  # whether to compute 95 % intervals
 
 
 class Task(Protocol):
-    """A task holds its texts and gold values, and no vectors."""
+    """Interface of a task, which has texts and gold values, but no embeddings."""
 
-    name: str  # task[-split][@senteval], the beginning of its scores' names
+    name: str  # task[-split][@senteval], the prefix of its score names
 
     def texts(self) -> Iterable[Sequence[str]]:
-        """Every text that ``score`` will look up in the pool."""
+        """Return all texts that ``score`` looks up in the pool."""
         ...
 
     def score_names(self) -> list[str]:
-        """The keys of ``score``, known without any vector."""
+        """Return the keys of ``score``, which are known without embeddings."""
         ...
 
     def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        """``task[-split][@senteval]/protocol/metric`` -> estimate, in 0..100 (correlations -100..100).
+        """Return ``task[-split][@senteval]/protocol/metric`` -> estimate, from 0 to 100 (correlations from -100).
 
-        No collective inside: ranks score different tasks. The same vectors give the same scores on any rank.
+        The method must not use collective operations, because ranks score different tasks. The same embeddings give the
+        same scores on any rank.
         """
         ...
 
@@ -44,7 +45,7 @@ class Task(Protocol):
 class TaskEntry(NamedTuple):
     """A task that can be read from ``data_root``."""
 
-    rows: Mapping[str, int | None]  # table it needs ("MR/all", no ending) -> official number of rows where known
+    rows: Mapping[str, int | None]  # required table ("MR/all", no ending) -> official number of rows, if known
     read: Callable[[Path, str, EvaluateConfig], Task]  # (data_root, full name of the task, config)
-    senteval: bool = False  # "NAME@senteval" exists, in files that end in .senteval.tsv
-    beside: tuple[str, ...] = ()  # files that are no tables
+    senteval: bool = False  # whether "NAME@senteval" exists, in files that end in .senteval.tsv
+    beside: tuple[str, ...] = ()  # files that are not tables

@@ -1,4 +1,4 @@
-"""Texts of tasks that an encoder was trained on, as far as the results of its runs name the data."""
+"""Texts of tasks on which an encoder was trained, as far as the results of its runs record the training data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,26 +12,26 @@ from contrastive_encoders.io.text_files import BadRow
 
 # Bytes of training files, and of those among them that are converted, such as PDF; of more the run's count is taken
 MAX_BYTES, MAX_CONVERTED = 200 * 2**20, 10 * 2**20
-MIN_CHARACTERS = 12  # of a text: shorter ones are in any data
-WINDOW = 8  # words with which a text begins that is looked for inside longer ones
-MAX_RUNS = 8  # that an encoder was trained in, one from the weights of the other
-LEAST_SHARE = 0.01  # of the texts of a task, for a warning
+MIN_CHARACTERS = 12  # minimum length of a text, because shorter ones occur in any data
+WINDOW = 8  # number of first words of a text that are searched in longer texts
+MAX_RUNS = 8  # in which an encoder was trained, each from the weights of another
+LEAST_SHARE = 0.01  # minimum fraction of a task's texts for a warning
 
 
 class TrainedTexts(NamedTuple):
-    """Texts of a task that are in training data."""
+    """Texts of a task that occur in training data."""
 
     task: str
     found: int
     checked: int
-    files: list[str]  # names of those that were read; empty if the count is that of the run itself
+    files: list[str]  # names of the files that were read; empty if the count is that of the run itself
 
 
 def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[TrainedTexts]:
-    """Return the tasks of which at least 1 % of the texts are in the training data of a run.
+    """Return the tasks with at least 1 % of their texts in the training data of a run.
 
     Args:
-        encoder: the run's folder, something in it, or any other encoder, of which nothing is known.
+        encoder: the run's folder, a path in it, or any other encoder, for which the training data are unknown.
         sentences: task -> its texts.
     """
     runs = list(_runs_of(encoder))
@@ -56,7 +56,7 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[
 
 
 def _runs_of(encoder: str) -> Iterator[Results]:
-    """The run that an encoder is of, and those that its weights come from."""
+    """Yield the run of an encoder, and the runs that its weights come from."""
     for _ in range(MAX_RUNS):
         path = Path(encoder).expanduser()
         folders = (
@@ -76,7 +76,7 @@ def _runs_of(encoder: str) -> Iterator[Results]:
 
 
 def _files_in(manifest: Any) -> Iterator[Path]:
-    """The absolute paths of training files in a manifest of data, of a mixture in each part."""
+    """Yield the absolute paths of training files in a manifest of data, for a mixture those of each part."""
     if isinstance(manifest, Mapping):
         for key, value in manifest.items():
             if key == "files" and isinstance(value, list):
@@ -101,7 +101,7 @@ def _normal(text: str) -> str:
 
 
 def _texts_in(files: Sequence[Path], wanted: set[str]) -> set[str]:
-    """Return the texts that are a value of a row, or, if they have `WINDOW` words, inside one."""
+    """Return the texts that are a value of a row or, if they have `WINDOW` words, that occur in one."""
     beginnings: dict[tuple[str, ...], list[str]] = {}
     for text in wanted:
         words = text.split()
@@ -125,7 +125,7 @@ def _values_in(path: Path) -> Iterator[str]:
         for row in read_rows(path):
             if not isinstance(row, BadRow):
                 yield from _strings(row.values)
-    except (InputError, OSError):  # a file of another kind than when it was read for training
+    except (InputError, OSError):  # the file is of another kind than when it was read for training
         return
 
 

@@ -56,7 +56,7 @@ def sets_in(folder: Path | None, split: str | None, given: Mapping[str, list[Pat
     """Return the files of each set by its name, "" for a single set. ``given`` files replace those of the folder.
 
     Raises:
-            InputError: a part or the split is missing.
+        InputError: a part or the split is missing.
     """
     parts = {part: {"": given[part]} if given.get(part) else _splits(folder, part) for part in PARTS}
     below = _sets_below(folder) if folder and not any(parts.values()) else []
@@ -118,7 +118,7 @@ def read_set(
     document if it is judged relevant.
 
     Raises:
-            InputError: a file cannot be read, an id occurs twice, or no document is relevant.
+        InputError: a file cannot be read, an id occurs twice, or no document is relevant.
     """
     corpus = _texts(files.corpus, encoding, may_be_empty=True)
     queries = _texts(files.queries, encoding, may_be_empty=False)

@@ -66,7 +66,7 @@ class OwnTask:
         """Return the tasks of this name.
 
         Raises:
-                InputError: a file is missing or damaged, or no score can be computed from it.
+            InputError: a file is missing or damaged, or no score can be computed from it.
         """
 
     def files(self) -> list[Path]:
