@@ -1,6 +1,6 @@
 """The model card, written from ``results.json``.
 
-Only facts of the run are written. Folders of the training machine are not: a card is made to be published.
+Only facts of the run are written. Paths of the training machine are omitted, because a card is meant to be published.
 """
 
 import json
@@ -38,7 +38,7 @@ PROTOCOLS = {
     "sklearn": "scikit-learn's logistic regression on the vectors",
     "geometry": "of the vectors themselves, in their own units",
 }
-# What a reader is told of a data set and of a recipe; the rest is folded away
+# Keys of a data set and of a recipe that are shown; the others are folded
 OF_DATA = ("kind", "id", "config", "split", "rows", "documents", "kept", "used", "tokens", "generator")
 OF_A_RECIPE = (
     "data.path",
@@ -65,7 +65,7 @@ ROLES = ("query", "document")
 
 
 def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
-    """Markdown with YAML front matter that the hub accepts; ends with a newline. ``use`` is the example of use."""
+    """Return Markdown with YAML front matter for the hub, which ends with a newline. ``use`` is the usage example."""
     sections = [
         of_run(results, library),
         f"# A sentence encoder trained with {results['objective']}",
@@ -116,7 +116,7 @@ def card_of_folder(
 
 
 def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
-    """Yield the length of the vectors, and the measure by which an index may compare them."""
+    """Yield the width of the embeddings, and the similarity that an index should use for them."""
     if vectors is None:
         return
     told = f"A vector has {vectors['width']} numbers, of the pooling {code(vectors['pooling'])}"
@@ -130,7 +130,7 @@ def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
 
 
 def _prefixes(recipe: Mapping[str, Any], vectors: EmbeddingInfo | None) -> Iterator[str]:
-    """Yield the paragraph about vectors that were trained to be cut."""
+    """Yield the paragraph about embeddings that were trained to be truncated."""
     if sizes := (recipe.get("model") or {}).get("matryoshka"):
         yield (
             f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "

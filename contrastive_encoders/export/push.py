@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the latter of the HTTP library that it uses
+from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the latter is of the HTTP library that it uses
 from transformers.utils.hub import is_offline_mode
 
 from contrastive_encoders.core import InputError
@@ -16,10 +16,10 @@ HUB = "https://huggingface.co"
 
 
 def check_push(name: str) -> None:
-    """Check all that can be checked before anything is written.
+    """Check what can be checked before anything is written.
 
     Raises:
-        InputError: it is no ORG/NAME, the hub is switched off, or there is no token.
+        InputError: the name is not ORG/NAME, the hub is disabled, or there is no token.
     """
     if not NAME.fullmatch(name):
         raise InputError(f"push={name}: wanted ORG/NAME, owner and repository, of letters, digits, -, _ and dots.")
@@ -32,12 +32,12 @@ def check_push(name: str) -> None:
 
 
 def push(folder: Path, name: str, *, private: bool) -> str:
-    """Make the repository if needed, and commit the files of ``folder``; return the address of the commit.
+    """Create the repository if needed, and commit the files of ``folder``. Return the URL of the commit.
 
-    An existing repository stays as visible as it is.
+    The visibility of an existing repository does not change.
 
     Raises:
-        InputError: the hub refused it, or cannot be reached.
+        InputError: the hub refused the upload, or is not reachable.
     """
     hub = HfApi(endpoint=_endpoint())
     try:

@@ -1,9 +1,9 @@
-"""Quantised vectors as in sentence-transformers 6, and search among them.
+"""Quantized embeddings as in sentence-transformers 6, and search in them.
 
-8 bits: the range of a dimension, from its least to its greatest value, is cut into 255 equal steps. 1 bit: whether a
-number is above 0, eight to a byte. ``int8`` and ``binary`` are ``uint8`` and ``ubinary`` less 128.
+8 bits: the range of a dimension, from its minimum to its maximum, is divided into 255 equal steps. 1 bit: whether a
+number is above 0, eight numbers in a byte. ``int8`` and ``binary`` are ``uint8`` and ``ubinary`` minus 128.
 
-Shape letters: N vectors, D width, W numbers of a row as it is stored, Q queries, K found.
+Shape letters: N embeddings, D width, W numbers of a stored row, Q queries, K results.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,23 +16,23 @@ from contrastive_encoders.core import InputError
 
 EIGHT_BITS, ONE_BIT = ("int8", "uint8"), ("binary", "ubinary")
 STEPS = 255
-QUERIES, ROWS = 1_024, 16_384  # scored at once
+QUERIES, ROWS = 1_024, 16_384  # scored in one block
 
 
 class SearchResult(NamedTuple):
-    rows_QK: NDArray[np.int64]  # of the corpus, the best first
-    scores_QK: NDArray[np.float32]  # dot products; of bits, with -1 and 1 in their place
+    rows_QK: NDArray[np.int64]  # rows of the corpus, the best first
+    scores_QK: NDArray[np.float32]  # dot products; bits count as -1 and 1
 
 
 def stored_as(dtype: str, width: int) -> tuple[np.dtype, int]:
-    """The type and number W of what a row of ``width`` numbers is written in."""
+    """Return the data type and the number W of values in which a row of ``width`` numbers is stored."""
     if dtype in ONE_BIT:
         return np.dtype(np.int8 if dtype == "binary" else np.uint8), -(-width // 8)
     return np.dtype(dtype), width
 
 
 def ranges_of(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """(2, D) float32, the least and the greatest value of each dimension over all blocks of (N, D)."""
+    """Return the minimum and maximum of each dimension over all blocks (N, D), as (2, D) float32."""
     ranges_2D: np.ndarray | None = None
     for block_ND in blocks:
         both = np.stack([block_ND.min(axis=0), block_ND.max(axis=0)]).astype(np.float32)
@@ -45,7 +45,7 @@ def ranges_of(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def quantized(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """(N, W) of ``dtype``, one of int8, uint8, binary and ubinary; the first two want ranges, and cut off beyond them.
+    """Return (N, W) of ``dtype``: int8, uint8, binary, or ubinary. The first two need ranges, and clip values to them.
 
     Raises:
         InputError: a number is NaN or infinite.
@@ -78,7 +78,7 @@ def stored(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = No
 
 
 def restored(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """(N, D) float32 of what was quantized: the lower end of a step, or -1 and 1; floats as they are."""
+    """Return (N, D) float32 from quantized rows: the lower end of a step, or -1 and 1. Floats are unchanged."""
     are_floats = stored_NW.dtype.kind == "f"
     if are_floats and stored_NW.shape[1] == width:
         return np.asarray(stored_NW, dtype=np.float32)
@@ -105,14 +105,19 @@ def search(
     rescore_embeddings: np.ndarray | None = None,
     rescore_multiplier: int = 4,
 ) -> SearchResult:
-    """Return the ``k`` rows of the corpus with the greatest dot product with each query; exact, in blocks.
+    """Return the ``k`` rows of the corpus with the largest dot product with each query. The search is exact, in blocks.
 
-    The corpus is what ``contrastive-encoders embed`` writes, in any dtype; queries are floats. ``rescore_embeddings``
-    are the same embeddings as floats, best a memory map: of them only the best ``k * rescore_multiplier`` of each query
-    are read, and these are sorted again.
+    Args:
+        queries_QD: float queries.
+        corpus_NW: output of ``contrastive-encoders embed``, in any dtype.
+        k: number of results for each query.
+        ranges: ranges of an 8-bit corpus.
+        rescore_embeddings: the same embeddings as floats, preferably a memory map. Only the best
+            ``k * rescore_multiplier`` rows of each query are read and sorted again.
+        rescore_multiplier: see ``rescore_embeddings``.
 
     Raises:
-        InputError: the two are not of the same vectors, or ranges are missing.
+        InputError: the corpus and ``rescore_embeddings`` are of different embeddings, or ranges are missing.
     """
     queries_QD = np.asarray(queries_QD, dtype=np.float32)
     if rescore_embeddings is not None and rescore_embeddings.shape != (len(corpus_NW), queries_QD.shape[1]):
@@ -134,7 +139,7 @@ def search(
 
 
 def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndarray | None) -> SearchResult:
-    """In the order of the rows."""
+    """Return the best rows in the order of the corpus."""
     rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
     scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
     for start, block_NW in _blocks(corpus_NW):
@@ -152,7 +157,7 @@ def _blocks(corpus_NW: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _steps(ranges_2D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The least value and the length of a step of each dimension; a dimension without extent has steps of 1."""
+    """Return the minimum and the step of each dimension. A constant dimension has a step of 1."""
     least_D, most_D = np.asarray(ranges_2D, dtype=np.float32)
     step_D = (most_D - least_D) / STEPS
     return least_D, np.where(step_D == 0, np.float32(1), step_D)

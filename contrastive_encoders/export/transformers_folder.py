@@ -1,4 +1,4 @@
-"""Export of weights and tokenizer alone for transformers, with a README that shows the pooling."""
+"""Export of the weights and tokenizer for transformers, with a README that shows the pooling."""
 
 import copy
 import json
@@ -14,16 +14,17 @@ from contrastive_encoders.export.atomic_export import export_folder
 from contrastive_encoders.export.sentence_transformers_options import as_classifier
 from contrastive_encoders.io.model_names import lower_cases
 
-# Tokenizers that transformers 5 gives the special tokens of their class when it loads them, and the class that takes
-# tokenizer.json as it is
+# Tokenizers to which transformers 5 adds the special tokens of their class on loading, and the class that loads
+# tokenizer.json unchanged
 REBUILT_TOKENIZERS, GENERIC_TOKENIZER = ("CodeLlamaTokenizer", "GPTNeoXTokenizer"), "TokenizersBackend"
 
 
 def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | None = None) -> Path:
-    """Write ``folder`` whole or not at all.
+    """Write ``folder`` atomically.
 
     Raises:
-        InputError: a layer behind the pooling, a prompt behind the text, a decoder: transformers has no place for it.
+        InputError: the encoder has a layer after the pooling, a prompt after the text, or a decoder, which transformers
+            cannot represent.
     """
     parts = {"a layer behind the pooling": encoder.head, "a prompt behind the text, or a decoder": encoder.appended}
     for part, there in parts.items():
@@ -49,7 +50,7 @@ def write_transformer(
     if (pooler := kept_pooler(written)) is not None:
         written.pooler = pooler.float()
     if all_layers:
-        written.config.output_hidden_states = True  # by this the library knows that a later module needs them
+        written.config.output_hidden_states = True  # tells the library that a later module needs the hidden states
     (as_classifier(written) if classifier else written).save_pretrained(folder)
 
 
@@ -58,23 +59,23 @@ def write_tokenizer(
 ) -> None:
     plain = copy.deepcopy(tokenizer)
     plain.model_max_length = max_length
-    plain.padding_side = "right"  # positions are counted from the first column by whoever weighs or learns them
-    plain.chat_template = template  # one of another model's would be sent our texts
+    plain.padding_side = "right"  # weighted pooling and learned positions count from the first column
+    plain.chat_template = template  # the template of another model would be applied to the texts
     backend = getattr(plain, "backend_tokenizer", None)
-    if backend is not None:  # the last call's padding and truncation would be saved, too
+    if backend is not None:  # otherwise the padding and truncation of the last call would be saved, too
         backend.no_padding()
         backend.no_truncation()
     plain.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     options = json.loads(path.read_text(encoding="utf-8"))
     is_rebuilt = options["tokenizer_class"].removesuffix("Fast") in REBUILT_TOKENIZERS
-    if is_rebuilt or (backend is not None and lower_cases(backend)):  # classes have a normalizer of their own, too
+    if is_rebuilt or (backend is not None and lower_cases(backend)):  # tokenizer classes also have a normalizer
         generic = options | {"tokenizer_class": GENERIC_TOKENIZER}
         path.write_text(json.dumps(generic, indent=2) + "\n", encoding="utf-8")
 
 
 def use_of_transformers(encoder: SentenceEncoder) -> str:
-    """A block of Python that needs torch and transformers."""
+    """Return a block of Python that needs torch and transformers."""
     pooler, every = encoder.pooler, encoder.pooler.averages_layers
     states = (
         f"torch.stack([output.hidden_states[layer] for layer in {list(pooler.layers)}]).mean(0)"

@@ -1,10 +1,11 @@
-"""Resumable writing of a vector file: windows of rows at their offsets, with progress marks.
+"""Resumable writing of a file of embeddings: windows of rows at their offsets, with progress marks.
 
-``OUTPUT.part`` is a whole .npy from the start; ``OUTPUT.progress`` says in its first line what is being computed and
-has a byte per window behind it. A kill leaves both; a window that was under way is computed again. One process writes.
+``OUTPUT.part`` is a complete .npy file from the start. ``OUTPUT.progress`` describes the job in its first line,
+followed by a byte for each window. Both survive a kill, and an unfinished window is computed again. Only one process
+writes.
 
-The ranges of 8 bits a number lie beside, ``OUTPUT.ranges.npy``. Where none are given, they are those of all vectors,
-which wait in OUTPUT.part as floats until the last one is there.
+The ranges of 8-bit numbers are stored next to the output in ``OUTPUT.ranges.npy``. If no ranges are given, they are
+computed from all embeddings, which are stored as floats in OUTPUT.part until the last one is written.
 """
 
 import contextlib
@@ -25,14 +26,18 @@ from contrastive_encoders.io.atomic import atomic_file, atomic_write
 from contrastive_encoders.io.output_directory import differences
 
 ENDINGS = (".npy", ".parquet")
-VECTOR = "embedding"  # the column of a Parquet file, beside that of the texts
+VECTOR = "embedding"  # the column of a Parquet file with the embeddings, next to the column of the texts
 DONE = b"\1"
 
 
 class VectorFile:
-    """``identity`` is what decides the vectors: rows, width, dtype, window among it; a file of another is refused.
+    """A file of embeddings that is written in windows.
 
-    ``ranges_2D`` are those of dtype int8 or uint8, where they are known beforehand.
+    Args:
+        output: path of the file. identity: everything that determines the embeddings, including rows, width, dtype, and
+        window; a file with another
+            identity is refused.
+        ranges_2D: ranges for dtype int8 or uint8, if they are known in advance.
     """
 
     def __init__(self, output: Path, identity: Mapping[str, Any], ranges_2D: np.ndarray | None = None) -> None:
@@ -40,7 +45,7 @@ class VectorFile:
         self.rows, self.width, self.window = identity["rows"], identity["width"], identity["window"]
         self.dtype, self.ranges_2D = identity["dtype"], ranges_2D
         self.waits = self.dtype in EIGHT_BITS and ranges_2D is None
-        self.written_as = "float32" if self.waits else self.dtype  # in .part
+        self.written_as = "float32" if self.waits else self.dtype  # dtype in .part
         self.type, self.columns = stored_as(self.written_as, self.width)
         self.part, self.progress, self.about, self.ranges = (
             output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json", ".ranges.npy")
@@ -48,21 +53,21 @@ class VectorFile:
         self.windows = -(-self.rows // self.window)
 
     def claim(self, *, overwrite: bool) -> bool:
-        """Make the files, or find those of the same job; whether it is finished.
+        """Create the files, or find those of the same job. Return whether the job is finished.
 
         Raises:
-            InputError: they are another job's.
-            OutputError: there is no room for all vectors.
-            OSError: it cannot be written.
+            InputError: the files are of another job.
+            OutputError: there is not enough space for all embeddings.
+            OSError: the files cannot be written.
         """
         if overwrite:
             self._refuse_others()
             ranges = [self.ranges] if "encoder" in _identity_in(self.about) else []
-            for path in (self.output, *ranges, self.part, self.progress, self.about):  # last what says whose they are
+            for path in (self.output, *ranges, self.part, self.progress, self.about):  # the record of their job last
                 path.unlink(missing_ok=True)
         if self.output.exists():
             self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
-            if self.progress.is_file():  # what a kill leaves of a job that has just finished
+            if self.progress.is_file():  # left by a kill of a job that had just finished
                 self.part.unlink(missing_ok=True)
                 self.progress.unlink()
             return True
@@ -71,7 +76,7 @@ class VectorFile:
         if self.progress.is_file() and self.part.is_file():
             self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
             return False
-        # A kill in between leaves the record alone, by which the same command makes OUTPUT.part anew
+        # A kill between the two leaves only the record, with which the same command creates OUTPUT.part again
         atomic_write(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
         new = self.part.with_name(f"{self.part.name}.new")
         with new.open("wb") as file:
@@ -85,7 +90,7 @@ class VectorFile:
         np.lib.format.write_array_header_1_0(file, shape)
 
     def _refuse_others(self) -> None:
-        """Check that what will be replaced is such a job's: beside its files lies what it is of."""
+        """Check that the files to replace are of such a job, whose record is next to them."""
         records = {self.output: self.about, self.part: self.progress, self.about: self.about}
         records |= {self.ranges: self.about} if self.dtype in EIGHT_BITS else {}
         for path, record in records.items():
@@ -113,7 +118,7 @@ class VectorFile:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Inside, vectors can be written."""
+        """Context manager in which embeddings can be written."""
         with self.part.open("rb") as file:
             np.lib.format.read_magic(file)
             np.lib.format.read_array_header_1_0(file)
@@ -127,7 +132,7 @@ class VectorFile:
             os.close(self._record)
 
     def done(self) -> np.ndarray:
-        """(windows,) bool."""
+        """Return (windows,) bool: whether each window is written."""
         marks = os.pread(self._record, self.windows, self._marks)
         return np.frombuffer(marks, dtype=np.uint8).astype(bool)
 
@@ -137,7 +142,7 @@ class VectorFile:
         return int(done.sum()) * self.window - last
 
     def write(self, number: int, vectors_ND: np.ndarray) -> None:
-        """The vectors of a window; it is marked once they are on the disk."""
+        """Write the embeddings of a window, and mark it when they are on the disk."""
         data = np.ascontiguousarray(stored(vectors_ND, self.written_as, self.ranges_2D)).data.cast("B")
         place = self._first + number * self.window * self._row_bytes
         while data:
@@ -147,7 +152,7 @@ class VectorFile:
         os.pwrite(self._record, DONE, self._marks + number)
 
     def finish(self, texts: InputTexts | ListedTexts) -> None:
-        """Give the file its name, once all windows are there."""
+        """Rename the file to its final name when all windows are written."""
         atomic_write(self.about, json.dumps(self.identity, indent=1) + "\n")
         if self.dtype in EIGHT_BITS:
             if self.ranges_2D is None:
@@ -170,7 +175,7 @@ class VectorFile:
                 file.write(self._final(number).tobytes())
 
     def _write_parquet(self, texts: InputTexts | ListedTexts) -> None:
-        """Texts and vectors side by side, a row group per window."""
+        """Write a Parquet file of texts and embeddings with a row group for each window."""
         type_, columns = stored_as(self.dtype, self.width)
         schema = pyarrow.schema(
             [
@@ -185,12 +190,12 @@ class VectorFile:
                 writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
 
     def _final(self, number: int) -> np.ndarray:
-        """A window as it is in the output."""
+        """Return a window in the form of the output."""
         rows = self._read(number)
         return quantized(rows, self.dtype, self.ranges_2D) if self.waits else rows
 
     def _read(self, number: int) -> np.ndarray:
-        """A window as it was written."""
+        """Return a window as it was written."""
         rows, place = min(self.window, self.rows - number * self.window), number * self.window * self._row_bytes
         flat = np.fromfile(self.part, dtype=self.type, count=rows * self.columns, offset=self._first + place)
         return flat.reshape(rows, self.columns)
@@ -210,7 +215,7 @@ class VectorFile:
 
 
 def _identity_in(path: Path) -> dict[str, Any]:
-    """Which job's record it is, of a finished one or of one under way; nothing where it is none."""
+    """Return the identity in the record of a finished or unfinished job, or an empty mapping if there is no record."""
     if not path.is_file():
         return {}
     found = path.read_bytes()

@@ -1,8 +1,8 @@
 """Metrics (Spearman, F1, average precision ...) with bootstrap replicates over test items for their intervals.
 
-Intervals are percentiles of a bootstrap over test items (Efron 1979): 1,000 resamples, drawn from the name of the test
-set alone, so that the same set is resampled alike for every encoder and metric. A resample is how often each item was
-drawn; all statistics take such weights, hence nothing is sorted or recomputed a thousand times.
+Intervals are percentiles of a bootstrap over test items (Efron 1979) with 1,000 resamples. The resamples depend only on
+the name of the test set, so that they are equal for every encoder and metric. A resample is the number of times that
+each item was drawn. All statistics accept such weights, so nothing is sorted or recomputed a thousand times.
 
 Shape letters: R resamples, N items, K distinct values.
 """
@@ -21,19 +21,19 @@ from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 from contrastive_encoders.core import InputError, ItemScores
 
 RESAMPLES = 1000
-BLOCK = 2**22  # weights held at a time
-# Cosines of float32 vectors that are this close together differ by rounding alone: the encoder has collapsed.
+BLOCK = 2**22  # weights in memory at a time
+# Cosines of float32 embeddings that are this close differ only by rounding: the encoder has collapsed.
 CONSTANT = 1e-7
 
 
 class Scores(NamedTuple):
-    """Values in 0..100 (correlations: -100..100) and, under the same names, their [low, high] where there is one."""
+    """Values from 0 to 100 (correlations from -100) and, under the same names, their [low, high] if available."""
 
     values: dict[str, float]
     intervals: dict[str, list[float]]
-    members: dict[str, list[str]] = {}  # average -> the scores that it holds
-    items: ItemScores | None = None  # where intervals were wanted
-    found: dict[str, list[int]] = {}  # retrieval task -> the document that each query finds first
+    members: dict[str, list[str]] = {}  # average -> names of the averaged scores
+    items: ItemScores | None = None  # only if intervals were requested
+    found: dict[str, list[int]] = {}  # retrieval task -> first document of each query
 
     @classmethod
     def of(
@@ -53,7 +53,7 @@ class Scores(NamedTuple):
         )
 
     def with_others(self, others: "Scores") -> "Scores":
-        """These scores and others of the same tasks, with the items of both."""
+        """Return these scores and others of the same tasks, with the items of both."""
         items = self.items
         if items is not None and others.items is not None:
             items = items._replace(
@@ -66,14 +66,14 @@ class Scores(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value and its bootstrap replicates, both in the unit of the score; None where no interval is wanted."""
+    """A value and its bootstrap replicates (None: no interval requested), both in the unit of the score."""
 
     value: float
     replicates_R: Tensor | None = None
-    values_N: Tensor | None = None  # of each query of retrieval, in the unit of the score; their mean is the value
+    values_N: Tensor | None = None  # of each query of retrieval, in the unit of the score; the value is their mean
 
     def interval(self) -> list[float] | None:
-        """[2.5 %, 97.5 %] of the replicates."""
+        """Return [2.5 %, 97.5 %] of the replicates."""
         if self.replicates_R is None:
             return None
         low, high = torch.quantile(self.replicates_R.double(), torch.tensor([0.025, 0.975], dtype=torch.float64))
@@ -81,7 +81,7 @@ class Estimate(NamedTuple):
 
 
 def spearman(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """100 x Spearman's correlation, ties at their mean rank; 0 where one side is constant."""
+    """Return 100 x Spearman's correlation, with ties at their mean rank, or 0 if one side is constant."""
     if is_constant(predicted_N) or is_constant(gold_N):
         return _no_correlation(key)
     value = 100 * float(spearman_corrcoef(predicted_N.double(), gold_N.double()))
@@ -92,7 +92,7 @@ def spearman(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Est
 
 
 def pearson(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """100 x Pearson's correlation; 0 where one side is constant."""
+    """Return 100 x Pearson's correlation, or 0 if one side is constant."""
     if is_constant(predicted_N) or is_constant(gold_N):
         return _no_correlation(key)
     value = 100 * float(pearson_corrcoef(predicted_N.double(), gold_N.double()))
@@ -103,12 +103,12 @@ def pearson(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
         mean_x, mean_y, xx, yy, xy = moments_N5.T @ w_NR.double() / len(gold_N)
         return 100 * _ratio(xy - mean_x * mean_y, xx - mean_x**2, yy - mean_y**2)
 
-    # torchmetrics gives NaN where one outlier holds all the variance that float64 can tell from none
+    # torchmetrics returns NaN if one outlier has all of the variance that float64 can represent
     return _estimate(0.0 if math.isnan(value) else value, key, len(gold_N), of)
 
 
 def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> Estimate:
-    """``scale`` x the mean of what each item scores: accuracy of 0 and 1, reciprocal ranks, average precisions."""
+    """Return ``scale`` x the mean of the item scores: accuracies of 0 and 1, reciprocal ranks, average precisions."""
     values_N = values_N.double()
     items = len(values_N)
     return _estimate(
@@ -117,7 +117,7 @@ def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> E
 
 
 def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> Estimate:
-    """Sum of the one over sum of the other, such as a loss per token of texts that differ in length."""
+    """Return the ratio of two sums, such as a loss per token of texts with different lengths."""
     sides_2N = torch.stack([above_N.double(), below_N.double()])
     above, below = sides_2N.sum(1)
 
@@ -131,11 +131,13 @@ def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> E
 def of_function(
     function: Callable[[np.ndarray, np.ndarray], float], predicted_N: Tensor, gold_N: Tensor, key: str | None = None
 ) -> Estimate:
-    """Any ``function(prediction, gold)`` of two (N,) float64 arrays, in its own unit. It is computed anew on the items
-    of each resample, as often as each was drawn; where it has no value there, 0 counts.
+    """Return any ``function(prediction, gold)`` of two (N,) float64 arrays, in its own unit.
+
+    The function is computed again on the items of each resample, repeated as often as they were drawn. A resample on
+    which it has no value counts as 0.
 
     Raises:
-        InputError: it gives no finite number for all items.
+        InputError: the function returns no finite number for all items.
     """
     predicted, gold = predicted_N.double().cpu().numpy(), gold_N.double().cpu().numpy()
     value = function(predicted, gold)
@@ -150,7 +152,7 @@ def of_function(
 
 
 def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """100 x F1 of the class 1; 0 where nothing of it is found."""
+    """Return 100 x F1 of class 1, or 0 without a true positive."""
     hit_N, called_N, true_N = (predicted_N == 1) & (gold_N == 1), predicted_N == 1, gold_N == 1
 
     def of(w_NR: Tensor) -> Tensor:
@@ -161,7 +163,7 @@ def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
 
 
 def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """100 x average precision of the items whose ``gold`` is 1, as scikit-learn has it: tied items enter together."""
+    """Return 100 x average precision of the items with ``gold`` 1. Tied items enter together, as in scikit-learn."""
     above = _Above(predicted_N, gold_N)
 
     def of(w_NR: Tensor) -> Tensor:
@@ -173,7 +175,7 @@ def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = Non
 
 
 def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """100 x F1 at the threshold where it is greatest, which every resample chooses anew."""
+    """Return 100 x F1 at the best threshold, which is selected again in every resample."""
     above = _Above(predicted_N, gold_N)
 
     def of(w_NR: Tensor) -> Tensor:
@@ -184,23 +186,23 @@ def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 class _Above:
-    """The number of items at or above each of K distinct values, and the number of those with ``gold`` 1."""
+    """Number of items at or above each of K distinct values, and number of those with ``gold`` 1."""
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
         self.order_N = torch.argsort(predicted_N, descending=True, stable=True)
         sorted_N, self.positive_N1 = predicted_N[self.order_N], (gold_N[self.order_N] == 1).double().unsqueeze(-1)
-        last_N = torch.ones(len(sorted_N), dtype=torch.bool)  # of its tie
+        last_N = torch.ones(len(sorted_N), dtype=torch.bool)  # whether the item is the last of its tie
         last_N[:-1] = sorted_N[1:] != sorted_N[:-1]
         self.ends_K = torch.nonzero(last_N).squeeze(-1)
 
     def under(self, w_NR: Tensor) -> tuple[Tensor, Tensor]:
-        """(K, R) each."""
+        """Return both numbers, (K, R) each."""
         w_NR = w_NR[self.order_N].double()
         return w_NR.cumsum(0)[self.ends_K], (w_NR * self.positive_N1).cumsum(0)[self.ends_K]
 
 
 def v_measure(clusters_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """100 x the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
+    """Return 100 x the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
     (_, cluster_N), (_, class_N) = (torch.unique(side, return_inverse=True) for side in (clusters_N, gold_N))
     _, cell_N = torch.unique(torch.stack([cluster_N, class_N]), dim=1, return_inverse=True)
 
@@ -213,13 +215,13 @@ def v_measure(clusters_N: Tensor, gold_N: Tensor, key: str | None = None) -> Est
 
 
 def _entropies(group_N: Tensor, w_NR: Tensor) -> Tensor:
-    """(R,) entropy of the groups' shares."""
+    """Return the entropy of the groups' shares, (R,)."""
     sums_GR = torch.zeros(int(group_N.max()) + 1, w_NR.shape[1], dtype=torch.float64)
     return torch.special.entr(sums_GR.index_add_(0, group_N, w_NR.double()) / len(group_N)).sum(0)
 
 
 def _estimate(value: float, key: str | None, items: int, of: Callable[[Tensor], Tensor]) -> Estimate:
-    """Return the value with, where there is a key, the statistic ``of`` the weights of many resamples at a time."""
+    """Return the value and, with a key, the statistic ``of`` the weights of many resamples at a time."""
     return Estimate(value, torch.cat([of(w_NR) for w_NR in _weights(key, items)]) if key else None)
 
 
@@ -228,12 +230,12 @@ def _no_correlation(key: str | None) -> Estimate:
 
 
 def mean_of_queries(values_N: Tensor, key: str | None = None) -> Estimate:
-    """Return the `mean` with the score of each query beside the replicates."""
+    """Return the `mean`, with the score of each query in addition to the replicates."""
     return mean(values_N, key)._replace(values_N=100 * values_N.double().cpu() if key else None)
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
-    """Weighted mean of scores of independent test sets; of retrieval, also the queries of all, each as it counts."""
+    """Return the weighted mean of scores of independent test sets; for retrieval, also the weighted queries of all."""
     shares = np.array(weights if weights is not None else [1.0] * len(estimates), dtype=np.float64)
     shares = shares / shares.sum()
     value = sum(float(share) * one.value for share, one in zip(shares, estimates, strict=True))
@@ -254,7 +256,7 @@ def is_constant(values_N: Tensor) -> bool:
 
 
 class _Ranks:
-    """Mid-ranks of N values in a resample, from the order of the whole: nothing is sorted again."""
+    """Mid-ranks of N values in a resample, computed from the order of all values without sorting again."""
 
     def __init__(self, values_N: Tensor) -> None:
         _, self.place_N = torch.unique(values_N.double(), return_inverse=True)
@@ -262,7 +264,7 @@ class _Ranks:
         self.order_N = torch.argsort(self.place_N, stable=True)
 
     def under(self, w_NR: Tensor) -> Tensor:
-        """(N, R) ranks minus their mean, (n + 1) / 2."""
+        """Return the ranks minus their mean, (n + 1) / 2, as (N, R)."""
         if self.distinct == len(w_NR):
             size_KR = w_NR[self.order_N]
         else:
@@ -272,20 +274,23 @@ class _Ranks:
 
 
 def _correlation(w_NR: Tensor, x_NR: Tensor, y_NR: Tensor) -> Tensor:
-    """(R,) weighted Pearson of two sides whose weighted means are 0."""
+    """Return the weighted Pearson correlation (R,) of two sides whose weighted means are 0."""
     wx_NR = w_NR * x_NR
     xy_R, xx_R = (wx_NR * y_NR).sum(0), wx_NR.mul_(x_NR).sum(0)
     return _ratio(xy_R, xx_R, (w_NR * y_NR).mul_(y_NR).sum(0))
 
 
 def _ratio(xy_R: Tensor, xx_R: Tensor, yy_R: Tensor) -> Tensor:
-    """0 where a resample has no variance."""
+    """Return the ratio, or 0 for a resample without variance."""
     spread_R = (xx_R.clamp(min=0) * yy_R.clamp(min=0)).sqrt()
     return torch.where(spread_R > 0, xy_R / spread_R.clamp(min=1e-30), 0.0).clamp(-1, 1)
 
 
 def _weights(key: str, items: int) -> Iterator[Tensor]:
-    """(N, R) float32 counts in blocks of resamples: items come first, so that one item's counts are contiguous."""
+    """Yield counts (N, R) float32 in blocks of resamples.
+
+    Items are the first axis, so that the counts of an item are contiguous.
+    """
     columns = max(1, BLOCK // max(1, items))
     for start in range(0, RESAMPLES, columns):
         yield _counts(key, items, start, min(columns, RESAMPLES - start))

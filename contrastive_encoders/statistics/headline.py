@@ -33,7 +33,7 @@ class RankingMetric(NamedTuple):
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks of the scores, each once, whatever the size of the embeddings."""
+        """Return the distinct tasks of the scores, independent of the embedding size."""
         names = [ScoreName.parse(name) for name in self.scores]
         return list(dict.fromkeys(replace(name, size=None).full_task for name in names))
 
@@ -72,11 +72,14 @@ def choose_headline(
     *,
     monitor_less_is_better: bool = False,
 ) -> RankingMetric | None:
-    """Choose the score by which a run is judged: the monitored one; else nDCG@10 of the retrieval tasks, else a user's
-    own metric, else Spearman's correlation, else any score.
+    """Choose the score by which a run is judged.
 
-    A score of a development set, which has selected the checkpoint, or of truncated embeddings is chosen only if there
-    are no others. None: no score that has a better and a worse is known both before and after.
+    The monitored score is preferred, then nDCG@10 of the retrieval tasks, a user's own metric, Spearman's correlation,
+    and any other score. A score of a development set, which has selected the checkpoint, or of truncated embeddings is
+    chosen only if there are no others.
+
+    Returns:
+        The score, or None if no score with a known direction is available both before and after training.
     """
     shared = [name for name in after if name in before and ScoreName.parse(name).protocol != "geometry"]
     plain = [name for name in shared if ScoreName.parse(name).is_plain]

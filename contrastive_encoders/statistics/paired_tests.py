@@ -1,8 +1,8 @@
 """Statistics of differences between encoders: intervals and tests over items, tasks and seeds.
 
-Test items and seeds are two sources of chance, and are never mixed: the bootstrap and the swap test say what another
-choice of test pairs would have given *for these seeds*; the spread over seeds, and the test over seeds, say what
-another seed would have given on these pairs.
+Test items and seeds are two sources of chance that are never mixed. The bootstrap and the swap test show the effect of
+another choice of test pairs *for these seeds*. The spread over seeds and the test over seeds show the effect of other
+seeds on these pairs.
 
 Shape letters: R resamples or swaps, N test pairs, T tasks, P pairs of arms, S seeds.
 """
@@ -16,54 +16,54 @@ from scipy import stats
 
 SWAPS = 9999
 BLOCK = 2**22  # numbers drawn at a time
-SEEDS_WANTED = 6  # a side: below, the smallest p of a permutation test over seeds is not small
+SEEDS_WANTED = 6  # in each group: below it, the smallest p-value of a permutation test over seeds is not small
 ALPHA = 0.05
 ROUNDING = 1e-4  # of a swapped difference in 0..100: sums over the swaps are float32, and a tie must stay one
 
 
 class Spread(NamedTuple):
     mean: float
-    deviation: float | None  # None: of one seed
+    deviation: float | None  # None: only one seed
     seeds: int
 
 
 class SwapTest(NamedTuple):
-    """``observed`` (P,) differences, and ``null`` (R, P) those with the arms of each test pair swapped at random."""
+    """``observed`` (P,) differences, and ``null`` (R, P) ones with the arms of each test pair swapped at random."""
 
     observed: np.ndarray
     null: np.ndarray
 
     def p_values(self) -> np.ndarray:
-        """(P,), two-sided; the observed assignment is one of the possible ones, hence never 0."""
+        """Return the two-sided p-values (P,), never 0 because the observed assignment is one of the possible ones."""
         tolerance = np.minimum(ROUNDING, np.abs(self.observed) / 2)
         as_far = np.abs(self.null) >= np.abs(self.observed) - tolerance
         return (as_far.sum(0) + 1) / (len(self.null) + 1)
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Mean and standard deviation (n - 1) over seeds."""
+    """Return the mean and standard deviation (n - 1) over seeds."""
     values = np.asarray(values, np.float64)
     return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
 
 
 def interval(replicates_R: np.ndarray) -> tuple[float, float]:
-    """95 %, percentiles of the bootstrap."""
+    """Return the 95 % percentile interval of the bootstrap."""
     low, high = np.quantile(replicates_R.astype(np.float64), [0.025, 0.975])
     return float(low), float(high)
 
 
 def over_tasks(replicates_TR: np.ndarray) -> tuple[float, float]:
-    """95 % of the mean of T tasks whose choice is left to chance, too: tasks are resampled, and the items in them."""
+    """Return the 95 % interval of the mean of T tasks, where both the tasks and their items are resampled."""
     tasks, resamples = replicates_TR.shape
     rng = generator(f"over {tasks} tasks")
     drawn_RT = rng.integers(tasks, size=(resamples, tasks))
-    # another resample of items for each task that was drawn, so that a task drawn twice is not the same twice
+    # Another resample of items for each drawn task, so that a task that is drawn twice differs
     items_RT = rng.integers(resamples, size=(resamples, tasks))
     return interval(replicates_TR[drawn_RT, items_RT].mean(1))
 
 
 def centred_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
-    """(S, N) each seed's ranks among the pairs, about their mean."""
+    """Return the ranks of each seed among the pairs, minus their mean, (S, N)."""
     ranks_SN = stats.rankdata(np.array(cosines), axis=-1)
     return ranks_SN - ranks_SN.mean(-1, keepdims=True)
 
@@ -154,7 +154,7 @@ def sign_p_value(differences_N: np.ndarray) -> float:
 
 
 def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
-    """p of a permutation test over seeds, two-sided; None below six a side."""
+    """Return the two-sided p-value of a permutation test over seeds, or None with fewer than six per group."""
     if min(len(first), len(second)) < SEEDS_WANTED:
         return None
     if np.ptp(np.concatenate([first, second])) == 0:
@@ -170,7 +170,7 @@ def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction (1979): the smallest times n, the next times n - 1, never below the one before."""
+    """Apply Holm's step-down correction (1979): the smallest p times n, the next times n - 1, never decreasing."""
     adjusted, before = [0.0] * len(p_values), 0.0
     for place, index in enumerate(np.argsort(p_values, kind="stable")):
         before = max(before, min(1.0, (len(p_values) - place) * float(p_values[index])))
@@ -179,5 +179,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def generator(key: str) -> np.random.Generator:
-    """Return a generator that is the same for the same words, on any machine."""
+    """Return a generator that depends only on the key, on any machine."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))

@@ -58,11 +58,11 @@ class ScoreName:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the score is of a test split and of whole embeddings."""
+        """Return whether the score is of a test split and of full embeddings."""
         return not self.split and self.size is None
 
     def without_form(self) -> str:
-        """Return the name for the text as it is, whose items are the same."""
+        """Return the name for the unchanged text, which has the same items."""
         return str(replace(self, form=""))
 
     def with_protocol(self, protocol: str) -> str:

@@ -1,9 +1,9 @@
 """The paired comparison of a headline score before and after training.
 
-The two are told apart if the 95 % interval of the change is on one side of zero and, for retrieval, a paired
-permutation test over queries agrees: a bootstrap of five queries alone is far too sure of itself. The interval is of
-the bootstrap that every score has (``bootstrap.py``): a resample is the same items before and after, so that the
-differences of the replicates are those of the paired bootstrap.
+The two scores are distinguishable if the 95 % interval of the change excludes zero and, for retrieval, if a paired
+permutation test over queries agrees, because a bootstrap of only five queries is overconfident. The interval uses the
+bootstrap of every score (``bootstrap.py``): a resample has the same items before and after training, so the differences
+of the replicates are those of the paired bootstrap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def with_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
         task = ScoreName.parse(score).full_task
         if task in items.digests:
             return items.digests[task] == before.digests.get(task)
-        return items.digests == before.digests  # an average
+        return items.digests == before.digests  # for an average
 
     return items._replace(
         replicates_before={name: one for name, one in before.replicates.items() if is_same(name)},
@@ -45,9 +45,18 @@ def compute_verdict(
     at_start: Mapping[str, float] | None = None,
     changed: Sequence[str] = (),
 ) -> Verdict:
-    """``items`` as of ``with_before``; without them nothing can be told apart. ``best_of``: scorings by this very
-    headline that the weights were chosen from. ``corpora``: retrieval task -> what its queries are ranked among.
-    ``at_start`` are the scores of the untrained encoder with the overrides ``changed``, which ``before`` is without.
+    """Compare the headline before and after training.
+
+    Args:
+        headline: the score.
+        before: scores before training.
+        after: scores after training.
+        items: see ``with_before``; without items, the scores are never distinguishable.
+        baselines: scores without a model.
+        best_of: number of scorings of this headline from which the weights were selected.
+        corpora: retrieval task -> the documents among which its queries are ranked.
+        at_start: scores of the untrained encoder with the overrides ``changed``, which ``before`` does not have.
+        changed: overrides that change the encoder before training.
     """
     searched = [corpora[task] for task in headline.tasks if task in corpora] if corpora else []
     first, last = headline.value(before), headline.value(after)
@@ -117,10 +126,10 @@ def _interval(headline: RankingMetric, items: ItemScores) -> list[float] | None:
 
 
 def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
-    """Return p of a permutation test over queries, whose scores before and after are exchangeable without an effect."""
+    """Return p of a permutation test over queries, whose scores are exchangeable if training has no effect."""
     if not (sides := _paired(headline, items.values_before, items.values)):
         return None
-    # of the mean over tasks of the means over queries
+    # Weights of the mean over tasks of the means over queries
     parts_N = np.concatenate([(after - before) / (len(sides) * len(after)) for before, after in sides])
     return sign_p_value(parts_N)
 
@@ -128,7 +137,7 @@ def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
 def _paired(
     headline: RankingMetric, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Both sides of each score, float64; none where one is missing, or of other items."""
+    """Return both sides of each score, float64, or an empty list if a side is missing or has other items."""
     sides: Sequence[tuple[Any, Any]] = [(before.get(name), after.get(name)) for name in headline.scores]
     if any(one is None or other is None or one.shape != other.shape for one, other in sides):
         return []
@@ -136,7 +145,7 @@ def _paired(
 
 
 def _count(headline: RankingMetric, items: ItemScores) -> tuple[int | None, str]:
-    """Return the number of queries, or of pairs of texts, behind the scores."""
+    """Return the number of queries, or of pairs of texts, of the scores."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"
     tasks = [ScoreName.parse(name).full_task for name in headline.scores]
