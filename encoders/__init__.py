@@ -1,6 +1,6 @@
-"""The models; importing the package loads neither torch nor transformers."""
+"""Models. Importing this package loads neither torch nor transformers."""
 
 import logging
 
-# peft imports it, and it warns about a kernel for inference in 4 bits, which nothing here calls
+# peft imports bitsandbytes, which warns about a kernel for 4-bit inference that is not used here
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

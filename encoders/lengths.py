@@ -1,4 +1,4 @@
-"""The maximum input length of an encoder."""
+"""Maximum input length of an encoder."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import Exported
 
 USUAL_LENGTH = 512
-BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")  # where their positions start
+BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")  # first position: pad id + 1
 UNLIMITED = 10**9
 
 
 def longest_input(config: Any) -> int:
     """Return the number of tokens that the position embeddings allow.
 
-    Models with relative positions allow any length: a T5 has no such setting, and an XLNet has -1.
+    Models with relative positions allow any length: T5 has no such setting, and XLNet has -1.
     """
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions < 1:
@@ -26,13 +26,15 @@ def longest_input(config: Any) -> int:
 
 
 def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -> int:
-    """Return the smallest of 512 and what backbone, tokenizer and sentence-transformers folder (``stated``) allow."""
+    """Return the minimum of 512, the limits of backbone and tokenizer, and ``stated`` (sentence-transformers)."""
     return int(min(USUAL_LENGTH, longest_input(config), tokenizer.model_max_length, stated or USUAL_LENGTH))
 
 
 def own_length(own: Exported | None, config: Any, tokenizer: Tokenizer) -> int:
-    """Return the tokens that a backbone reads: those of the encoder that it is (``own``), even if its tokenizer says
-    less, and of a plain transformer the usual.
+    """Return the maximum length of a backbone.
+
+    If the backbone is an encoder (``own``), it is the encoder's setting, even if its tokenizer has a lower limit. For a
+    plain transformer, it is `usual_length`.
     """
     if own is None:
         return usual_length(config, tokenizer)
@@ -43,7 +45,7 @@ def length_to_train(asked: int | None, default: int, config: Any, backbone: str)
     """Return ``model.max_length``, or the default.
 
     Raises:
-        InputError: it is more than the backbone can read.
+        InputError: If it is more than the backbone allows.
     """
     longest = longest_input(config)
     if asked is not None and asked > longest:

@@ -222,7 +222,7 @@ DISTANCE = "cosine: 1 - cosine similarity to the teacher's embeddings; mse: mean
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveConfig(EmbeddingConfig):
-    """Configuration keys of an objective whose negatives are the other texts of the batch."""
+    """Configuration keys of objectives with in-batch negatives."""
 
     temperature: float = config_field(0.05, "temperature: cosines are divided by it", gt=0)
     exclude_equal_texts: bool = config_field(

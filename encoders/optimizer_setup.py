@@ -1,4 +1,4 @@
-"""Optimisation: optimiser, learning-rate schedule and gradient clipping."""
+"""Setup of the optimizer, the learning-rate schedule, and gradient clipping."""
 
 import math
 from collections.abc import Mapping
@@ -21,14 +21,15 @@ def optimizer_of(
     rates: Mapping[nn.Parameter, float],
     trainer: Any,
 ) -> dict[str, Any]:
-    """Return Lightning's optimiser dictionary for the weights of a module. ``rates`` gives weights behind the
-    transformer learning rates of their own.
+    """Return Lightning's optimizer dictionary for the weights of a module.
+
+    ``rates`` are learning rates of weights outside the transformer that differ from ``lr``.
 
     Raises:
-        InputError: all weights are frozen, or the run has no end that a schedule could be drawn to.
+        InputError: If all weights are frozen, or if the run has no end, which a schedule needs.
     """
-    # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
-    # and a continued run would begin its epoch anew.
+    # Not trainer.estimated_stepping_batches: with max_epochs, it sets up the loader before its state is restored,
+    # and a resumed run would restart its epoch.
     steps_per_epoch = len(trainer.datamodule.train_dataloader())
     total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
     schedule = make_schedule(
@@ -72,8 +73,9 @@ def optimizer_of(
 
 
 def clip_gradients(optimizer: Any, most: float) -> Tensor:
-    """Scale the gradients of an optimiser's weights, in place, so that their norm is at most ``most``; return the norm
-    before, on the device.
+    """Clip the gradients of an optimizer's weights, in place, to the norm ``most``.
+
+    Return the norm before clipping, on the device.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     return full_tensor(nn.utils.clip_grad_norm_(weights, most))

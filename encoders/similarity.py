@@ -1,4 +1,4 @@
-"""Similarities of embeddings, with the names that sentence-transformers gives them.
+"""Similarities of embeddings, with the names of sentence-transformers.
 
 Shape letters: N, M embeddings, D width.
 """
@@ -21,11 +21,12 @@ SIMILARITIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
-    """Return the (N, M) similarities of all embeddings with all others. Each side is a tensor, an array, or a list of
-    either; a single embedding is a row.
+    """Return the (N, M) pairwise similarities of two sets of embeddings.
+
+    Each set is a tensor, an array, or a list of either. A single embedding is treated as one row.
 
     Raises:
-        InputError: the two sides have different widths.
+        InputError: If the two sets have different widths.
     """
     a_ND, b_MD = _as_rows(embeddings1), _as_rows(embeddings2)
     if a_ND.shape[-1] != b_MD.shape[-1]:

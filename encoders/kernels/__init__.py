@@ -1,1 +1,1 @@
-"""Computation: chunks, unpadded attention, compilation and reduced precision."""
+"""Computation: chunks, unpadded attention, compilation, and reduced precision."""

@@ -1,7 +1,8 @@
-"""``model.recompute=layers``: a layer keeps only its input, and is computed again in the backward pass.
+"""Activation checkpointing by layer (``model.recompute=layers``).
 
-Within a chunk, so that a single long text needs the memory of one layer and of the inputs of all of them (activation
-checkpointing, Chen et al., 2016). Dropout draws the same numbers again.
+A layer keeps only its input and is recomputed in the backward pass. Within a chunk, a single long text then needs the
+memory of one layer and the inputs of all layers (Chen et al., 2016).
+Dropout uses the same random numbers in the recomputation.
 """
 
 import contextlib
@@ -21,10 +22,10 @@ from contrastive_encoders.encoders.layers import layers_of
 
 
 def check_layers(how: str, model: PreTrainedModel) -> None:
-    """Check that a model has layers, if ``how`` asks to compute them again.
+    """Check that a model has layers if ``how`` requests their recomputation.
 
     Raises:
-        InputError: it has none with weights of their own.
+        InputError: If it has no layers with separate weights.
     """
     if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
         raise InputError(
@@ -37,10 +38,10 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
 def recomputed_layers(
     model: PreTrainedModel, how: str, around: Callable[[], AbstractContextManager[Any]]
 ) -> Iterator[None]:
-    """Inside, the layers of ``model`` keep their inputs alone, where ``how`` is "layers" and a gradient is wanted.
+    """Context manager that recomputes layers of ``model`` if ``how`` is "layers" and gradients are enabled.
 
-    A layer is computed again as it was: with the functions that stood in for those of its parts, and inside of what
-    ``around`` makes. Other contexts that change what a layer computes have to be entered before this one.
+    The recomputation uses the same replaced ``forward`` functions of submodules, inside the context that ``around``
+    creates. Other contexts that change the computation of a layer must be entered before this one.
     """
     wanted = how == LAYERS and torch.is_grad_enabled()
     layers = layers_of(cast(PreTrainedModel, model.base_model)) if wanted else []

@@ -1,6 +1,6 @@
-"""Frozen weights in bf16 with float32 states: each layer casts its weights for its own product.
+"""Frozen bfloat16 weights with float32 hidden states: each layer casts its weight for each matmul.
 
-Under autocast the products are in 16 bits anyway, and nothing is cast.
+Under autocast, matmuls are in 16 bits, and no cast is needed.
 """
 
 from itertools import chain
@@ -15,18 +15,18 @@ from contrastive_encoders.compat import raw_parameters
 
 
 class BF16WeightMixin:
-    """What makes a layer of torch read its matrix in float32."""
+    """Mixin that makes a layer of torch read its weight in float32."""
 
     _parameters: dict[str, Any]
 
     @property
     def weight(self) -> Tensor:
         held = raw_parameters(self)["weight"]
-        return held if isinstance(held, DTensor) else held.float()  # FSDP asks for its own part, and keeps what it gets
+        return held if isinstance(held, DTensor) else held.float()  # FSDP reads its shard, and must get the original
 
 
 class HeldEmbedding(BF16WeightMixin, nn.Embedding):  # type: ignore[override]
-    """Rows are looked up before they are widened: the matrix has the size of the vocabulary."""
+    """Embedding that looks up rows before the cast, because the weight has the size of the vocabulary."""
 
     def forward(self, input: Tensor) -> Tensor:
         return nn.functional.embedding(input, raw_parameters(self)["weight"], self.padding_idx).float()
@@ -51,8 +51,10 @@ HELD: dict[type, type] = {nn.Linear: HeldLinear, nn.Embedding: HeldEmbedding, Co
 
 
 def cast_frozen_to_bf16(*modules: nn.Module, rounded: bool = True) -> None:
-    """Turn the frozen matrices of linear layers and embeddings into bfloat16; norms and biases stay as they are.
-    Without ``rounded`` those alone that lose nothing by it, as of a model that was published in bfloat16.
+    """Cast the frozen weights of linear layers and embeddings to bfloat16. Norms and biases are not changed.
+
+    With ``rounded=False``, only weights that bfloat16 represents exactly are cast, such as those of a model that was
+    published in bfloat16.
     """
     layers = list(chain.from_iterable(module.modules() for module in modules))
     others = {weight for layer in layers if type(layer) not in HELD for weight in raw_parameters(layer).values()}
@@ -63,14 +65,14 @@ def cast_frozen_to_bf16(*modules: nn.Module, rounded: bool = True) -> None:
                 continue
             weight.data = weight.data.bfloat16()
             layer.__class__ = HELD[type(layer)]
-    # A file that was read by mapping it stays in memory whole for as long as one of its tensors is in use
+    # A memory-mapped file stays in memory completely while one of its tensors is in use
     for weight in {weight for layer in layers for weight in raw_parameters(layer).values() if weight is not None}:
         if weight.dtype != torch.bfloat16:
             weight.data = weight.data.clone()
 
 
 def restore_float32(module: nn.Module) -> None:
-    """Turn them back: plain layers in float32."""
+    """Undo `cast_frozen_to_bf16`: restore plain layers with float32 weights, in place."""
     plain = {held: kind for kind, held in HELD.items()}
     for layer in module.modules():
         if type(layer) in plain:

@@ -1,4 +1,4 @@
-"""Check whether torch's compiler works here, set it up for single layers, and measure what compilation costs."""
+"""Setup of torch's compiler for single layers: check whether it works, and measure the cost of compilation."""
 
 import functools
 import signal
@@ -11,8 +11,8 @@ from contrastive_encoders.compat import call_around_compilations, compiled_graph
 from contrastive_encoders.core import InputError
 
 USUAL = "inductor"
-SENT_TO_ALL = (signal.SIGINT, signal.SIGTERM)  # by a terminal or a scheduler, to each process of a run
-MAX_GRAPHS = 64  # of one function: its sizes are symbols, but 1 is not, nor is whether there is a mask
+SENT_TO_ALL = (signal.SIGINT, signal.SIGTERM)  # terminals and schedulers send these to each process of a run
+MAX_GRAPHS = 64  # per function: sizes are symbolic, except for size 1 and the presence of a mask
 
 
 class Cost(NamedTuple):
@@ -23,9 +23,10 @@ class Cost(NamedTuple):
 
 
 class _Watch:
-    """Measures how long a compilation takes, and holds back signals meanwhile. A signal that asks the run to stop would
-    end compilers such as g++, which inherit what is held back here; torch would raise an error, and the step would not
-    be finished.
+    """Timer of compilations, which blocks signals in the meantime.
+
+    A signal that asks the run to stop would terminate compilers such as g++, torch would raise an error, and the step
+    would not be finished. Compilers inherit the blocked signals.
     """
 
     def __init__(self) -> None:
@@ -46,14 +47,14 @@ def _watch() -> _Watch:
 
 
 def cost() -> Cost:
-    """Return the cost of compilation in this process so far; zero if nothing was compiled."""
+    """Return the cost of compilation in this process so far, or zero if nothing was compiled."""
     if not _watch.cache_info().currsize:
         return Cost(0.0, 0)
     return Cost(_watch().seconds, compiled_graphs())
 
 
 def configure_compiler() -> None:
-    """Set up torch's compiler for single layers, and start the clock of compilation."""
+    """Set up torch's compiler for single layers, and start measuring the time of compilation."""
     set_up_compiler(MAX_GRAPHS)
     call_around_compilations(_watch().start, _watch().stop)
 
@@ -62,7 +63,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
     """Check that the compiler works.
 
     Raises:
-        InputError: nothing can be compiled on this device.
+        InputError: If nothing can be compiled on this device.
     """
     if (why := compiler_error(device, backend)) is not None:
         raise InputError(
@@ -78,7 +79,7 @@ def compiler_error(device: torch.device, backend: str) -> str | None:
     """Compile a small function, which takes a second or two. Return the compiler's error, or None if it works."""
     try:
         torch.compile(lambda x: x.sin() * x, backend=backend)(torch.ones(8, device=device))
-    except Exception as error:  # noqa: BLE001  # each part of the tool chain has its own
+    except Exception as error:  # noqa: BLE001  # each part of the toolchain raises different errors
         said = [line.strip() for line in str(error).splitlines() if line.strip() and "raised:" not in line]
         return said[0].rstrip(".") if said else type(error).__name__
     return None

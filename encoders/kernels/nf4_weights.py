@@ -1,7 +1,8 @@
-"""Frozen linear layers in 4 bits (QLoRA, Dettmers et al. 2023): each widens its matrix for its own product.
+"""Frozen 4-bit linear layers (QLoRA, Dettmers et al. 2023), which dequantize their weight for each matmul.
 
-Quantising is bitsandbytes': blocks of 64 weights in the 16 values of NF4, their scales in 8 bits, 4.13 bits a weight.
-Its layers are not taken: on some CPUs they round the scales for good when they first compute without gradients.
+Weights are quantized by bitsandbytes: blocks of 64 weights with the 16 values of NF4 and 8-bit scales, 4.13 bits per
+weight. The layers of bitsandbytes are not used: on some CPUs, they permanently round the scales in the first forward
+pass without gradients.
 """
 
 import copy
@@ -17,7 +18,7 @@ from contrastive_encoders.compat import raw_parameters
 
 
 class Nf4Linear(nn.Linear):
-    """A linear layer of torch whose ``weight`` is widened from 4 bits whenever it is read; made by `quantise`."""
+    """Linear layer whose ``weight`` is dequantized from 4 bits whenever it is read, created by `quantise`."""
 
     state: Any  # bitsandbytes' QuantState: shape and scales
 
@@ -38,7 +39,7 @@ class Nf4Linear(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
-    """x W^T + b of a frozen W and b. W is kept in 4 bits for the backward pass, and x is not kept."""
+    """x W^T + b with frozen W and b. W is saved in 4 bits for the backward pass, and x is not saved."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, packed: Tensor, state: Any, bias: Tensor | None) -> Tensor:
@@ -54,16 +55,16 @@ class _Product(torch.autograd.Function):
 
 
 def widened(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
-    """(out, in) in a type of 16 or 32 bits."""
+    """Dequantize a weight to (out, in) in a 16-bit or 32-bit type."""
     state = copy.copy(state)
     state.dtype = dtype
     return cast(Tensor, _functional().dequantize_4bit(packed, state))
 
 
 def quantise(module: nn.Module, weights: Set[nn.Parameter]) -> None:
-    """Turn the linear layers of a module that multiply by some of the ``weights`` into layers of 4 bits, in place.
+    """Convert the linear layers of a module with one of the ``weights`` to 4 bits, in place.
 
-    Layers that share a weight still share it.
+    Tied weights remain tied.
     """
     states = dict[nn.Parameter, Any]()
     for layer in module.modules():
@@ -78,7 +79,7 @@ def quantise(module: nn.Module, weights: Set[nn.Parameter]) -> None:
 
 
 def dequantize(module: nn.Module, original: nn.Module) -> None:
-    """Undo `quantise`, in place: layers in 4 bits become those of the same names in ``original``, and share weights."""
+    """Undo `quantise` in place: 4-bit layers become the layers of the same name in ``original``, and share weights."""
     for name, layer in module.named_modules():
         if isinstance(layer, Nf4Linear):
             plain = cast(Any, original.get_submodule(name))
@@ -88,7 +89,7 @@ def dequantize(module: nn.Module, original: nn.Module) -> None:
 
 
 def is_quantised(module: nn.Module) -> bool:
-    """Return whether any layer is in 4 bits."""
+    """Return whether any layer is quantized to 4 bits."""
     return any(isinstance(layer, Nf4Linear) for layer in module.modules())
 
 

@@ -1,10 +1,10 @@
-"""The language-model head applied to the predicted tokens only.
+"""Language-model head that is applied to the predicted tokens only.
 
-Over a vocabulary of 50,000 the head is as dear as several layers; 15 % of the anchors' tokens need it. A hook on the
-model's trunk pools the full states and hands the chosen rows to the head: the same for every architecture, whatever its
-head is called.
+With a vocabulary of 50,000, the head is as expensive as several layers, and only 15 % of the anchors' tokens need it. A
+hook on the model's trunk pools the full hidden states and passes the selected rows to the head. It works for every
+architecture, regardless of the name of its head.
 
-Shape letters: B sequences, T tokens, D width, M chosen tokens, V vocabulary.
+Shape letters: B sequences, T tokens, D width, M selected tokens, V vocabulary.
 """
 
 import contextlib
@@ -37,8 +37,9 @@ def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: TokenInd
 
 @contextlib.contextmanager
 def head_sees(model: PreTrainedModel, places: TokenIndices) -> Iterator[None]:
-    """Inside, the product with the vocabulary is given the states of these places alone, whatever was done to them
-    before it: the logits of ``model`` are (M, V).
+    """Context manager that computes logits for the tokens in ``places`` only: the logits of ``model`` are (M, V).
+
+    The tokens are selected directly before the output embeddings, after all other layers of the head.
     """
     head = cast(nn.Module, model.get_output_embeddings())
     handle = head.register_forward_pre_hook(lambda module, args: (places.of(args[0]), *args[1:]))
@@ -51,7 +52,7 @@ def head_sees(model: PreTrainedModel, places: TokenIndices) -> Iterator[None]:
 def vectors_and_logits(
     model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: TokenIndices, inputs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Run a language model once; return the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
+    """Run a language model once. Return the pooled embeddings (B, D) and the logits (M, V) of the selected tokens."""
     head = cast(nn.Module, model.get_output_embeddings())
     with _only_rows(model.base_model, pool, chosen) as pooled, replaced([head] if is_unaligned(head) else [], _aligned):
         logits = model(**inputs).logits

@@ -1,8 +1,9 @@
-"""Cross-attention of T5's decoder for a single query, without keys and values of the whole text.
+"""Cross-attention of T5's decoder for a single query, without keys and values of all tokens.
 
-A query q meets the key W h of a state h as q W h, which is (q W) h: the few queries go through the matrix, in place of
-all states. The values likewise: what is mixed goes through the matrix, and not each state before it is mixed. The
-decoder then costs a few per cent of the encoder in place of a fifth.
+The score of a query q and the key W h of a hidden state h is q W h = (q W) h: the single query is multiplied by W
+instead of all hidden states. Values are handled in the same way: the weighted sum of the hidden states is multiplied by
+the value matrix, instead of each hidden state. The decoder then takes a few percent of the encoder's time instead of a
+fifth.
 
 Shape letters: B sequences, H heads, K width of a head, T tokens, D width of the model.
 """
@@ -22,7 +23,7 @@ from contrastive_encoders.encoders.lora import weight_of
 
 @contextlib.contextmanager
 def single_query(transformer: PreTrainedModel) -> Iterator[None]:
-    """Inside, the decoder of ``transformer``, if it has one, takes one position, and keeps nothing for the next."""
+    """Context manager for a decoder, if ``transformer`` has one, with a single input position and without a cache."""
     decoder: Any = getattr(transformer, "decoder", None)
     layers: list[Any] = [] if decoder is None else [block.layer[1].EncDecAttention for block in decoder.block]
     with replaced(layers, _forward_of):
@@ -35,7 +36,7 @@ def _forward_of(layer: Any) -> Callable[..., tuple[Tensor, None, None]]:
         query_BHK = layer.q(hidden_B1D).view(-1, heads, width)
         key_HKD, value_HKD = (weight_of(linear).view(heads, width, -1) for linear in (layer.k, layer.v))
         scores_BHT = torch.einsum("bhk,hkd->bhd", query_BHK, key_HKD) @ key_value_states.transpose(1, 2)
-        if mask is not None:  # (B, 1, 1, T): what may be seen, or what is added
+        if mask is not None:  # (B, 1, 1, T): bool mask of visible tokens, or additive mask
             mask_B1T = mask[:, 0]
             scores_BHT = (
                 scores_BHT.masked_fill(~mask_B1T, torch.finfo(scores_BHT.dtype).min)

@@ -1,4 +1,4 @@
-"""The default token budget of a chunk, from the memory of the device."""
+"""Default token budget of a chunk, which depends on the memory of the device."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from contrastive_encoders.encoders.kernels.chunks import LAYERS
 
 ACTIVATION_BYTES = 2**33
-LEAST_TOKENS = 512  # of a chunk, whatever the memory
-LAYER_BYTES, INPUT_BYTES = 68, 4  # of a feature of a token: what a layer keeps in float32, and its input alone
+LEAST_TOKENS = 512  # minimum per chunk, regardless of the memory
+LAYER_BYTES, INPUT_BYTES = 68, 4  # bytes per feature and token in float32: all activations of a layer, and its input
 
 
 def resolve_token_budget(
@@ -21,12 +21,15 @@ def resolve_token_budget(
     beside: Iterable[nn.Module] = (),
     recompute: str = "auto",
 ) -> int:
-    """``asked``; else what the device affords each of the halves of a step: see `affordable_tokens`."""
+    """Return ``asked`` if it is set, and otherwise the budget from the memory of the device (`affordable_tokens`)."""
     return asked or affordable_tokens(halves, beside, memory_of(device), by_layers=recompute == LAYERS)
 
 
 def memory_of(device: torch.device) -> int | None:
-    """Bytes of a GPU, whoever else uses it, so that a run that is continued cuts its batches as before."""
+    """Return the total memory of a GPU in bytes, or None for other devices.
+
+    Memory used by other processes is included, so that a resumed run divides its batches as before.
+    """
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
 
 
@@ -37,13 +40,19 @@ def affordable_tokens(
     *,
     by_layers: bool = False,
 ) -> int:
-    """Tokens whose activations take about 8 GiB in float32: 27,000 of DistilRoBERTa, 14,000 of RoBERTa-base. Of a GPU
-    with ``memory`` bytes they take half of what float32 weights, gradients and the moments of Adam leave, those of
-    what stands ``beside`` counted, and shared ones once.
+    """Return the number of tokens whose activations fit into the memory.
 
-    Each half, such as an encoder and its decoder, keeps the activations of so many tokens at once: 34 bytes per layer
-    and feature in half precision, attention left out (Korthikanti et al. 2023, eq. 1), twice that in float32.
-    ``by_layers``: where each layer is computed again these of one layer, and the input of every layer.
+    Without ``memory``, activations may take about 8 GiB in float32: 27,000 tokens of DistilRoBERTa, or 14,000 of
+    RoBERTa-base. With ``memory``, they may take half of what float32 weights, gradients, and Adam's moments leave free.
+    Activations take 34 bytes per layer and feature in half precision, without attention (Korthikanti et al. 2023,
+    eq. 1), and twice as much in float32.
+
+    Args:
+        halves: Models that each keep the activations of all tokens of a chunk, such as an encoder and its decoder.
+        beside: Other modules whose weights take memory. Shared weights are counted once.
+        memory: Total memory in bytes.
+        by_layers: Whether layers are recomputed, so that the activations of one layer and the inputs of all layers are
+            kept.
     """
     room = ACTIVATION_BYTES
     if memory is not None:

@@ -1,1 +1,1 @@
-"""Loading of backbones, exported folders and other encoders."""
+"""Loading of backbones, exported folders, and other encoders."""

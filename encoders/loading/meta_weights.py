@@ -1,7 +1,8 @@
-"""Backbones without their weights, for processes that get theirs when the model is sharded.
+"""Backbones without weights, for processes that receive their weights when the model is sharded.
 
-Rank 0 loads a backbone and sends every rank its part (`encoders.sharding.shard`). What the others load says what the
-model is made of, and is forgotten: nothing of a safetensors file is read, and no host holds the model once a process.
+Rank 0 loads a backbone and sends every rank its part (`encoders.sharding.shard`). The other ranks need only the
+structure of the model, and drop its weights: no data of a safetensors file is read, and no host has one copy of the
+model per process.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ _absent = ContextVar("absent", default=False)
 
 @contextlib.contextmanager
 def absent_weights(absent: bool) -> Iterator[None]:
-    """Inside, backbones to train are loaded without their weights if ``absent``."""
+    """Context manager that loads backbones for training without their weights if ``absent``."""
     before = _absent.set(absent)
     try:
         yield
@@ -27,15 +28,17 @@ def absent_weights(absent: bool) -> Iterator[None]:
 
 
 def dtype_to_load() -> torch.dtype | str:
-    """In which type to load a backbone: that of its file, whose bytes are then mapped and not read, if it is to be
-    without weights.
+    """Return the type to load a backbone in.
+
+    Without weights, it is the type in the file, which is then memory-mapped and not read.
     """
     return "auto" if _absent.get() else torch.float32
 
 
 def forget_weights(transformer: nn.Module) -> None:
-    """Turn all weights into float32 ones on the meta device, in place, if they are to be absent. Shared ones stay
-    shared, and buffers what they are.
+    """Replace all weights by float32 weights on the meta device, in place, inside `absent_weights`.
+
+    Tied weights remain tied, and buffers are not changed.
     """
     if not _absent.get():
         return

@@ -1,4 +1,4 @@
-"""The encoder that the directory of a backbone already is: what a run that trains it keeps."""
+"""Encoder settings of a backbone that is already an encoder, which a run that trains it keeps."""
 
 import logging
 from typing import NamedTuple
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 
 def prompts_to_inherit(backbone: str) -> EncoderPrompts:
-    """Return the prompts of a backbone for its training texts; none for a plain transformer.
+    """Return the prompts of a backbone for its training texts, empty for a plain transformer.
 
     Raises:
-        InputError: its pooling leaves the tokens of prompts out, which training cannot do.
+        InputError: If its pooling excludes the tokens of prompts, which training does not support.
     """
     directory = directory_of(backbone)
     prompts = read_prompts(directory, "backbone")
@@ -39,18 +39,19 @@ def prompts_to_inherit(backbone: str) -> EncoderPrompts:
 
 
 class OwnEncoder(NamedTuple):
-    """The encoder that a backbone is.
+    """Encoder settings of a backbone.
 
     Args:
-        exported: its parts; None: a plain transformer, or an encoder that training cannot keep.
-        beyond: why training cannot keep it, "" if it can. ``model.pooling`` then takes the transformer alone.
+        exported: Settings of the encoder; None: a plain transformer, or an encoder that training does not support.
+        beyond: Reason why training does not support the encoder, or "". If there is one, ``model.pooling`` selects the
+            transformer without the rest of the encoder.
     """
 
     exported: Exported | None
     beyond: str = ""
 
     def pooling(self, default: str) -> str:
-        """Return its pooling; ``default`` is that of a plain transformer."""
+        """Return the pooling of the encoder, or ``default`` for a plain transformer."""
         return self.exported.pooler.name if self.exported else default
 
 
@@ -60,13 +61,14 @@ def directory_of(backbone: str) -> str:
 
 
 def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
-    """Read which encoder the directory, run, or hub id of a backbone is.
+    """Read the encoder settings of a backbone.
 
     Args:
-        pooling: ``model.pooling``, which a user may set to train the transformer of an encoder without the rest.
+        backbone: Directory, run, or hub id.
+        pooling: Value of ``model.pooling``, which can be set to train the transformer of an encoder without the rest.
 
     Raises:
-        InputError: a file is damaged; or training cannot keep the encoder, and no pooling is set.
+        InputError: If a file is damaged, or if training does not support the encoder and no pooling is set.
     """
     directory = directory_of(backbone)
     if directory.endswith(GGUF):
@@ -86,19 +88,19 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
         return OwnEncoder(None, str(reason))
     pooler = None if pooling is None else pooler_of(pooling, "model.pooling")
     if exported and pooler and pooler.is_shipped and has_tanh_layer(directory, exported):
-        exported = exported._replace(pooler=pooler, layers=())  # the same encoder by another name
+        exported = exported._replace(pooler=pooler, layers=())  # the same encoder under another name
     return OwnEncoder(exported)
 
 
 def has_tanh_layer(directory: str, exported: Exported) -> bool:
-    """Return whether an encoder is the first token and one tanh layer, as BERT's own pooler."""
+    """Return whether an encoder pools the first token and has one tanh layer, as BERT's pooler."""
     if exported.pooler != POOLERS["cls"] or len(exported.layers) != 1:
         return False
     return is_tanh_layer(read_json(directory, f"{exported.layers[0]}/config.json") or {})
 
 
 def layers_to_keep(exported: Exported, pooler: Pooler, backbone: str) -> tuple[str, ...]:
-    """Return the Dense layers that stay with a pooling; log those that do not."""
+    """Return the Dense layers to keep with a pooling, and log a warning if layers are dropped."""
     if exported.pooler == pooler or not exported.layers:
         return exported.layers
     log.warning(

@@ -1,6 +1,6 @@
-"""Models that are run by the sentence-transformers library itself.
+"""Models that are run by the sentence-transformers library.
 
-Nothing else imports this module before such a model is asked for. No code of the model's own is run.
+This module is imported only when such a model is requested. Custom code of a model is never run.
 """
 
 import sys
@@ -31,7 +31,7 @@ Model = TypeVar("Model", SentenceTransformer, CrossEncoder)
 
 
 class LibraryEncoder(LoadedEncoder):
-    """``why`` says what our own encoder lacks."""
+    """Encoder that is run by sentence-transformers. ``why`` is the reason why `SentenceEncoder` does not support it."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LibraryEncoder(LoadedEncoder):
         named = {name: text or "" for name, text in self.model.prompts.items()}
         own = EncoderPrompts(named, self.model.default_prompt_name)
         self.prompts = own if prompt is None else EncoderPrompts.same(prompt)
-        # A prefix that was asked for; what the folder itself cuts stays as the library gives it
+        # Only for a requested truncation; a truncation in the model's own settings is left to the library
         self.cuts_unit_vectors = truncate is not None and type(self.model[-1]).__name__ == "Normalize"
         self.description: dict[str, str] = {
             "kind": "sentence-transformers library",
@@ -72,13 +72,13 @@ class LibraryEncoder(LoadedEncoder):
     def fingerprint(self) -> str:
         described = _described(self.model)
         settings = {key: value for key, value in self.description.items() if key != "backbone"}
-        # a pooler that the file lacks is drawn at random, and not used
+        # a pooler that is missing in the file is initialized randomly, and not used
         pooler = "pooler_output" in described["modules"]
         weights = {name: value for name, value in self.model.state_dict().items() if pooler or ".pooler." not in name}
         return fingerprint(weights, **described, **settings)
 
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """Encode N texts and return their vectors: (N, width), float32, on the CPU."""
+        """Encode N texts. Return (N, width) float32 embeddings on the CPU."""
         prompt = options.get("prompt")
         distinct = list(dict.fromkeys(texts))
         place_of = {text: place for place, text in enumerate(distinct)}
@@ -94,11 +94,11 @@ class LibraryEncoder(LoadedEncoder):
 
 
 def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEncoder, str]:
-    """A model that gives a pair of texts one score, and its fingerprint.
+    """Load a model that returns one score per pair of texts. Return it with its fingerprint.
 
     Raises:
-        InputError: it could not be loaded, gives several scores, or has no layer for them, which the library then draws
-            at random.
+        InputError: If the model cannot be loaded, returns several scores, or has no classification head, which the
+            library would initialize randomly.
     """
     model = _load(CrossEncoder, "reranker", run_folder(name, "reranker") or name, device)
     kind, trained = type(model.transformers_model).__name__, model.config.architectures or []
@@ -110,7 +110,7 @@ def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEn
 
 
 def _described(model: SentenceTransformer | CrossEncoder) -> dict[str, Any]:
-    """What changes a vector or a score besides the weights, as the library knows it."""
+    """Return the modules, config, and tokenizer, which affect embeddings or scores in addition to the weights."""
     described: dict[str, Any] = {"modules": repr(model)}
     transformer = getattr(model[0], "auto_model", None)
     if transformer is not None:

@@ -1,4 +1,4 @@
-"""``backbone=tiny``: random weights and a tokenizer trained on the data, saved as a transformers folder."""
+"""Small backbones with random weights and a tokenizer trained on the data (``backbone=tiny``)."""
 
 import re
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.model_configs import TinySizes
 from contrastive_encoders.io.atomic import atomic_directory
 
-TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
+TOKENIZER_TEXTS = 20_000  # maximum number of texts that the tokenizer is trained on
 TOKENIZER_CHARACTERS = 20_000_000
-LONG_WORD = re.compile(r"\S{10000}")  # the trainer's time grows with the square of a word's length
+LONG_WORD = re.compile(r"\S{10000}")  # the training time is quadratic in the length of a token before splitting
 # In the order of their ids
 ROBERTA_SPECIALS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 T5_SPECIALS = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
@@ -30,10 +30,12 @@ SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
 
 
 def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
-    """A RoBERTa of `TinySizes` and a byte-level BPE trained on ``texts``; ``folder`` appears whole or not at all.
+    """Write a RoBERTa with `TinySizes` and a byte-level BPE tokenizer trained on ``texts`` to a transformers folder.
+
+    The write is atomic.
 
     Raises:
-        InputError: the sizes do not fit each other, or there is no text.
+        InputError: If the sizes do not fit each other, or if there is no text.
     """
     sizes = checked(named)
     with atomic_directory(folder) as draft:
@@ -49,10 +51,10 @@ def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **nam
             num_hidden_layers=sizes.layers,
             num_attention_heads=sizes.heads,
             intermediate_size=sizes.intermediate_size,
-            max_position_embeddings=sizes.max_length + tokenizer.pad_token_id + 1,  # positions start behind the pad id
+            max_position_embeddings=sizes.max_length + tokenizer.pad_token_id + 1,  # positions start after the pad id
             type_vocab_size=1,
             hidden_dropout_prob=sizes.dropout,
-            attention_probs_dropout_prob=0.0,  # any would take the fast attention kernel of a CPU away
+            attention_probs_dropout_prob=0.0,  # the fast attention kernel on a CPU does not support dropout
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -63,9 +65,10 @@ def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **nam
 
 
 def write_tiny_t5(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
-    """A T5 with ``layers`` in each half, its LM head included, and the special tokens of T5; else as the masked LM.
+    """Write a T5 with an LM head, and ``layers`` layers each in encoder and decoder, to a transformers folder.
 
-    The 100 sentinels come on top of ``vocab_size``.
+    It has the special tokens of T5, and its 100 sentinels are added to ``vocab_size``. Otherwise it is like
+    `write_tiny_masked_lm`.
     """
     sizes = checked(named)
     with atomic_directory(folder) as draft:
@@ -104,7 +107,10 @@ def checked(named: dict[str, Any]) -> TinySizes:
 
 
 def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:
-    """Byte-level BPE, as RoBERTa has it: a WordPiece trainer breaks ties by hash order, differently at every start."""
+    """Train a byte-level BPE tokenizer, as RoBERTa's.
+
+    A WordPiece trainer would not be deterministic, because it breaks ties by hash order.
+    """
     sample = [LONG_WORD.sub(r"\g<0> ", text) for text in _some(texts)]
     if not any(text.strip() for text in sample):
         raise InputError("backbone=tiny: the training data holds no text to train a tokenizer on.")
@@ -130,7 +136,7 @@ def as_tokenizer(bpe: Tokenizer, special: dict[str, str], max_length: int, **oth
 
 
 def _some(texts: Iterator[str]) -> Iterator[str]:
-    """The first texts, up to a number of characters: a vocabulary changes little beyond."""
+    """Yield the first texts up to a number of characters, after which a vocabulary changes little."""
     characters = 0
     for text in islice(texts, TOKENIZER_TEXTS):
         yield text
@@ -139,4 +145,4 @@ def _some(texts: Iterator[str]) -> Iterator[str]:
             return
 
 
-TINY_BACKBONES = {"masked_lm": write_tiny_masked_lm, "t5": write_tiny_t5}  # by the family that a model class names
+TINY_BACKBONES = {"masked_lm": write_tiny_masked_lm, "t5": write_tiny_t5}  # by `TrainedModule.tiny_backbone`

@@ -1,6 +1,6 @@
-"""Training objectives. ``NAME.py`` has the LightningModule and ``NAME_config.py`` its config class, without torch.
+"""Training objectives. ``NAME.py`` contains the LightningModule, and ``NAME_config.py`` its config without torch.
 
-A new objective is these two files and ``configs/model/NAME.yaml``; no other file lists the objectives.
+To add an objective, add these two files and ``configs/model/NAME.yaml``. No other file lists the objectives.
 """
 
 from importlib import import_module
