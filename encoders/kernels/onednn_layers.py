@@ -160,7 +160,10 @@ _CAST = WeakIdKeyDictionary()  # frozen weight -> its version, and its copy in t
 
 
 def _once_in(dtype: torch.dtype, weight: Tensor) -> Tensor:
-    """Return a frozen weight in the matmul type. The cast is cached, except a cast of a 16-bit weight to float32."""
+    """Return a frozen weight in the matmul type. The cast is cached.
+
+    For float32 matmuls, the weight is returned unchanged, and a 16-bit weight is cast for each matmul.
+    """
     if dtype == torch.float32 or weight.dtype == dtype:
         return weight
     version, found = _CAST.get(weight, (None, None))
