@@ -1,5 +1,6 @@
-"""What LoRA has trained as a folder for peft and sentence-transformers: the adapter alone, beside the name of what it
-stands on. Of several that were stacked it is one, whose rank is the sum of theirs.
+"""Export of a LoRA adapter for peft and sentence-transformers: the adapter and the name of its base model.
+
+Stacked adapters are written as one adapter, whose rank is the sum of their ranks.
 """
 
 import logging
@@ -25,13 +26,13 @@ log = logging.getLogger(__name__)
 
 
 class Adapter(NamedTuple):
-    """``products`` are (A, B) by the name of their layer, B scaled: what is added to its weight is B A."""
+    """``products`` are (A, B) by the name of their layer, with B scaled: B A is added to the layer's weight."""
 
     base: str
     products: dict[str, tuple[Tensor, Tensor]]
 
     def write(self, folder: Path) -> None:
-        """``adapter_config.json`` and ``adapter_model.safetensors``."""
+        """Write ``adapter_config.json`` and ``adapter_model.safetensors``."""
         from peft import LoraConfig
 
         rank = next(iter(self.products.values()))[0].shape[0]
@@ -55,8 +56,8 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     """Read the adapter of a run's best checkpoint, or of a checkpoint.
 
     Raises:
-        InputError: there is no checkpoint, all weights were trained, or the encoder needs a config of its own, which
-            such a folder has no place for.
+        InputError: there is no checkpoint, all weights were trained, or the encoder needs its own configuration, which
+            such a folder cannot contain.
     """
     path = Path(run) / "checkpoints" / "best.ckpt" if Path(run).is_dir() else Path(run)
     try:
@@ -100,7 +101,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
 
 
 def _products(record: AdapterRecord, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """An adapter that leaves a layer alone is one of zeros there: all layers have the same rank."""
+    """Return the products of all layers, all with the same rank; zeros for a layer that the adapter does not change."""
     products = {}
     for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):
         own = [name for name in state if name.startswith(f"{layer}.lora_")]

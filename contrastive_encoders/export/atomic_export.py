@@ -1,4 +1,4 @@
-"""Write an exported folder as a whole, and replace an existing one only if it is an earlier export."""
+"""Write an exported folder atomically, and replace an existing one only if it is an earlier export."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ EXPORT = "export"  # kind of output
 
 @contextmanager
 def export_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder to write into; it takes the place of ``folder`` when the block ends well.
+    """Context manager that yields an empty folder, which replaces ``folder`` if the block ends without an error.
 
     Raises:
-        InputError: what is there is no export.
+        InputError: the existing folder is not an export.
     """
     check_replaceable("output", folder, EXPORT)
     with atomic_directory(folder) as part:

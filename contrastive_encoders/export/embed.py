@@ -33,9 +33,9 @@ from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 log = logging.getLogger(__name__)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-LOADING = ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")  # of an encoder
-COMMAND_KEYS = ("devices", "cluster", "num_cpus", "num_gpus")  # keys of several processes
-MIN_TEXTS = 100  # of fewer the ranges say little of other texts
+LOADING = ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")  # loading keys of an encoder
+COMMAND_KEYS = ("devices", "cluster", "num_cpus", "num_gpus")  # keys for several processes
+MIN_TEXTS = 100  # with fewer texts, the ranges are not reliable for other texts
 
 
 @overload
@@ -102,11 +102,12 @@ def embed(
 def write_vectors(
     config: EmbedConfig, texts: InputTexts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
 ) -> None:
-    """Write the embeddings that the output file of a config still lacks.
+    """Write the missing embeddings of a configuration's output file.
 
     Args:
+        config: configuration of the embedding.
         texts: texts to embed instead of ``config.input``.
-        loaded: the encoder of the config, if it is already loaded.
+        loaded: the encoder of the configuration, if it is already loaded.
 
     Raises:
         InputError: the texts, the encoder, or the output cannot be used.
@@ -129,7 +130,7 @@ def write_vectors(
             start: Start = partial(_same, encoder)
             if config.devices > 1 or config.cluster is not None:
                 start = partial(_load, config)
-                del encoder  # each process has its own
+                del encoder  # each process has its own encoder
             _write(config, texts, file, start, prompt)
     finally:
         if lock:
@@ -183,10 +184,10 @@ def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
 
 
 def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Return the encoder of a config, on the device of this process.
+    """Return the encoder of a configuration, on the device of this process.
 
     Raises:
-        InputError: there is no such encoder; or it is loaded already, and a key would load it another way.
+        InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
     """
     if loaded is not None:
         check_unset(config, (*LOADING, "device"))
@@ -196,7 +197,7 @@ def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEnc
 
 
 def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: LoadedEncoder | None) -> Array:
-    """Return the vectors of all texts, those of a window at a time."""
+    """Return the embeddings of all texts, computed in windows."""
     rows = _count(config, texts)
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.of(config.role)
@@ -264,10 +265,10 @@ def _vector_file(
 def _write(
     config: EmbedConfig, texts: InputTexts | ListedTexts, file: VectorFile, start: Start, prompt: str | None
 ) -> None:
-    """Embed the windows that are missing, and give the file its name.
+    """Embed the missing windows, and rename the file to its final name.
 
     Raises:
-        OutputError: the processes of some windows ended each time that these were tried.
+        OutputError: the processes of some windows failed in every attempt.
     """
     resources = (config.devices, config.cluster, config.num_cpus, config.num_gpus)
     with file.opened(), open_pool(start, *resources) as pool:
@@ -299,6 +300,6 @@ def _same(encoder: LoadedEncoder) -> LoadedEncoder:
 def _embed_windows(
     prompt: str | None, encoder: LoadedEncoder, tasks: Iterator[WorkItem]
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the vectors of each window; the work of a process."""
+    """Yield the embeddings of each window, in a worker process."""
     for task in tasks:
         yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()

@@ -10,7 +10,7 @@ from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.io.text_files import ENCODING_MEANING
 from contrastive_encoders.runtime.devices import check_devices
 
-ENDINGS = (".npy", ".parquet")  # of an output
+ENDINGS = (".npy", ".parquet")  # of an output file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`ExportFormat`, the type of what ``format=NAME`` chooses. This module does not import torch."""
+"""`ExportFormat`, the type of the formats that ``format=NAME`` selects. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ExportFormat(NamedTuple):
     Args:
         name: value of the key ``format``.
         description: what it writes, for ``--help``.
-        write: writes the directory, whole or not at all.
+        write: writes the directory atomically.
         check: raises InputError if something is missing, such as a package, before the encoder is loaded.
         has_similarity: whether it records how embeddings are compared, which the key ``similarity`` may change.
     """

@@ -15,7 +15,7 @@ COSINE_PROTOCOLS = ("all", "cosine")
 
 
 def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = "", **fields: Any) -> str:
-    """YAML between two lines of ---; ``fields`` are those of ModelCardData."""
+    """Return YAML between two lines of ---. ``fields`` are those of ModelCardData."""
     data = ModelCardData(
         library_name=library,
         pipeline_tag="sentence-similarity",
@@ -27,7 +27,7 @@ def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = 
 
 
 def of_run(results: Results, library: str) -> str:
-    """With base model, data sets and scores of a run."""
+    """Return the front matter with the base model, data sets, and scores of a run."""
     hub_data = list(dict.fromkeys(name for data in results["data"] for name in hub_sets(data)))
     scores = list(_eval_results(results["scores"]))
     return front_matter(
@@ -41,7 +41,7 @@ def of_run(results: Results, library: str) -> str:
 
 
 def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Where the texts of a data set come from; those of all its parts."""
+    """Yield the sources of a data set's texts, including those of all its parts."""
     if "parts" in manifest:
         for part in manifest["parts"].values():
             yield from sources(part)
@@ -50,21 +50,21 @@ def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def hub_sets(manifest: Mapping[str, Any]) -> list[str]:
-    """The names of the data sets of the hub among them."""
+    """Return the names of the hub's data sets among the sources."""
     found = [one for source in sources(manifest) for one in source.get("hub", [])]
     return [one["id"] for one in found if is_hub_id(one["id"])]
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name is an id of the hub: ``tiny`` means random weights, and an existing folder comes first."""
+    """Return whether a name is an id of the hub. ``tiny`` means random weights; existing folders take precedence."""
     return name != "tiny" and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
 
 
 def _eval_results(scores: Mapping[str, float]) -> Iterator[EvalResult]:
-    """Correlations of the cosine as sentence-transformers names and scales them (-1..1), and accuracies (0..1)."""
+    """Yield cosine correlations with the names and scale of sentence-transformers (-1..1), and accuracies (0..1)."""
     for name, value in sorted(scores.items()):
         found = ScoreName.parse(name)
-        if found.form or found.size or "-" in found.task or not found.protocol:  # an average, or another set of rows
+        if found.form or found.size or "-" in found.task or not found.protocol:  # an average, or other rows
             continue
         metric = found.metric
         if metric in ("spearman", "pearson") and found.protocol in COSINE_PROTOCOLS:

@@ -1,4 +1,4 @@
-"""The texts to be embedded: streamed from files in their order, or in memory."""
+"""The texts to embed: streamed from files in their order, or in memory."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -14,20 +14,20 @@ ADVICE = " Name the column of the texts in column, or correct the row."
 
 
 class InputTexts(NamedTuple):
-    """A text per line of a .txt file, blank ones too, and per row of others that is not blank."""
+    """Texts from files: one for each line of a .txt file, also blank ones, and for each non-blank row of others."""
 
     files: tuple[Path, ...]
-    column: str | None  # None: all are lines
+    column: str | None  # None: all files contain lines
     encoding: Encoding = AUTO
 
     @property
     def name(self) -> str:
-        """A description that tells these files from others."""
+        """Return a description that identifies these files."""
         stats = [(path.name, path.stat()) for path in self.files]
         return "; ".join(f"{name}, {stat.st_size} bytes of {stat.st_mtime_ns}" for name, stat in stats)
 
     def rows(self) -> int:
-        """Count them without decoding more than the first of each file.
+        """Return the number of texts. Only the first text of each file is decoded.
 
         Raises:
             InputError: a file cannot be read, or has no such column.
@@ -37,10 +37,10 @@ class InputTexts(NamedTuple):
         return count_rows(self.files, [self.column or COLUMN], self.encoding)
 
     def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
-        """Yield (number, its texts) of the windows of ``size`` rows that are wanted; pass over the others.
+        """Yield (number, texts) of the windows of ``size`` rows that are ``wanted``, and skip the others.
 
         Raises:
-            InputError: a row is no text; it says which.
+            InputError: a row is not text; the message names the row.
         """
         return read_windows(self.files, self.column or COLUMN, size, wanted, ADVICE, self.encoding)
 
@@ -53,7 +53,7 @@ class ListedTexts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A description that tells these texts from others."""
+        """Return a description that identifies these texts."""
         digest = hashlib.sha256("".join(f"{len(text)} {text}" for text in self.texts).encode()).hexdigest()
         return f"{len(self.texts)} texts, sha256 {digest[:16]}"
 
@@ -62,17 +62,17 @@ class ListedTexts(NamedTuple):
         return len(self.texts)
 
     def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
-        """Yield (number, its texts) of the windows of ``size`` texts that are wanted."""
+        """Yield (number, texts) of the windows of ``size`` texts that are ``wanted``."""
         for number, start in enumerate(range(0, len(self.texts), size)):
             if wanted(number):
                 yield number, list(self.texts[start : start + size])
 
 
 def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> InputTexts:
-    """Find the files of a path, a folder, a pattern or several.
+    """Find the files of a path, a folder, a pattern, or several of these.
 
     Raises:
-        InputError: there is no such file, or a column is asked for where there are lines alone.
+        InputError: a file does not exist, or a column is given for files of lines.
     """
     files = tuple(
         file.path for file in list_files(path if isinstance(path, str) else list(path), "input", documents="named")

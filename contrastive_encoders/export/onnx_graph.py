@@ -1,4 +1,4 @@
-"""ONNX export: one graph from token ids and mask to the sentence vector, also in 8 bits (extra ``onnx``).
+"""ONNX export: one graph from token ids and mask to the embedding, also quantized to 8 bits (extra ``onnx``).
 
 Shape letters: B texts, T tokens, D width.
 """
@@ -19,7 +19,7 @@ from contrastive_encoders.export.atomic_export import export_folder
 
 GRAPH, SMALL = "model.onnx", "model_int8.onnx"
 OPSET = 18
-NEAR = 1e-4  # of the largest value: float32 in another order
+NEAR = 1e-4  # relative to the largest value: float32 in another order
 PROBES = ("A sentence.", "", "Another one, which is quite a bit longer than the first: it goes on. " * 4)
 
 
@@ -34,14 +34,14 @@ class _Graph(nn.Module):
 
 
 def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, card: str | None = None) -> Path:
-    """Write ``folder`` whole or not at all: the graph, its tokenizer with padding and cutting set, README.md.
+    """Write ``folder`` atomically: the graph, its tokenizer with padding and truncation, and README.md.
 
-    The graph takes ``input_ids`` and ``attention_mask``, (B, T) int64, and gives ``sentence_embedding``, (B, D)
-    float32; B and T are free.
+    The graph's inputs are ``input_ids`` and ``attention_mask``, (B, T) int64, and its output is ``sentence_embedding``,
+    (B, D) float32, with dynamic B and T.
 
     Raises:
-        InputError: the tokenizer is none that runs without transformers.
-        RuntimeError: onnxruntime does not give the vectors of the encoder.
+        InputError: the tokenizer does not run without transformers.
+        RuntimeError: the embeddings of onnxruntime differ from those of the encoder.
     """
     if getattr(encoder.tokenizer, "backend_tokenizer", None) is None:
         raise InputError("format=onnx: this tokenizer has no tokenizer.json, which is needed outside of transformers.")
@@ -57,7 +57,7 @@ def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, ca
 
 
 def use_of_onnx(encoder: SentenceEncoder) -> str:
-    """A block of Python that needs tokenizers, onnxruntime and numpy."""
+    """Return a block of Python that needs tokenizers, onnxruntime, and numpy."""
     ids, comment = _ids_in_python(encoder)
     return f'''```python
 from pathlib import Path
@@ -150,7 +150,7 @@ def _compare(folder: Path, encoder: SentenceEncoder) -> None:
 
 
 def run_graph(graph: Path, ids_NT: np.ndarray, mask_NT: np.ndarray) -> np.ndarray:
-    """(N, D) float32."""
+    """Return the embeddings (N, D) float32."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
@@ -158,7 +158,7 @@ def run_graph(graph: Path, ids_NT: np.ndarray, mask_NT: np.ndarray) -> np.ndarra
 
 
 def _quantise(graph: Path, small: Path) -> None:
-    """Weights of the linear layers in 8 bits, a scale per channel; activations are quantised as they come."""
+    """Quantize the weights of linear layers to 8 bits with a scale per channel, and activations dynamically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     level = logging.root.level

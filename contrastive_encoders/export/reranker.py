@@ -1,4 +1,4 @@
-"""Export of a cross-encoder: a folder of transformers that sentence-transformers' ``CrossEncoder`` reads, too."""
+"""Export of a cross-encoder: a transformers folder that ``CrossEncoder`` of sentence-transformers also reads."""
 
 import copy
 from pathlib import Path
@@ -22,7 +22,7 @@ print(reranker.rank("a query", ["a document", "another one"]))
 
 
 def write_reranker(folder: Path, model: Any, results: Results) -> None:
-    """Write the cross-encoder of ``model``, whole or not at all. Its scores are the logits, in the library, too."""
+    """Write the cross-encoder of ``model`` atomically. Its scores are the logits, also in the library."""
     cross_encoder = model.cross_encoder
     with export_folder(folder) as unfinished:
         written = merged(copy.deepcopy(cross_encoder.transformer).cpu().float())
@@ -33,7 +33,7 @@ def write_reranker(folder: Path, model: Any, results: Results) -> None:
 
 
 def reranker_card(results: Results) -> str:
-    """Markdown with YAML front matter that the hub accepts."""
+    """Return Markdown with YAML front matter for the hub."""
     backbone = results["backbone"]
     data = ModelCardData(
         library_name="sentence-transformers",

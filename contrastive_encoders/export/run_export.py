@@ -14,13 +14,13 @@ from contrastive_encoders.reports.tables import Column, Table, markdown
 
 
 def export_product(folder: Path, model: Any, results: Results) -> None:
-    """Write ``folder``/encoder, /generator or /reranker, as ``model.product`` says; whole or not at all."""
+    """Write ``folder``/encoder, /generator, or /reranker atomically, according to ``model.product``."""
     write = {"encoder": _write_encoder, "generator": _write_generator, "reranker": write_reranker}[model.product]
     write(folder / model.product, model, results)
 
 
 def _write_encoder(folder: Path, model: Any, results: Results) -> None:
-    from contrastive_encoders.export.sentence_transformers import (  # with the library, which takes a second
+    from contrastive_encoders.export.sentence_transformers import (  # imports the library, which takes a second
         export_encoder,
         parts_of,
     )
@@ -29,7 +29,7 @@ def _write_encoder(folder: Path, model: Any, results: Results) -> None:
 
 
 def _write_generator(folder: Path, model: Any, results: Results) -> None:
-    """A folder of transformers, and ``generator.json``: the prompts that it learnt, and how they were assembled."""
+    """Write a transformers folder, and ``generator.json`` with the trained prompts and their format."""
     with export_folder(folder) as unfinished:
         merged(copy.deepcopy(model.seq2seq.transformer).cpu().float()).save_pretrained(unfinished)
         model.seq2seq.tokenizer.save_pretrained(unfinished)

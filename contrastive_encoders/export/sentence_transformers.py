@@ -1,7 +1,7 @@
 """Export of an encoder as a sentence-transformers folder, which the library itself writes.
 
-Importing this module imports sentence-transformers, which takes most of a second: it is imported where a folder is
-written.
+Importing this module imports sentence-transformers, which takes most of a second. So it is imported only to write a
+folder.
 """
 
 import inspect
@@ -32,12 +32,12 @@ from contrastive_encoders.export.transformers_folder import write_tokenizer, wri
 
 PARTS = ("tokenizer", "pooling", "max_length", "head", "prompts", "normalize", "prompt_suffix", "truncate")
 SIMILARITIES = SentenceTransformer.SUPPORTED_SIMILARITY_FN_NAMES
-FIRST_LIBRARY = "6.0.0"  # the first sentence-transformers that reads what it writes now
-SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps Gemma 2's soft caps with every attention
+FIRST_LIBRARY = "6.0.0"  # the first sentence-transformers that reads the current format
+SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps the soft caps of Gemma 2 with every attention
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
-    """The keywords of `export_encoder` that an encoder knows itself."""
+    """Return the arguments of `export_encoder` that an encoder contains."""
     parts = {name: getattr(encoder, name) for name in PARTS}
     return {"transformer": encoder.trunk, "similarity": encoder.similarity_fn_name, **parts}
 
@@ -58,14 +58,24 @@ def export_encoder(
     truncate: int | None = None,
     adapter: Adapter | None = None,
 ) -> Path:
-    """Write ``folder`` whole or not at all; an earlier export there is replaced.
+    """Write ``folder`` atomically, replacing an earlier export.
 
-    ``transformer`` is the base model without LM head and stays as it is: a float32 copy on the CPU is written. Layers
-    that are averaged become the library's WeightedLayerPooling, layers of ``head`` its Dense.
-    ``max_length`` counts tokens, special tokens included. ``card`` becomes README.md.
-    ``prompt_suffix`` goes behind every text. ``truncate`` becomes the library's truncate_dim; with ``normalize`` a
-    Dense that keeps the first numbers, as the library cuts behind its modules, and the length would not be 1 any more.
-    ``adapter`` is written in the place of the transformer's weights.
+    Args:
+        folder: the folder.
+        transformer: base model without LM head, which is not modified: a float32 copy on the CPU is written.
+        tokenizer: tokenizer of the encoder.
+        pooling: name of the pooling. Averaged layers become the library's WeightedLayerPooling.
+        max_length: maximum number of tokens, including special tokens.
+        head: layers that become the library's Dense.
+        prompts: prompts of the encoder.
+        normalize: whether embeddings are normalized.
+        similarity: similarity function.
+        card: content of README.md.
+        prompt_suffix: appended to every text.
+        truncate: becomes the library's truncate_dim. With ``normalize``, it becomes a Dense that keeps the first
+            features, because the library truncates after its modules, so that embeddings would no longer be
+            normalized.
+        adapter: written instead of the transformer's weights.
     """
     folder = Path(folder)
     _check(similarity, max_length)
@@ -89,7 +99,7 @@ def export_encoder(
         similarity_fn_name=SimilarityFunction(similarity),
         truncate_dim=None if normalize else truncate,
     )
-    model.default_prompt_name = prompts.default_name  # the constructor would warn of it
+    model.default_prompt_name = prompts.default_name  # the constructor would log a warning about it
     with export_folder(folder) as unfinished:
         model.save_pretrained(str(unfinished), create_model_card=False)
         _complete(unfinished / TOP_LEVEL, transformer.config, prompts)
@@ -106,12 +116,12 @@ def _check(similarity: str, max_length: int) -> None:
 
 
 class Transformer(library.Transformer):
-    """The library's module for a transformer that is in memory; its own constructor reads one from a folder.
+    """The library's module for a transformer in memory; the library's constructor reads one from a folder.
 
-    ``write`` puts weights and tokenizer into a folder, ``options`` are the content of ``sentence_bert_config.json``.
+    ``write`` writes weights and tokenizer to a folder. ``options`` are the content of ``sentence_bert_config.json``.
     """
 
-    __module__ = library.Transformer.__module__  # which modules.json names
+    __module__ = library.Transformer.__module__  # the name in modules.json
 
     def __init__(self, write: Callable[[Path], None], options: dict[str, Any]) -> None:
         nn.Module.__init__(self)
@@ -128,10 +138,10 @@ class Transformer(library.Transformer):
 def _behind(
     transformer: PreTrainedModel, pooler: Pooler, head: nn.Module | None, normalize: bool, truncate: int | None
 ) -> Iterator[nn.Module]:
-    """What follows the transformer, as modules of the library."""
+    """Yield the modules after the transformer, as modules of the library."""
     width, depth = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
     if pooler.averages_layers:
-        weights = torch.zeros(depth + 1)  # of the embeddings and all layers
+        weights = torch.zeros(depth + 1)  # of the embedding layer and all other layers
         weights[list(pooler.layers)] = 1
         yield WeightedLayerPooling(width, depth, layer_start=0, layer_weights=nn.Parameter(weights))
     mode: Any = pooler.tokens.library_mode
@@ -151,9 +161,7 @@ def _behind(
 
 
 def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
-    """Add the versions that the folder needs, which the library checks and does not write, and leave out prompts that
-    the library has added.
-    """
+    """Add the required versions, which the library checks but does not write, and remove prompts that it has added."""
     needed = {"sentence-transformers": f">={FIRST_LIBRARY}", **_needed_transformers(config)}
     top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": needed}
     if prompts:
@@ -162,7 +170,7 @@ def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
 
 
 def _needed_transformers(config: Any) -> dict[str, str]:
-    """The requirement of a model that the first versions of transformers 5 would read otherwise."""
+    """Return the requirement of a model that the first versions of transformers 5 would load incorrectly."""
     if getattr(config, "attn_logit_softcapping", None):
         return {"transformers": f">={SOFT_CAPS_VERSION}"}
     return {} if is_causal(config) else {"transformers": f">={FIRST_TO_HONOUR}"}
@@ -171,6 +179,6 @@ def _needed_transformers(config: Any) -> dict[str, str]:
 def _model_options(transformer: PreTrainedModel) -> dict[str, Any]:
     takes_pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
     if takes_pooler and kept_pooler(transformer) is None:
-        # Loading would make a pooler of random weights, warn, and never use it
+        # Loading would create an unused pooler with random weights and log a warning
         return {"model_kwargs": {"add_pooling_layer": False}}
     return {}

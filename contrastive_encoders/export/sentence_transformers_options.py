@@ -1,9 +1,9 @@
-"""Appended prompts and decoder vectors in stock sentence-transformers, 5.6 or later.
+"""Appended prompts and decoder embeddings in unmodified sentence-transformers, 5.6 or later.
 
-The library knows prompts before a text only, but sends texts through a chat template where there is one, and when it
-cuts a text it puts the template's end back: the prompt is never cut. A T5 with its decoder is loaded as a classifier,
-which starts the decoder with the pad token and runs it along the text; the first state is the one we want. The
-classifier's head is zeros, and nothing uses it.
+The library supports only prompts before a text, but it applies a chat template if there is one. When it truncates a
+text, it restores the end of the template, so the appended prompt is never truncated. A T5 with its decoder is loaded as
+a classifier, which starts the decoder with the pad token and runs it along the text. Its first state is the embedding.
+The classifier's head is zeros and unused.
 """
 
 import copy
@@ -16,9 +16,11 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import D
 
 
 def transformer_options(*, decodes: bool, templated: bool) -> dict[str, Any]:
-    """The content of ``sentence_bert_config.json``; ``templated`` texts are messages, which the chat template renders.
+    """Return the content of ``sentence_bert_config.json``.
 
-    ``decodes`` reads the states of a T5's decoder.
+    Args:
+        decodes: whether to read the states of a T5's decoder.
+        templated: whether texts are messages, which the chat template renders.
     """
     text = {"method": "forward", "method_output_name": DECODER_STATES if decodes else "last_hidden_state"}
     message = {"message": {**text, "format": "flat"}} if templated else {}
@@ -30,10 +32,10 @@ def transformer_options(*, decodes: bool, templated: bool) -> dict[str, Any]:
 
 
 def as_classifier(transformer: PreTrainedModel) -> PreTrainedModel:
-    """The encoder-decoder inside the class of its family that runs the decoder by itself; shares the weights."""
+    """Return the encoder-decoder in the class of its family that runs the decoder by itself. The weights are shared."""
     config = copy.deepcopy(transformer.config)
     config.num_labels = 1
-    config.output_hidden_states = True  # or the decoder's states are not given
+    config.output_hidden_states = True  # required for the states of the decoder
     with torch.device("meta"):
         model: Any = AutoModelForSequenceClassification.from_config(config)
     model.transformer = transformer

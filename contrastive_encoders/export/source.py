@@ -1,4 +1,4 @@
-"""The encoder to be exported and its metadata, from any of its names."""
+"""The encoder to export and its metadata, from any of its names."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ class Source(NamedTuple):
     Args:
         name: directory or hub id of the encoder itself.
         run: directory of the run that trained it, if there is one.
-        readme: the README.md beside an encoder without a run.
+        readme: the README.md next to an encoder without a run.
     """
 
     encoder: SentenceEncoder
@@ -46,11 +46,12 @@ def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
     """Load an encoder by its name.
 
     Args:
+        name: name of the encoder.
         prompt: replaces all prompts of the encoder; "": none.
-        **settings: those of `load_encoder`.
+        **settings: see `load_encoder`.
 
     Raises:
-        InputError: there is no such encoder, or it is one that our code does not run itself.
+        InputError: the encoder does not exist, or it is of a kind that only another library can run.
     """
     encoder = load_encoder(name, prompt=prompt, device="cpu", **settings)
     if not isinstance(encoder, SentenceEncoder):

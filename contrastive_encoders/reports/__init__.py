@@ -1,1 +1,1 @@
-"""Reports for people: tables, figures, HTML pages and progress."""
+"""Reports for people: tables, figures, HTML pages, and progress."""

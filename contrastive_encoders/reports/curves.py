@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 STEP = "optimizer step"
-MAX_POINTS = 200  # of a curve on a page; beyond, means of neighbors
+MAX_POINTS = 200  # of a curve on a page; above it, neighbors are averaged
 LEFT_OUT = ("step", "time/")
 Line = tuple[Sequence[float], Sequence[float]]  # steps, and values at them
 
 
 class Curves(NamedTuple):
-    """The curves of a run. ``others`` are measures of what was spent, by the step: tokens, seconds."""
+    """Curves of a run. ``others`` are measures of cost (tokens, seconds) by step."""
 
-    name: str  # what its color stands for; runs of one name make a band
+    name: str  # determines the color; runs with the same name form a band
     run: str
     lines: Mapping[str, Line]
     others: Mapping[str, Line]
 
 
 def script() -> str:
-    """Return the script of a page with such a figure; its lines are those of ``data_of`` in ``report.data.curves``."""
+    """Return the script of a page with such a figure. Its lines are those of ``data_of`` in ``report.data.curves``."""
     return Path(__file__).with_name("curves.js").read_text(encoding="utf-8")
 
 
@@ -34,7 +34,7 @@ def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
 
 
 def add_scores(lines: Mapping[str, Line], step: float, scores: Mapping[str, float]) -> dict[str, Line]:
-    """Add the scores of a step to the lines that have no value there; a score without a line stays without."""
+    """Add the scores of a step to the lines that have no value at it. A score without a line is ignored."""
     found = dict(lines)
     for name in (name for name in scores if name in lines and np.isfinite(scores[name])):
         points = dict(zip(*lines[name], strict=True))
@@ -45,7 +45,7 @@ def add_scores(lines: Mapping[str, Line], step: float, scores: Mapping[str, floa
 
 
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
-    """Return the data of the page's script: every line, thinned; steps that several lines share are written once."""
+    """Return the data of the page's script: every line, thinned, with shared steps written once."""
     number = max(30, min(MAX_POINTS, 6000 // max(1, len(runs))))
     written = list[dict[str, Any]]()
     for run in runs:
@@ -62,7 +62,7 @@ def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
 
 
 def thin(line: Line, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``number`` points at most, each the mean of its neighbors."""
+    """Return at most ``number`` points, each the mean of its neighbors."""
     steps, values = (np.asarray(numbers, np.float64) for numbers in line)
     if len(steps) <= number:
         return steps, values
@@ -71,6 +71,6 @@ def thin(line: Line, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rounded(line: Line, number: int) -> tuple[list[float], list[float]]:
-    """Return ``number`` points at most, with five digits each."""
+    """Return at most ``number`` points, with five digits each."""
     steps, values = ([float(f"{one:.5g}") for one in numbers] for numbers in thin(line, number))
     return steps, values

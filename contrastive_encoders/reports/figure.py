@@ -1,7 +1,7 @@
-"""Vega-Lite figures: interactive on a page, and PNG, SVG and PDF for papers and Markdown.
+"""Vega-Lite figures: interactive on a page, and PNG, SVG, and PDF for papers and Markdown.
 
-Altair writes the specification. Its colors are variables of the page's style sheet, so that light, dark and print need
-no other; in a picture they are replaced by fixed colors.
+Altair writes the specification. Its colors are variables of the page's style sheet, so that the same specification is
+used for light, dark, and print styles. In a picture, they are replaced by fixed colors.
 """
 
 import base64
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from contrastive_encoders.core import OutputError
 from contrastive_encoders.reports.tables import Table
 
-if TYPE_CHECKING:  # it takes a while to import, and only drawing needs it
+if TYPE_CHECKING:  # slow to import, and only needed for drawing
     import altair as alt
 
 INK, SOFT, LINE, PAPER = "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"
@@ -27,21 +27,21 @@ PICTURE_COLORS = {INK: "#16181d", SOFT: "#5b6270", LINE: "#d5d8de", PAPER: "#fff
     zip(SERIES, OKABE_ITO, strict=True)
 )
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
-# The legend of a picture; on a page the buttons of its key take the place of legends
+# The legend of a picture; on a page, the buttons of its key replace legends
 LEGEND = {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 300, "symbolLimit": 64, "symbolOpacity": 1}
-# As JSON escapes them: control characters, which no SVG may hold, and ends of lines that end Vega's expressions
+# As escaped in JSON: control characters, which SVG does not allow, and line ends that end Vega's expressions
 NOT_DRAWN = re.compile(r"(\\\\)|\\(?:[bf]|u00[01].|u202[89]|ufff[ef])")
-WHY = re.compile(r"[\w.]*Error: |memory|fatal", re.IGNORECASE)  # a line of an engine's last words
-SECONDS, SECONDS_EACH = 60, 5  # until drawing is given up: in all, and more for each panel or picture
+WHY = re.compile(r"[\w.]*Error: |memory|fatal", re.IGNORECASE)  # a line of an engine's error output
+SECONDS, SECONDS_EACH = 60, 5  # time limit for drawing: a base, and an addition for each panel or picture
 FONT = "system-ui, 'Liberation Sans', sans-serif"
 
 
 class RenderError(OutputError):
-    """The process that draws failed, or took too long."""
+    """Error raised if the process that draws fails or takes too long."""
 
 
 class Control(NamedTuple):
-    """A choice on a page: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
+    """A control on a page: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
 
     signal: str
     label: str
@@ -50,27 +50,27 @@ class Control(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """``panels`` are drawn beside each other, as many as there is room for; a page gives each its width.
+    """A figure. ``panels`` are drawn next to each other if there is space, and a page sets the width of each.
 
-    Panels are charts without a configuration. Their colors are `INK`, `SOFT`, `LINE`, `PAPER` and `SERIES`. ``signals``
-    are variables of all panels, which controls and scripts of a page set. ``highlight`` is always there: the names that
-    are selected in the page's key.
+    Panels are charts without a configuration. Their colors are `INK`, `SOFT`, `LINE`, `PAPER`, and `SERIES`.
+    ``signals`` are variables of all panels, which controls and scripts of a page set. ``highlight``, the names that are
+    selected in the page's key, always exists.
     """
 
     name: str  # pictures/NAME.png, NAME.svg and, of a comparison, NAME.pdf
-    title: str  # for those who cannot see it
+    title: str  # alternative text for readers who cannot see the figure
     caption: str
     panels: "Sequence[alt.TopLevelMixin]"
-    table: Table | None = None  # the same as numbers
+    table: Table | None = None  # the same data as numbers
     signals: Mapping[str, Any] = {}
-    width: int | None = 760  # of a panel in a picture; None: panels have their own width, on a page as well
-    columns: int = 4  # panels of a picture beside each other
+    width: int | None = 760  # of a panel in a picture; None: panels have their own width, also on a page
+    columns: int = 4  # panels of a picture next to each other
     controls: Sequence[Control] = ()
     picture_panels: "Sequence[alt.TopLevelMixin]" = ()  # if they differ from those of the page
 
 
 class Drawn(NamedTuple):
-    """``vega``: the compiled specification of each panel, for a page."""
+    """Output of drawing. ``vega``: the compiled specification of each panel, for a page."""
 
     vega: list[dict[str, Any]]
     svg: bytes
@@ -102,13 +102,13 @@ def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False)
 
 @cache
 def library() -> str:
-    """The JavaScript that draws on a page: Vega and Vega-Embed (BSD 3-clause), 0.9 MB."""
+    """Return the JavaScript that draws on a page: Vega and Vega-Embed (BSD 3-clause), 0.9 MB."""
     source = _render([({}, ["library"])])[0]["library"]
-    return f"(() => {{\n{source}\n}})();"  # its names stay its own
+    return f"(() => {{\n{source}\n}})();"  # its names stay local
 
 
 def shape_of(place: int) -> str:
-    """Return the shape of a name by its position; the ninth name, whose color is the first again, has another shape."""
+    """Return the shape of a name by its position. The ninth name has the first color again, but another shape."""
     return SHAPES[(place + place // len(SHAPES)) % len(SHAPES)]
 
 

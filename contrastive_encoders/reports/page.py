@@ -1,6 +1,6 @@
-"""HTML pages of reports: sections of paragraphs, tables and figures in one file without external resources.
+"""HTML pages of reports: sections of paragraphs, tables, and figures in one file without external resources.
 
-The same sections make the report in Markdown.
+The Markdown report is made from the same sections.
 """
 
 import json
@@ -26,11 +26,11 @@ OUTLINES = {  # of a shape of the key, around 0
 
 
 class ReportSection(NamedTuple):
-    """Paragraphs, tables and figures; a ``markupsafe.Markup`` is shown by a page alone, as it is."""
+    """Paragraphs, tables, and figures. A ``markupsafe.Markup`` is only shown on a page, unescaped."""
 
     title: str
     parts: Sequence[str | Table | Figure]
-    name: str = ""  # its id in a page; by default its title
+    name: str = ""  # id in a page; the default is the title
 
     @property
     def anchor(self) -> str:
@@ -56,11 +56,17 @@ def page(
     scripts: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """The HTML; light and dark.
+    """Return the HTML page, with a light and a dark style.
 
-    ``style``: more CSS. ``key``: names that figures tell apart by colour, in the order of their colours; choosing some
-    fades the others. ``drawn``: of every figure, where that has been done. ``scripts``: more JavaScript, of ours alone,
-    which finds ``data`` as ``report.data``; whatever a user has written must come as data.
+    Args:
+        title: title of the page.
+        sections: sections of the page.
+        lead: paragraphs before the sections.
+        style: more CSS.
+        key: names that figures distinguish by color, in the order of their colors; selecting some fades the others.
+        drawn: the drawn figures, if they are already drawn.
+        scripts: more JavaScript, only from this package, which finds ``data`` as ``report.data``.
+        data: data of the scripts; everything that a user has written must be passed as data.
     """
     here = Path(__file__).parent
     figures = [figure for section in sections for figure in section.figures]
@@ -85,7 +91,7 @@ def page(
 
 
 def environment(folder: Path) -> Any:
-    """Jinja's, over the templates of a folder: every text of a page is escaped, one of Markdown by a filter."""
+    """Return a Jinja environment for the templates of a folder. Page texts are escaped, Markdown texts by a filter."""
     from jinja2 import Environment, FileSystemLoader
 
     loader = FileSystemLoader(folder)
@@ -96,7 +102,7 @@ def environment(folder: Path) -> Any:
 
 
 def in_markdown(title: str, sections: Sequence[ReportSection], lead: Sequence[str] = ()) -> str:
-    """Return the report as Markdown; figures are linked, as ``pictures/NAME.png``."""
+    """Return the report as Markdown. Figures are linked as ``pictures/NAME.png``."""
     blocks = [f"# {escaped(title)}", *map(escaped, lead)]
     for section in sections:
         blocks.append(f"## {escaped(section.title)}")

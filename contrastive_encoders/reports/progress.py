@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, lines of the log elsewhere."""
+"""Progress of long operations: a bar on a terminal, otherwise lines of the log."""
 
 import logging
 import sys
@@ -10,17 +10,17 @@ from tqdm import tqdm
 log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 30.0  # seconds between lines
-DELAY = 2.0  # of a bar: nothing is drawn for what takes a moment
+DELAY = 2.0  # delay of a bar, so that nothing is drawn for short operations
 
 
 def clock(seconds: float) -> str:
-    """``h:mm:ss``."""
+    """Return a duration as ``h:mm:ss``."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 class ProgressBar:
-    """Counts ``unit`` from ``before`` up to ``total`` (None: unknown); a context manager."""
+    """Context manager that counts ``unit`` from ``before`` up to ``total`` (None: unknown)."""
 
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:
         self.name, self.unit, self.total, self.before, self.quiet = name, unit, total, before, quiet
@@ -32,7 +32,7 @@ class ProgressBar:
         )
 
     def to(self, done: int, more: str = "") -> None:
-        """Show that so many are done; ``more`` is further text."""
+        """Show the number of finished units; ``more`` is further text."""
         self.done = done
         if not self.bar.disable:
             self.bar.set_postfix_str(more, refresh=False)
@@ -42,7 +42,7 @@ class ProgressBar:
             log.info("%s", self.line(self.logged - self.began, more))
 
     def line(self, seconds: float, more: str = "") -> str:
-        """``encoding: 1,200 of 4,000 texts, 40 a second, 0:01:10 left``."""
+        """Return ``encoding: 1,200 of 4,000 texts, 40 a second, 0:01:10 left``."""
         rate = (self.done - self.before) / max(seconds, 1e-3)
         of = "" if self.total is None else f" of {self.total:,}"
         left = [] if self.total is None or not rate else [f"{clock((self.total - self.done) / rate)} left"]

@@ -1,14 +1,15 @@
-"""Rendering of Vega figures in a separate process: the engine holds threads that would deadlock a fork.
+"""Rendering of Vega figures in a separate process, because the threads of the engine would deadlock a fork.
 
-Read from standard input: JSON, the colors of a picture by what a specification calls them, and a list of pairs of a
-Vega-Lite specification and what to make of it: "vega", "svg", "png" and "pdf", or "library" alone. Written to standard
-output: a list of the results, each a mapping by kind; PNG and PDF in base 64.
+Standard input is JSON: the fixed colors of a picture by their names in a specification, and a list of pairs of a
+Vega-Lite specification and the kinds of output: "vega", "svg", "png", and "pdf", or only "library". Standard output is
+a list of the results, each a mapping by kind, with PNG and PDF in base 64.
 """
 
 import signal
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # of a whole group: the caller goes on with this, or ends it
+    # These signals reach the entire process group: the caller ends this process or waits for it
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 import base64
@@ -18,14 +19,14 @@ from typing import Any
 
 import vl_convert
 
-SCALE = 2.0  # pixels of a PNG a unit of its figure
+SCALE = 2.0  # pixels of a PNG per unit of its figure
 LIBRARY = "window.vegaEmbed = vegaEmbed;"
 
 
 def render(spec: dict[str, Any], kinds: list[str], colors: dict[str, str]) -> dict[str, Any]:
     svg = vl_convert.vegalite_to_svg(spec) if {"svg", "png", "pdf"} & set(kinds) else ""
     for name, color in colors.items():
-        svg = svg.replace(f'"{name}"', f'"{color}"')  # the whole value of an attribute, so no text of a user
+        svg = svg.replace(f'"{name}"', f'"{color}"')  # a complete attribute value, so that user text is not changed
     made = {
         "vega": lambda: vl_convert.vegalite_to_vega(spec),
         "svg": lambda: svg,

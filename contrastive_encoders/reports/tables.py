@@ -1,4 +1,4 @@
-"""Tables of reports, written as Markdown, for a terminal or on a page.
+"""Tables of reports, written as Markdown, for a terminal, or on a page.
 
 The page of a report shows the same tables (``contrastive_encoders/reports/page.py``).
 """
@@ -11,17 +11,17 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
 
-EMPTY = float("-inf")  # what an empty cell is sorted by: below every number
-MOST_CHARACTERS = 300  # of a text of somebody's in a report
+EMPTY = float("-inf")  # sort value of an empty cell: below every number
+MOST_CHARACTERS = 300  # maximum length of a user's text in a report
 # Characters in a terminal's line: of a name that has little room and of one that has more, of a word of a heading
 MAX_NAME, USUAL_NAME, MAX_WORD = 16, 28, 10
-CODE = "code"  # the mark of a cell that shows a name of the program's: not escaped, in the type of code
+CODE = "code"  # mark of a cell with a name of the program: not escaped, in code font
 
 
 class Column(NamedTuple):
     heading: str
-    number: str = ""  # how its numbers are written: a format specification such as ",.2f"
-    right: bool = False  # texts on the right; numbers with a format always are
+    number: str = ""  # format specification of its numbers, such as ",.2f"
+    right: bool = False  # align texts right; formatted numbers always are
 
     @property
     def align_right(self) -> bool:
@@ -29,41 +29,41 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A value that is not written as its column says, or that is marked."""
+    """A value that is not formatted like its column, or that is marked."""
 
     text: str
-    sort: float | str | None = None  # None: by the text
-    mark: str = ""  # a class of the page's style sheet: best, differs, warn, code
-    links: tuple[tuple[str, str], ...] = ()  # names and files (from where the report lies), in the place of the text
-    shade: float | None = None  # 0 to 1: how strongly a page colours it, as a heat map
+    sort: float | str | None = None  # None: sort by the text
+    mark: str = ""  # class of the page's style sheet: best, differs, warn, code
+    links: tuple[tuple[str, str], ...] = ()  # names and files (relative to the report), instead of the text
+    shade: float | None = None  # 0 to 1: intensity of the color on a page, as in a heat map
 
 
 class Table(NamedTuple):
-    """The first column names the row. A value of a row is a text, a number, None (empty) or a Cell."""
+    """A table. The first column names the row. A value of a row is a text, a number, None (empty), or a Cell."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     title: str = ""
     note: str = ""
-    name: str = ""  # its id in a page
+    name: str = ""  # id in a page
     folded: bool = False  # a page shows it when its title is clicked
 
     def cells(self) -> list[list[Cell]]:
-        """Every value as it is shown."""
+        """Return every value as it is shown."""
         return [[_cell(value, column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
     def numbers(self) -> list[list[float | str | None]]:
-        """Every value for a program: numbers as they are, None for one that is missing, else the text."""
+        """Return every value for a program: numbers unchanged, None for a missing one, otherwise the text."""
         return [[_value(cell) for cell in row] for row in self.cells()]
 
 
 def columns(*headings: str, number: str = "", right: bool = False) -> list[Column]:
-    """Columns that are written alike."""
+    """Return columns with the same format."""
     return [Column(heading, number, right) for heading in headings]
 
 
 def markdown(table: Table) -> str:
-    """The table alone, without its title and note."""
+    """Return only the table, without its title and note."""
     if not table.rows:
         return "None."
     head = [escaped(column.heading) for column in table.columns]
@@ -73,24 +73,24 @@ def markdown(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """On one line, so that Markdown shows every letter of it as it is."""
+    """Return the text on one line, escaped so that Markdown shows every character unchanged."""
     line = re.sub(r"([|\\*_`<>\[\]&~$#])", r"\\\1", " ".join(text.split()))
-    return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would begin a list, or be a rule
+    return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would start a list, or be a rule
 
 
 def beginning(text: str) -> str:
-    """A long text as reports show it."""
+    """Return a long text in the shortened form of reports."""
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
 
 
 def fenced(text: str) -> str:
-    """A block of lines as they are, whatever fences stand among them."""
+    """Return a block of unchanged lines, independent of the fences in them."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}\n{text}\n{fence}"
 
 
 def code(text: str) -> str:
-    """On one line, as Markdown shows a name of the program's."""
+    """Return the text on one line, as Markdown shows a name of the program."""
     line = " ".join(text.split())
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     edge = " " if line.startswith("`") or line.endswith("`") else ""
@@ -98,8 +98,10 @@ def code(text: str) -> str:
 
 
 def fitting(table: Table, width: int, optional: Sequence[str] = ()) -> list[Table]:
-    """Return tables that fit a terminal of ``width`` characters: without the last of the ``optional`` columns where
-    these are too many, then with the other columns in several tables, each with the first one.
+    """Return tables that fit a terminal of ``width`` characters.
+
+    The last ``optional`` columns are omitted if there are too many. Other columns are split into several tables, each
+    with the first column.
     """
     kept = list(range(len(table.columns)))
     widths = min_widths(table)
@@ -122,8 +124,9 @@ def fitting(table: Table, width: int, optional: Sequence[str] = ()) -> list[Tabl
 
 
 def min_widths(table: Table) -> list[int]:
-    """Return the least width of each column: numbers and names of the program's are not cut, other names in the first
-    column and headings wrap.
+    """Return the minimum width of each column.
+
+    Numbers and names of the program are not truncated. Other names in the first column, and headings, wrap.
     """
     longest = [max((len(cell.text) for cell in column), default=0) for column in zip(*table.cells(), strict=True)]
     longest = longest or [0] * len(table.columns)
@@ -141,7 +144,7 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def widths_within(table: Table, width: int) -> list[int]:
-    """Return the width of each column in ``width`` characters: names first, then numbers with their headings."""
+    """Return the width of each column within ``width`` characters: names first, then numbers with their headings."""
     widths = min_widths(table)
     natural = [
         max(len(column.heading), *(len(cell.text) for cell in cells))
@@ -153,7 +156,7 @@ def widths_within(table: Table, width: int) -> list[int]:
 
 
 def on_terminal(table: Table, width: int | None = None) -> "TerminalTable":
-    """Return the table for rich's console; with ``width`` it has at most so many characters, if `fitting` made it."""
+    """Return the table for rich's console. With ``width``, it has at most that width, if `fitting` made it."""
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
@@ -168,7 +171,7 @@ def on_terminal(table: Table, width: int | None = None) -> "TerminalTable":
 
 
 def _cell(value: Any, column: Column) -> Cell:
-    """Among the others of its column a number that is none (NaN) stands where an empty cell does."""
+    """Return the cell of a value. NaN is sorted like an empty cell."""
     if isinstance(value, Cell):
         return value._replace(sort=EMPTY) if value.sort != value.sort else value
     if value is None:

@@ -19,7 +19,7 @@ class ScoreName:
         metric: ``spearman``, ``ndcg@10``, ...
         split: ``dev``, with the subset of an mteb task ``dev:en``; empty for the test split.
         form: text form, such as ``senteval``; empty for the text as it is.
-        size: number of dimensions that were used; None for whole embeddings.
+        size: number of dimensions that were used; None for full embeddings.
     """
 
     task: str

@@ -1,4 +1,4 @@
-"""Formats of ``contrastive-encoders export``: each module here has one as ``FORMAT``, and imports torch only to write.
+"""Formats of ``contrastive-encoders export``. Each module defines one as ``FORMAT`` and imports torch only to write.
 
 A new format is one module; no other file lists the formats.
 """

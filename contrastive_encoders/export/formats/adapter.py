@@ -1,4 +1,4 @@
-"""``format=adapter``: what LoRA trained, without the backbone."""
+"""``format=adapter``: the weights that LoRA trained, without the backbone."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def check() -> None:
     """Check that the extra is installed.
 
     Raises:
-        InputError: it is not.
+        InputError: the extra is not installed.
     """
     try:
         import onnx  # noqa: F401

@@ -1,4 +1,4 @@
-"""``format=sentence_transformers``: the directory that a run writes, too."""
+"""``format=sentence_transformers``: the directory that a run also writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write(output: Path, source: Source, config: ExportConfig, **changes: Any) -> None:
-    """Write the directory; ``changes`` are further arguments of `export_encoder`."""
+    """Write the directory. ``changes`` are further arguments of `export_encoder`."""
     from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 
     parts = {**parts_of(source.encoder), "card": source.card(), **changes}

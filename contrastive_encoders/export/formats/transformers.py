@@ -1,4 +1,4 @@
-"""``format=transformers``: weights and tokenizer alone; the model card shows the pooling."""
+"""``format=transformers``: only weights and tokenizer; the model card shows the pooling."""
 
 from __future__ import annotations
 
