@@ -246,7 +246,7 @@ def test_layers_of_a_checkpoint_alone(few, command, tmp_path):
 
 
 WRONG = {
-    "no such teacher": (["model.teacher=/no/such/folder"], ["model.teacher: encoder=/no/such/folder", "no such file"]),
+    "no such teacher": (["model.teacher=/no/such/folder"], ["model.teacher=/no/such/folder", "no such file"]),
     "layers out of range": (["model.layers=[0,5]"], ["model.layers=[0, 5]", "has 2 layers"]),
     "spans": (
         ["model=declutr", "data=text", "model.teacher={teacher}"],
