@@ -215,7 +215,7 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
     replicates, values = _of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, RetrievalScores)}
-    several = dict[str, str]()  # names of items that are forums or images
+    several = dict[str, str]()  # score -> digest, for items that are forums or images
     for task in tasks:
         if task.name not in pairs.keys() | retrieval.keys():
             names = {ScoreName.parse(name).full_task for name in task.score_names() if name in values}
