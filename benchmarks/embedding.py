@@ -35,7 +35,7 @@ DECODER_SHARE = 10  # a forward pass of SmolLM2 takes about as long as ten of Mi
 
 
 def mixed(count: int) -> list[str]:
-    """Return texts in random order: half are sentences, half pieces of documents of 5 to 300 words."""
+    """Return texts in random order: half are sentences, and half are document passages of 5 to 300 words."""
     rng, mixture = random.Random(1), texts.sentences(count // 2)
     for document in texts.documents(count):
         words = document.split()

@@ -60,7 +60,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def reading(self, tokenizer: Any) -> RowTokenizer:
-        """Return the tokenization of the rows of `source`, with the rule that chooses which rows are kept."""
+        """Return the object that tokenizes the rows of `source` and selects the rows to keep."""
 
     @abstractmethod
     def ready(self, store: TokenStore, tokenizer: Any) -> int:

@@ -225,7 +225,7 @@ def remove_checkpoints(jobs: Iterable[Job]) -> None:
 
 
 def remove_below(folder: Path, pattern: str) -> None:
-    """Remove the files and directories below a directory that match a pattern."""
+    """Remove all files and subdirectories of ``folder``, at any depth, whose names match a glob pattern."""
     for path in [*folder.rglob(pattern)]:
         try:
             remove(path)

@@ -93,7 +93,7 @@ class ConfigField(NamedTuple):
 
     @property
     def written(self) -> Any:
-        """The default as written in a config. It is an interpolation for a key that inherits from others."""
+        """Return the default as a config contains it: an interpolation if the key inherits from other keys."""
         if self.of and self.default is REQUIRED:
             return f"${{{self.of[0]}}}"
         if self.of:

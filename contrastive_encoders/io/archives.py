@@ -38,8 +38,9 @@ class Members:
         return [name for name in self._readers if name == ending or name.endswith(f"/{ending}")]
 
     def read(self, ending: str) -> bytes:
-        """Return the bytes of the member whose path is or ends with ``ending``; of several, the least deeply nested
-        one.
+        """Return the bytes of the member whose path ends with ``ending``.
+
+        If several match, the least deeply nested one is read.
         """
         found = self._found(ending)
         if not found:

@@ -1,4 +1,4 @@
-"""Provenance records: JSON files, and sizes, sha256, and origins of the files that were read."""
+"""Read and write provenance records: JSON files with the size, sha256, and origin of each input file."""
 
 import hashlib
 import json

@@ -252,7 +252,7 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def explained(address: str, key: str, error: Exception, done: str = "read") -> InputError | None:
-    """Return an error that says what to do about an address that cannot be read (or otherwise ``done``).
+    """Return an error with advice for a URL that cannot be accessed. ``done`` is the failed action, such as ``read``.
 
     Return None if the error already explains this.
     """

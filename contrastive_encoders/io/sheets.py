@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Sheet(Form):
-    """Reader of .xlsx. Every value is a string, as in a .csv, and an empty cell is null."""
+    """Reader of ``.xlsx`` files that returns every value as a string, as for a ``.csv``, and an empty cell as None."""
 
     header: Sequence[str] = ()
 

@@ -313,7 +313,7 @@ def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> 
 def discriminator_of(
     generator: Generator | Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool = True
 ) -> Discriminator | ServedDiscriminator:
-    """Return the generator as its own discriminator."""
+    """Return a discriminator that uses the model of the generator."""
     if isinstance(generator, Server):
         return ServedDiscriminator(generator, prompts, max_pair_tokens, judged=judged)
     return Discriminator(generator, prompts, max_pair_tokens)

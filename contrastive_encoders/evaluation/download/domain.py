@@ -46,7 +46,7 @@ def _texts(members: Members) -> Rows:
 
 
 def _askubuntu(members: Members, name: str) -> str:
-    """Return the path of a file in the archive of useb, where files of several sets have the same name."""
+    """Return the path of an AskUbuntu file in an archive; useb's has it in ``askubuntu/``, next to other data sets."""
     return f"askubuntu/{name}" if members.has(f"askubuntu/{name}") else name
 
 

@@ -106,7 +106,7 @@ class CustomMetricPairs(RatedPairs):
 
 
 def cosines(task: PairTask, pool: EmbeddingPool, warn: bool = True) -> Tensor:
-    """Return the cosines (pairs,) float64. They are 0 for an embedding that is zero or not finite, as in SentEval."""
+    """Return the cosines (pairs,) float64. As in SentEval, the cosine is 0 if an embedding is zero or not finite."""
     similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
     lost = int(similarity.isnan().sum())
     if lost and warn:
