@@ -322,7 +322,7 @@ def _parsed(words: Sequence[str]) -> Iterator[Override]:
 
 
 def _of_a_part(key: str, overrides: Sequence[Override]) -> InputError | None:
-    """Return the error for a ``data`` key that must be set for each part of a mixture; None if no override names a part."""
+    """Return the error for a ``data`` key to set for each part of a mixture; None if no override names a part."""
     found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
     parts = sorted({match.group() for match in found if match})
     if not parts:
