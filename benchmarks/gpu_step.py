@@ -143,7 +143,9 @@ def measure_steps(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     ]
     for documents, budget, recompute in cases:
         data = materials.span_data(folder, backbone, documents, *((8, 32) if options.quick else (32, 512)))
-        model = materials.objective("declutr", backbone, token_budget=budget, recompute=recompute, **own | keys)
+        model = materials.objective(
+            "declutr", backbone, token_budget=budget, activation_checkpointing=recompute, **own | keys
+        )
         last = WARMUP + options.steps
         meter = Meter(last, model.mlm_weight > 0, clock)
         profile = [Profile(Path(options.profile), clock)] if options.profile else []

@@ -3,13 +3,13 @@
 SmolLM2-135M on the CPU, adapters of rank 16 in all linear layers: in-batch contrast on NLI premises with their
 entailments in batches of 64, the last token pooled, at most 32 tokens, temperature 0.05. Ours: Lightning's Trainer with
 the callbacks of a run over a prepared row store, with frozen weights in 32 bits and in 16
-(``model.frozen_weights=bf16``). Theirs: SentenceTransformerTrainer over the same model with the same peft settings,
+(``model.frozen_dtype=bf16``). Theirs: SentenceTransformerTrainer over the same model with the same peft settings,
 initial weights, pairs and order, AdamW and clipping. First both train a few steps in fp32, and must end at the same
 adapter. Target: 1.5 times the pairs/s.
 
 Memory compares ours with ours: the peak of a process that trains, above the memory before, with adapters and with all
-weights, under ``token_budget=2048 recompute=on`` (target: at most 0.6); and the size of the checkpoints (target: an
-adapter and its optimizer under 70 MB).
+weights, under ``token_budget=2048 activation_checkpointing=on`` (target: at most 0.6); and the size of the checkpoints
+(target: an adapter and its optimizer under 70 MB).
 """
 
 import argparse
@@ -46,7 +46,7 @@ def adapter_of(transformer: Any) -> dict[str, Tensor]:
 
 def train_ours(backbone: Path, work: Work, frozen: str = "fp32") -> tuple[float, dict[str, Tensor]]:
     """Return the seconds of the timed steps, and the adapter after them."""
-    model = our_model(backbone, lora=LORA, frozen_weights=frozen)
+    model = our_model(backbone, lora=LORA, frozen_dtype=frozen)
     return train(model, work), adapter_of(model.encoder.trunk)
 
 
@@ -74,9 +74,9 @@ def peak_and_checkpoint(backbone: Path, folder: Path, frozen: str | None, precis
     """Return the bytes that two steps need above the memory before, and those of a checkpoint; None: all weights."""
     data, _ = prepare("contrastive", backbone, folder, 4_096, MAX_LENGTH)
     before = resident("VmRSS")
-    keys = {} if frozen is None else {"lora": LORA, "frozen_weights": frozen}
+    keys = {} if frozen is None else {"lora": LORA, "frozen_dtype": frozen}
     trainer = make_trainer(folder / "run", 2, precision)
-    trainer.fit(our_model(backbone, **keys, token_budget=2048, recompute="on"), datamodule=data)
+    trainer.fit(our_model(backbone, **keys, token_budget=2048, activation_checkpointing="on"), datamodule=data)
     peak, path = resident("VmHWM"), folder / "run" / "measured.ckpt"
     trainer.save_checkpoint(path)
     return peak - before, path.stat().st_size

@@ -77,7 +77,7 @@ def prepare(
     """Return the data module with its store, and its examples as sentence-transformers wants them."""
     path, rows = folder / f"{objective}.jsonl", read_rows(objective, count)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    name, keys = ("dino", {"postprocess": "off", "dev_share": 0.0}) if objective == "cosine" else ("triplets", {})
+    name, keys = ("dino", {"postprocess": "off", "dev_fraction": 0.0}) if objective == "cosine" else ("triplets", {})
     keys |= {"max_length": max_length, "cache_dir": folder / "cache", "tokenizer": backbone}
     data = materials.data_module(name, path=path, batch_size=BATCH[objective], **keys)
     data.prepare_data()

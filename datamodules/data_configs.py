@@ -13,7 +13,7 @@ from contrastive_encoders.io.text_files import ENCODING_MEANING
 Prompts = str | Sequence[str] | Mapping[str, str] | None
 Window = Literal["grid", "uniform"]
 Positive = Literal["nearby", "adjacent", "subsuming"]
-MaskHow = Literal["bert", "all"]
+MaskStrategy = Literal["bert", "all"]
 OnError = Literal["fail", "skip"]
 LengthUnit = Literal["tokens", "words"]
 Assembly = Literal["pieces", "string"]
@@ -26,10 +26,10 @@ class DataConfig:
     target: str = ""  # class that is built from this config
 
     tokenizer: str = config_field(inherits_from="backbone", meaning="hub id or directory of the tokenizer")
-    append_end: bool | None = config_field(
+    append_eos: bool | None = config_field(
         None,
         "true: append the end-of-sequence token to every text; null: as the model does",
-        inherits_from="model.append_end",
+        inherits_from="model.append_eos",
     )
     batch_size: int = config_field(inherits_from="batch_size", meaning="examples per batch, over all processes", ge=1)
     drop_last: bool = config_field(
@@ -96,9 +96,9 @@ class TextDataConfig(DataConfig):
 
     max_length: int | None = config_field(
         128,
-        "maximum length in tokens, special tokens included; by default training_length, else the usual length "
+        "maximum length in tokens, special tokens included; by default train_max_length, else the usual length "
         "of the model; null: a length that covers 99 % of the texts, up to what the backbone reads",
-        inherits_from=("training_length", "usual_length"),
+        inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
     prompts: Prompts = config_field(
@@ -121,12 +121,12 @@ class SentenceDataConfig(TextDataConfig, FileDataConfig):
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.Sentences"
 
-    deletion: float | None = config_field(
+    deletion_ratio: float | None = config_field(
         None,
         "fraction of the words that are deleted in a second copy, for model=tsdae; null: no copy",
-        inherits_from="deletion",
+        inherits_from="deletion_ratio",
     )
-    joined: int | None = config_field(
+    concat_sentences: int | None = config_field(
         None,
         "join every other group of n texts into one, so that the encoder also sees longer texts; null: never",
         ge=2,
@@ -158,28 +158,28 @@ class TripletDataConfig(TextDataConfig, FileDataConfig):
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.Triplets"
 
-    held_out_share: float = config_field(
+    held_out_fraction: float = config_field(
         0.0,
         "fraction of the rows that is kept from training and evaluated as the task held_out",
-        inherits_from="held_out_share",
+        inherits_from="held_out_fraction",
     )
     max_held_out_documents: int = config_field(
         100_000,
         "maximum number of texts that the queries of held_out are ranked against; of more texts, a sample is used",
         ge=1,
     )
-    neighbours: int | None = config_field(
+    neighbor_group_size: int | None = config_field(
         None,
         "put rows with similar first texts into the same batch, in groups of this size (at most an eighth of "
         "the batch), by the embeddings of the untrained encoder; null: random batches",
-        inherits_from="neighbours",
+        inherits_from="neighbor_group_size",
         ge=2,
     )
     max_length: int | None = config_field(
         None,
-        "maximum length in tokens, special tokens included; by default training_length; null: a length that "
+        "maximum length in tokens, special tokens included; by default train_max_length; null: a length that "
         "covers 99 % of the texts, up to what the backbone reads",
-        inherits_from="training_length",
+        inherits_from="train_max_length",
         ge=1,
     )
 
@@ -231,7 +231,7 @@ class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
         "steps of the post-processing, in this order",
     )
-    normalise: bool = config_field(
+    ignore_case: bool = config_field(
         False, "drop_identical: ignore case and surrounding whitespace when x1 and x2 are compared"
     )
     smoothing: float = config_field(0.2, "smooth: label smoothing; 0.2 turns 0, 0.5, 1 into 0.1, 0.5, 0.9; 0: none")
@@ -241,7 +241,7 @@ class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
         "paper", "where a random x2 comes from: published: any entry; paper: only entries with another x1"
     )
     postprocess_seed: int = config_field(42, "seed of the post-processing")
-    dev_share: float = config_field(
+    dev_fraction: float = config_field(
         0.1,
         "fraction of the pairs that is held out as the task dino-dev; rows with split=valid are used instead "
         "if there are any",
@@ -309,9 +309,9 @@ class DocstringPairDataConfig(TextDataConfig, DocstringDataConfig):
 
     max_length: int | None = config_field(
         96,
-        "maximum length in tokens, special tokens included; by default training_length, else the usual length "
+        "maximum length in tokens, special tokens included; by default train_max_length, else the usual length "
         "of the model; null: a length that covers 99 % of the texts",
-        inherits_from=("training_length", "usual_length"),
+        inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
 
@@ -339,7 +339,7 @@ class SpanDataConfig(DataConfig):
     )
     lowercase: bool = config_field(False, "true: lowercase texts")
     mlm_probability: float = config_field(0.15, "fraction of the tokens of an anchor that are predicted")
-    mask_how: MaskHow | None = config_field(
+    mask_strategy: MaskStrategy | None = config_field(
         None,
         "bert: 80 % of these tokens are masked, 10 % are replaced at random, 10 % stay; all: all are masked; "
         "null: bert",
@@ -349,15 +349,15 @@ class SpanDataConfig(DataConfig):
     )
     max_length: int = config_field(
         512,
-        "maximum length of a sequence in tokens, special tokens included; by default training_length, else "
+        "maximum length of a sequence in tokens, special tokens included; by default train_max_length, else "
         "the usual length of the model",
-        inherits_from=("training_length", "usual_length"),
+        inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
     prompts: Prompts = config_field(
         None, "prompt in front of the spans; null: the default prompt of the backbone; {}: none"
     )
-    equalise_spans_to: int | None = config_field(
+    match_span_count_of: int | None = config_field(
         None, "with 2, anchors_per_document=1 sees as many spans per batch and epoch as anchors_per_document=2"
     )
 
@@ -377,10 +377,10 @@ class DocumentDataConfig(SpanDataConfig, TextDataConfig, FileDataConfig):
     document: Literal["line", "file"] | None = config_field(
         None, "what counts as a document in .txt files; null: line for a file, file for a directory"
     )
-    held_out_share: float = config_field(
+    held_out_fraction: float = config_field(
         0.0,
         "fraction of the documents that is kept from training and evaluated as the task held_out",
-        inherits_from="held_out_share",
+        inherits_from="held_out_fraction",
     )
     max_held_out_documents: int = config_field(
         100_000,

@@ -48,7 +48,7 @@ class DocumentSpans(TextData):
     are long enough, among documents that are long enough for the smallest value, 16. It reduces min_span to a quarter
     of it if it is larger.
 
-    ``equalise_spans_to=2`` draws as many anchors per batch and epoch as 2 anchors per document would (figure 2 of the
+    ``match_span_count_of=2`` draws as many anchors per batch and epoch as 2 anchors per document would (figure 2 of the
     paper). With anchors_per_document=1, a batch has twice as many documents and an epoch passes over them twice.
     Documents must be long enough for 2 anchors, so that both runs sample from the same documents.
     """
@@ -69,8 +69,8 @@ class DocumentSpans(TextData):
             window=self.settings.window,
             positive=self.settings.positive,
         )
-        self.most_anchors = max(self.settings.anchors_per_document, self.settings.equalise_spans_to or 0)
-        self.passes = passes_per_epoch(self.settings.anchors_per_document, self.settings.equalise_spans_to)
+        self.most_anchors = max(self.settings.anchors_per_document, self.settings.match_span_count_of or 0)
+        self.passes = passes_per_epoch(self.settings.anchors_per_document, self.settings.match_span_count_of)
         self._check()
 
     @abstractmethod
@@ -113,7 +113,7 @@ class DocumentSpans(TextData):
             seed=self.settings.seed,
             max_length=longest,
             mlm_probability=self.settings.mlm_probability,
-            mask_how=self.settings.mask_how or "bert",
+            mask_strategy=self.settings.mask_strategy or "bert",
             starts_word=word_start_table(tokenizer) if self.settings.align_to_words else None,
         )
         return len(self.rows)
@@ -204,19 +204,19 @@ def _shortest(rule: SpanRule) -> int:
     return max(2 * rule.anchors * rule.max_span, rule.tokens_needed)
 
 
-def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
+def passes_per_epoch(anchors: int, match_span_count_of: int | None) -> int:
     """Return the number of passes over the documents per epoch.
 
     It is also the factor for the number of documents per batch.
     """
-    if equalise_spans_to is None:
+    if match_span_count_of is None:
         return 1
-    if equalise_spans_to < anchors or equalise_spans_to % anchors:
+    if match_span_count_of < anchors or match_span_count_of % anchors:
         raise InputError(
-            f"data.equalise_spans_to: wanted a multiple of data.anchors_per_document={anchors}, so that batches and "
-            f"epochs grow by a whole number; got {equalise_spans_to}."
+            f"data.match_span_count_of: wanted a multiple of data.anchors_per_document={anchors}, so that batches and "
+            f"epochs grow by a whole number; got {match_span_count_of}."
         )
-    return equalise_spans_to // anchors
+    return match_span_count_of // anchors
 
 
 class RowsOfDocuments:
@@ -260,12 +260,12 @@ class TextDocuments(DocumentSpans, DocumentFiles):
     settings: DocumentDataConfig
 
     def open_documents(self) -> DocumentSource:
-        if self.settings.held_out_share:
+        if self.settings.held_out_fraction:
             raise InputError(
-                key="data.held_out_share",
-                value=self.settings.held_out_share,
+                key="data.held_out_fraction",
+                value=self.settings.held_out_fraction,
                 expected="0, as spans of documents are not held out",
-                hint="Set data.held_out_share=0, or train on pairs of the documents: set experiment=improve "
+                hint="Set data.held_out_fraction=0, or train on pairs of the documents: set experiment=improve "
                 "model=pairs.",
             )
         return self.text_source()

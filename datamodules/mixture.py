@@ -79,14 +79,14 @@ class Mixture(pl.LightningDataModule):
         first = next(iter(self.parts.values())).settings
         shared: dict[str, Any] = {
             "tokenizer": first.tokenizer,
-            "append_end": first.append_end,
+            "append_eos": first.append_eos,
             "batch_size": self.batch_size,
         }
         for key, wanted in shared.items():
             if (own := getattr(part.settings, key)) != wanted:
                 raise InputError(
                     f"data.parts.{name}.{key}={own}: wanted {wanted}, which all parts share. Say batch_size, backbone "
-                    "or model.append_end, of the whole run."
+                    "or model.append_eos, of the whole run."
                 )
         for key, default in (("drop_last", True), ("num_workers", 0)):
             if getattr(part.settings, key) not in (default, getattr(self.settings, key)):
@@ -121,7 +121,7 @@ class Mixture(pl.LightningDataModule):
     def _rows(self, part: TextData) -> int:
         """Return the number of rows that a pass over a part draws for batches of all parts."""
         if part.passes > 1:
-            raise InputError(key="data.homogeneous", value=False, expected="true with data.equalise_spans_to")
+            raise InputError(key="data.homogeneous", value=False, expected="true with data.match_span_count_of")
         rows = part.num_examples
         return rows - rows % self.batch_size if self.drop_last and rows >= self.batch_size else rows
 

@@ -31,7 +31,7 @@ SHORTEST, LONGEST = 20, 120  # words per passage
 SHORTEST_SPAN = 5  # in words
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 LETTERS = re.compile(r"[^\W\d_]{2}")
-TITLES, NEIGHBORS, SPANS = "title and passage", "neighbouring passages", "spans of a passage"  # kinds of pairs
+TITLES, NEIGHBORS, SPANS = "title and passage", "neighboring passages", "spans of a passage"  # kinds of pairs
 QUERY_KINDS = {TITLES: "titles", NEIGHBORS: "neighboring passages", SPANS: "spans"}  # kind of pair -> its anchors
 
 
@@ -52,13 +52,13 @@ class PassagePairs(DocumentFiles, TripletRows):
         super().__init__(settings)
         self.rows = RowsOfPassages(self.text_source())
         options = HeldOutOptions((1,), TITLES, self.rows.corpus, self.settings.max_held_out_documents)
-        self.apart = HeldOutSplit.of(self.rows, self.settings.held_out_share, self.cache, options)
+        self.apart = HeldOutSplit.of(self.rows, self.settings.held_out_fraction, self.cache, options)
 
     def source(self) -> RowSource:
         return self.apart or self.rows
 
     def reading(self, tokenizer: Any) -> WholeRows:
-        return WholeRows(tokenizer, labelled=1)
+        return WholeRows(tokenizer, labeled=1)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
         """Make a batch. The pairs of a passage form a group, so they are not negatives of each other."""

@@ -83,7 +83,7 @@ class StoredRows(TextData):
 
     def reading(self, tokenizer: Any) -> WholeRows:
         label = self.kind.label
-        return WholeRows(tokenizer, labelled=0 if label is None else self.records.width - 1 if label.several else 1)
+        return WholeRows(tokenizer, labeled=0 if label is None else self.records.width - 1 if label.several else 1)
 
 
 class TextRows(TextData):
@@ -209,25 +209,29 @@ class TextRows(TextData):
 
 
 class Sentences(TextRows, StoredRows):
-    """Single texts. With ``deletion``, also a copy of each text without a share of its words."""
+    """Single texts. With ``deletion_ratio``, also a copy of each text without a share of its words."""
 
     settings: SentenceDataConfig
     yields = SentenceBatch
     kind = SENTENCES
 
     def source(self) -> RowSource:
-        return self.records if self.settings.joined is None else JoinedSentences(self.records, self.settings.joined)
+        return (
+            self.records
+            if self.settings.concat_sentences is None
+            else JoinedSentences(self.records, self.settings.concat_sentences)
+        )
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        if self.settings.deletion is not None:
+        if self.settings.deletion_ratio is not None:
             [prompt] = self.prompts_of(1)
             self.prompt_ids = np.array(prompt_ids(tokenizer, prompt), np.int64)
-            self.delete_words = WordDeletion(tokenizer, self.settings.deletion, seed=self.settings.seed)
+            self.delete_words = WordDeletion(tokenizer, self.settings.deletion_ratio, seed=self.settings.seed)
         return super().ready(store, tokenizer)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> SentenceBatch:
         whole: SentenceBatch = super().batch(pass_index, examples)
-        if self.settings.deletion is None:
+        if self.settings.deletion_ratio is None:
             return whole
         left = [self._damaged(self.store.text(row), pass_index, row) for row in whole.rows.tolist()]
         ends = np.cumsum([len(ids) for ids in left])
@@ -287,7 +291,7 @@ class Triplets(TripletRows, StoredRows):
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         options = HeldOutOptions(max_documents=self.settings.max_held_out_documents)
-        self.apart = HeldOutSplit.of(self.records, self.settings.held_out_share, self.cache, options)
+        self.apart = HeldOutSplit.of(self.records, self.settings.held_out_fraction, self.cache, options)
 
     def source(self) -> RowSource:
         return self.apart or self.records

@@ -43,8 +43,8 @@ class ScoredPairs(TextRows, StoredRows):
     """Pairs with a label in 0..1: DINO's pairs, raw or post-processed, or any others.
 
     ``postprocess="auto"`` runs ``steps`` if and only if a generator wrote the pairs. See `dino_postprocess` for the
-    steps. ``dev_share`` of the pairs become the task "dino-dev". If some rows have the split "valid", they become the
-    task instead, without post-processing: smoothing is linear and does not change correlations.
+    steps. ``dev_fraction`` of the pairs become the task "dino-dev". If some rows have the split "valid", they become
+    the task instead, without post-processing: smoothing is linear and does not change correlations.
     """
 
     settings: ScoredPairDataConfig
@@ -55,7 +55,7 @@ class ScoredPairs(TextRows, StoredRows):
         super().__init__(settings)
         self.rules = PostprocessSettings(
             tuple(self.settings.steps),
-            self.settings.normalise,
+            self.settings.ignore_case,
             float(self.settings.smoothing),
             self.settings.cap,
             self.settings.random_pairs,
@@ -96,7 +96,7 @@ class ScoredPairs(TextRows, StoredRows):
             "source": self.records.fingerprint(),
             "postprocess": self.settings.postprocess,
             "settings": self.rules._asdict(),
-            "dev": [self.settings.dev_share, self.settings.split_by, self.settings.seed],
+            "dev": [self.settings.dev_fraction, self.settings.split_by, self.settings.seed],
         }
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         directory = self.cache / f"pairs-{digest}"
@@ -114,7 +114,7 @@ class ScoredPairs(TextRows, StoredRows):
         run, why = decide(self.settings.postprocess, labels, self.rules.smoothing, is_generated(self.records))
         source = self.records.manifest()
         pairs, reports = postprocess(raw, self.rules if run else self.rules._replace(steps=()))
-        train, dev = split_dev(pairs, self.settings.dev_share, self.settings.seed, self.settings.split_by)
+        train, dev = split_dev(pairs, self.settings.dev_fraction, self.settings.seed, self.settings.split_by)
         if self.records.other_splits.get(VALID):
             train, dev = pairs, read_pairs(self._valid())
         refuse_nothing(train, self.records.name, reports)

@@ -188,7 +188,7 @@ class TextData(pl.LightningDataModule, ABC):
         return self.overlap(sentences).counts()
 
     def load_tokenizer(self) -> Any:
-        return load_tokenizer(self.settings.tokenizer, ends=bool(self.settings.append_end))
+        return load_tokenizer(self.settings.tokenizer, ends=bool(self.settings.append_eos))
 
     def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
         return build_or_open(

@@ -93,7 +93,7 @@ class CrossEncoder(nn.Module):
         tokenizer: Tokenizer of the transformer.
         max_length: Maximum number of tokens of a pair. The longer text of a pair is truncated first.
         token_budget: Maximum number of tokens per chunk in training; None derives it from the available memory.
-        recompute: Activation checkpointing mode: "auto", "on", "off", or "layers".
+        activation_checkpointing: Activation checkpointing mode: "auto", "on", "off", or "layers".
 
     Raises:
         InputError: If ``max_length`` leaves no room for two texts.
@@ -106,12 +106,12 @@ class CrossEncoder(nn.Module):
         *,
         max_length: int,
         token_budget: int | None = None,
-        recompute: str = "auto",
+        activation_checkpointing: str = "auto",
     ) -> None:
         super().__init__()
-        check_layers(recompute, transformer)
+        check_layers(activation_checkpointing, transformer)
         self.transformer, self.tokenizer, self.form = transformer, tokenizer, pair_form(tokenizer)
-        self.token_budget, self.recompute = token_budget, recompute
+        self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
         self.longest = longest_input(transformer.config)
         self.max_length = min(max_length, self.longest)
         if self.max_length <= self.form.number + 1:
@@ -144,12 +144,15 @@ class CrossEncoder(nn.Module):
     def score(self, pairs: Joined) -> CrossEncoderOutput:
         """Compute the logits of a training step.
 
-        With ``recompute="auto"``, chunks are recomputed in the backward pass only if the pairs exceed the budget.
+        With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
+        the pairs exceed the budget.
         """
         lengths, ids = pairs.sequences.lengths, pairs.sequences.ids
-        budget = resolve_token_budget(self.token_budget, ids.device, self.transformer, recompute=self.recompute)
+        budget = resolve_token_budget(
+            self.token_budget, ids.device, self.transformer, activation_checkpointing=self.activation_checkpointing
+        )
         chunks = plan_chunks(even(lengths, self.transformer, self.longest), budget, chunk_cost(ids.device))
-        again = recomputes(self.recompute, padded_tokens(chunks), budget)
+        again = recomputes(self.activation_checkpointing, padded_tokens(chunks), budget)
         embedding = self.transformer.get_input_embeddings()
         pad = cast(int, self.tokenizer.pad_token_id)
         sharing = shared_between_chunks(embedding, ids, pad, self.transformer.base_model)
@@ -176,7 +179,7 @@ class CrossEncoder(nn.Module):
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long()}
         if types_BT is not None:
             inputs["token_type_ids"] = types_BT
-        layers = recomputed_layers(self.transformer, self.recompute, lambda: attention_for(ids_BT))
+        layers = recomputed_layers(self.transformer, self.activation_checkpointing, lambda: attention_for(ids_BT))
         with attention_for(ids_BT), fast_layers(self.transformer), layers:
             logits_B = self.transformer(**inputs).logits.squeeze(-1)
         return logits_B.to(torch.promote_types(logits_B.dtype, torch.float32))

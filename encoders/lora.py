@@ -19,7 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from contrastive_encoders.compat import raw_parameters
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear, cast_frozen_to_bf16, restore_float32
-from contrastive_encoders.encoders.kernels.nf4_weights import dequantize, is_quantised, quantise
+from contrastive_encoders.encoders.kernels.nf4_weights import dequantize, is_quantized, quantize
 from contrastive_encoders.encoders.loading.loaded_encoder import fingerprint
 from contrastive_encoders.encoders.model_configs import LoraKeys
 from contrastive_encoders.io.checkpoint import load_checkpoint
@@ -49,7 +49,7 @@ class AdapterBase(NamedTuple):
     weights: dict[str, Tensor]  # weights of the adapters, by name within the trunk
 
 
-def lora_enabled(lora: Any, frozen_weights: str | None) -> bool:
+def lora_enabled(lora: Any, frozen_dtype: str | None) -> bool:
     """Return whether the settings enable an adapter.
 
     Raises:
@@ -58,16 +58,14 @@ def lora_enabled(lora: Any, frozen_weights: str | None) -> bool:
     if lora and lora["rank"]:
         if find_spec("peft") is None:
             raise missing_package("peft", "lora", key="model.lora.rank", value=lora["rank"])
-        if frozen_weights == "nf4" and find_spec("bitsandbytes") is None:
-            raise missing_package("bitsandbytes", "bits", key="model.frozen_weights", value="nf4")
+        if frozen_dtype == "nf4" and find_spec("bitsandbytes") is None:
+            raise missing_package("bitsandbytes", "bits", key="model.frozen_dtype", value="nf4")
         return True
     for key, off in {"alpha": None, "dropout": 0, "targets": "auto"}.items():
         if lora and lora[key] != off:
             raise InputError(f"model.lora.{key}={lora[key]}: there is no adapter without model.lora.rank; 16 is usual.")
-    if frozen_weights not in (None, "fp32"):
-        raise InputError(
-            f"model.frozen_weights={frozen_weights}: nothing is frozen without model.lora.rank; 16 is usual."
-        )
+    if frozen_dtype not in (None, "fp32"):
+        raise InputError(f"model.frozen_dtype={frozen_dtype}: nothing is frozen without model.lora.rank; 16 is usual.")
     return False
 
 
@@ -93,7 +91,7 @@ def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
 
 
 def adapt(
-    transformer: PreTrainedModel, lora: LoraKeys, under: AdapterBase, frozen_weights: str, *beside: nn.Module
+    transformer: PreTrainedModel, lora: LoraKeys, under: AdapterBase, frozen_dtype: str, *beside: nn.Module
 ) -> None:
     """Freeze the transformer, and inject adapters into its trunk: the existing ones, and a new one that is trained.
 
@@ -101,7 +99,7 @@ def adapt(
         transformer: Model to adapt, in place.
         lora: Settings of the new adapter.
         under: Base model with its adapters.
-        frozen_weights: Precision of the frozen weights: "fp32", "bf16", or "nf4". Weights are converted to 4 bits later
+        frozen_dtype: Precision of the frozen weights: "fp32", "bf16", or "nf4". Weights are converted to 4 bits later
             by `quantize_frozen_layers`.
         *beside: Modules that share weights with the transformer.
 
@@ -118,16 +116,16 @@ def adapt(
     trained = f".{len(adapters)}.weight"
     for name, weight in trunk.named_parameters():
         weight.requires_grad_(is_adapter(name) and name.endswith(trained))
-    if frozen_weights == "nf4" and not _linear_weights(trunk):
+    if frozen_dtype == "nf4" and not _linear_weights(trunk):
         raise InputError(
-            key="model.frozen_weights",
+            key="model.frozen_dtype",
             value="nf4",
             expected=f"bf16 or fp32 for a {transformer.config.model_type}, which has no linear layers of torch",
         )
-    if frozen_weights != "fp32":
-        cast_frozen_to_bf16(transformer, *beside, rounded=frozen_weights == "bf16")
+    if frozen_dtype != "fp32":
+        cast_frozen_to_bf16(transformer, *beside, rounded=frozen_dtype == "bf16")
     trunk.adapted = AdapterRecord(  # type: ignore[assignment]  # a plain attribute, which is copied with the module
-        base=under.base, prefix="", adapters=adapters, frozen_weights=frozen_weights, digest=""
+        base=under.base, prefix="", adapters=adapters, frozen_weights=frozen_dtype, digest=""
     )
 
 
@@ -139,7 +137,7 @@ def quantize_frozen_layers(module: nn.Module) -> None:
     record = record_of(module)
     if record is not None and record["frozen_weights"] == "nf4":
         trunk = next(part for part in module.modules() if "adapted" in vars(part))
-        quantise(module, _linear_weights(cast(PreTrainedModel, trunk)))
+        quantize(module, _linear_weights(cast(PreTrainedModel, trunk)))
 
 
 def dequantize_frozen_layers(module: nn.Module, loaded: Callable[[], nn.Module], where: str) -> bool:
@@ -151,7 +149,7 @@ def dequantize_frozen_layers(module: nn.Module, loaded: Callable[[], nn.Module],
     Raises:
         InputError: If the backbone differs from the one that the adapters were trained on.
     """
-    if not is_quantised(module):
+    if not is_quantized(module):
         return False
     original = loaded()
     check_digest(original, cast(AdapterRecord, record_of(module)), where)
@@ -183,7 +181,7 @@ def restore(
 @torch.no_grad()
 def merged(transformer: PreTrainedModel) -> PreTrainedModel:
     """Merge the adapters of a transformer into its weights, in float32 and in place."""
-    if is_quantised(transformer):
+    if is_quantized(transformer):
         raise RuntimeError("An adapter is merged into the weights as they were. Call widen first.")
     restore_float32(transformer)
     for name, layer in list(_layers(transformer)):

@@ -91,7 +91,7 @@ class BackboneConfig:
         default_factory=LoRAConfig,
         metadata={"meaning": "needs the extra lora: pip install 'contrastive-encoders[lora]'"},
     )
-    frozen_weights: Literal["fp32", "bf16", "nf4"] = config_field(
+    frozen_dtype: Literal["fp32", "bf16", "nf4"] = config_field(
         "fp32",
         "precision of the frozen weights if lora.rank is set; bf16: half the memory; nf4: an eighth during "
         "training (needs the extra bits: pip install 'contrastive-encoders[bits]')",
@@ -104,7 +104,7 @@ class BackboneConfig:
     token_budget: int | None = config_field(
         inherits_from="token_budget", meaning="tokens per forward pass, padding included", ge=1
     )
-    recompute: Literal["auto", "on", "off", "layers"] = config_field(
+    activation_checkpointing: Literal["auto", "on", "off", "layers"] = config_field(
         "auto",
         "recompute activations in the backward pass; auto: if a batch exceeds token_budget; layers: also "
         "layer by layer, for long texts",
@@ -128,7 +128,7 @@ class OptimizerConfig:
     lr_schedule: ScheduleName = config_field(
         "linear", "linear_from_zero: as in transformers, where the learning rate of the first step is 0"
     )
-    cut_fraction: float = config_field(
+    warmup_ratio: float = config_field(
         0.0,
         "fraction of the steps used for warmup; for linear_constant, the fraction with a constant learning "
         "rate before the decay",
@@ -173,7 +173,7 @@ class EncoderConfig(TrainableConfig):
         "layers of the backbone to keep, counted from 0, e.g. [0,2,3,5]; a number: that many, evenly spaced "
         "from the first to the last; null: all",
     )
-    append_end: bool | None = config_field(
+    append_eos: bool | None = config_field(
         None, "true: append the end-of-sequence token to every text, for pooling=last with a decoder"
     )
     attention: str | None = config_field(
@@ -271,4 +271,4 @@ class SentencePairConfig(EmbeddingConfig):
     weight_decay: float = new_default(OptimizerConfig, "weight_decay", 0.01)
     eps: float = new_default(OptimizerConfig, "eps", 1.0e-6)
     bias_correction: bool = new_default(OptimizerConfig, "bias_correction", False)
-    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+    warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)

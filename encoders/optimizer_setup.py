@@ -38,7 +38,7 @@ def optimizer_of(
         steps_per_epoch=steps_per_epoch,
         epochs=math.ceil(total_steps / steps_per_epoch),
         instances=trainer.datamodule.num_examples,
-        cut_fraction=settings.cut_fraction,
+        warmup_ratio=settings.warmup_ratio,
         ratio=settings.schedule_ratio,
     )
     if not any(weight.requires_grad for weight in module.parameters()):

@@ -15,12 +15,12 @@ Schedule = Callable[[int], float]  # completed optimizer steps -> factor of the 
 NAMES = "names"  # key in a checkpoint: names of the weights of a parameter group
 
 
-def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:
+def slanted_triangular(total_steps: int, *, warmup_ratio: float, ratio: float) -> Schedule:
     """Return a schedule that increases linearly up to the cut, then decreases linearly to 1 / ratio.
 
     It is eq. 3 of Howard and Ruder (2018).
     """
-    cut = int(total_steps * cut_fraction)
+    cut = int(total_steps * warmup_ratio)
 
     def factor(step: int) -> float:
         step = min(step, total_steps)
@@ -30,7 +30,7 @@ def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -
     return factor
 
 
-def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float, ratio: float) -> Schedule:
+def published_constant(steps_per_epoch: int, epochs: int, *, warmup_ratio: float, ratio: float) -> Schedule:
     """Return the schedule of AllenNLP 1.1 with DeCLUTR's lazy reader, which took the completed steps for an epoch.
 
     The learning rate is constant in the first epoch (base / 32 if there is only one epoch) and follows the triangle
@@ -39,17 +39,17 @@ def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float
 
     def factor(step: int) -> float:
         seen = max(1, step) if step < steps_per_epoch else steps_per_epoch
-        return slanted_triangular(epochs * seen, cut_fraction=cut_fraction, ratio=ratio)(max(1, step))
+        return slanted_triangular(epochs * seen, warmup_ratio=warmup_ratio, ratio=ratio)(max(1, step))
 
     return factor
 
 
-def linear(total_steps: int, *, cut_fraction: float, from_zero: bool = False) -> Schedule:
-    """Return a schedule with linear warmup over ``cut_fraction`` of the steps, rounded up, and linear decay to zero.
+def linear(total_steps: int, *, warmup_ratio: float, from_zero: bool = False) -> Schedule:
+    """Return a schedule with linear warmup over ``warmup_ratio`` of the steps, rounded up, and linear decay to zero.
 
     With ``from_zero``, it is the schedule of transformers: the first warmup step has learning rate zero and no effect.
     """
-    cut, first = math.ceil(total_steps * cut_fraction), 0 if from_zero else 1
+    cut, first = math.ceil(total_steps * warmup_ratio), 0 if from_zero else 1
 
     def factor(step: int) -> float:
         return (step + first) / cut if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
@@ -57,12 +57,12 @@ def linear(total_steps: int, *, cut_fraction: float, from_zero: bool = False) ->
     return factor
 
 
-def linear_constant(total_steps: int, *, cut_fraction: float) -> Schedule:
+def linear_constant(total_steps: int, *, warmup_ratio: float) -> Schedule:
     """Return the schedule of GenSE's published runs.
 
-    It is constant over ``cut_fraction`` of the steps, rounded down, and then decays linearly to zero.
+    It is constant over ``warmup_ratio`` of the steps, rounded down, and then decays linearly to zero.
     """
-    cut = int(total_steps * cut_fraction)
+    cut = int(total_steps * warmup_ratio)
     return lambda step: 1.0 if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
 
 
@@ -80,7 +80,7 @@ def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) 
 
 
 def make_schedule(
-    name: str, *, total_steps: int, steps_per_epoch: int, epochs: int, instances: int, cut_fraction: float, ratio: float
+    name: str, *, total_steps: int, steps_per_epoch: int, epochs: int, instances: int, warmup_ratio: float, ratio: float
 ) -> Schedule:
     """Return a schedule by name.
 
@@ -92,15 +92,15 @@ def make_schedule(
     - ``linear``, ``constant``: the usual schedules; ``linear_from_zero``: ``linear`` as in transformers.
     """
     if name == "slanted_triangular":
-        return slanted_triangular(total_steps, cut_fraction=cut_fraction, ratio=ratio)
+        return slanted_triangular(total_steps, warmup_ratio=warmup_ratio, ratio=ratio)
     if name == "paper_literal":
-        return slanted_triangular(instances, cut_fraction=cut_fraction, ratio=ratio)
+        return slanted_triangular(instances, warmup_ratio=warmup_ratio, ratio=ratio)
     if name == "official_code_bug":
-        return published_constant(steps_per_epoch, epochs, cut_fraction=cut_fraction, ratio=ratio)
+        return published_constant(steps_per_epoch, epochs, warmup_ratio=warmup_ratio, ratio=ratio)
     if name in ("linear", "linear_from_zero"):
-        return linear(total_steps, cut_fraction=cut_fraction, from_zero=name == "linear_from_zero")
+        return linear(total_steps, warmup_ratio=warmup_ratio, from_zero=name == "linear_from_zero")
     if name == "linear_constant":
-        return linear_constant(total_steps, cut_fraction=cut_fraction)
+        return linear_constant(total_steps, warmup_ratio=warmup_ratio)
     return lambda step: 1.0
 
 

@@ -65,7 +65,9 @@ from contrastive_encoders.reports.progress import ProgressBar
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
-ROW_TOKENS_CPU = 1_024  # with recompute="on": a row of twice that takes twice the memory, and is 5 % faster
+ROW_TOKENS_CPU = (
+    1_024  # with activation_checkpointing="on": a row of twice that takes twice the memory, and is 5 % faster
+)
 
 
 class Encoded(NamedTuple):
@@ -87,7 +89,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             are saved and exported with the encoder.
         max_length: Maximum number of tokens per text. It is limited by the position embeddings of the backbone.
         token_budget: Maximum number of tokens per chunk in training; None derives it from the available memory.
-        recompute: Activation checkpointing mode: "auto", "on", "off", or "layers".
+        activation_checkpointing: Activation checkpointing mode: "auto", "on", "off", or "layers".
         attn_implementation: "auto", "unpadded", or an attention implementation of transformers.
         prompts: Prompts that are prepended to texts.
         prompt_suffix: Prompt that is appended to each text and never truncated. Training appends it with ``appended``.
@@ -107,7 +109,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         head: nn.Module | None = None,
         max_length: int = USUAL_LENGTH,
         token_budget: int | None = None,
-        recompute: str = "auto",
+        activation_checkpointing: str = "auto",
         attn_implementation: str = "auto",
         prompts: EncoderPrompts = NO_PROMPTS,
         prompt_suffix: str = "",
@@ -122,9 +124,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         check_decoder(self.pooler, transformer)
         if self.pooler.is_shipped and head is None:
             raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none.")
-        check_layers(recompute, transformer)
+        check_layers(activation_checkpointing, transformer)
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
-        self.token_budget, self.recompute = token_budget, recompute
+        self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
         self.attn_implementation = attn_implementation
         self.ways: dict[str, AttentionPlan] = {}
         # Used for the token budget, and not saved: models that keep activations for as many tokens, and modules that
@@ -150,7 +152,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     ) -> Encoded:
         """Compute the embeddings of N token sequences, and the MLM loss if there are ``labels``, in one forward pass.
 
-        With ``recompute="auto"``, chunks are recomputed in the backward pass only if the batch exceeds the budget.
+        With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
+        the batch exceeds the budget.
 
         Args:
             sequences: Token ids and lengths.
@@ -167,7 +170,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             return self._encode_rows(sequences, labels, predicted, way)
         widths, budget = even(sequences.lengths, self.transformer, self.longest), self.budget(sequences.ids.device)
         chunks = plan_chunks(widths, budget, chunk_cost(sequences.ids.device))
-        again = recomputes(self.recompute, padded_tokens(chunks), budget)
+        again = recomputes(self.activation_checkpointing, padded_tokens(chunks), budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = _targets(sequences, labels, predicted, chunks)
         inputs = ((*laid_out, target) for laid_out, target in zip(ids, targets, strict=True))
@@ -179,8 +182,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     ) -> Encoded:
         """Encode the sequences of each chunk as one packed row."""
         budget = self.budget(sequences.ids.device)
-        again = recomputes(self.recompute, int(sequences.lengths.sum()), budget)
-        spares = self.recompute == "on" and sequences.ids.is_cpu
+        again = recomputes(self.activation_checkpointing, int(sequences.lengths.sum()), budget)
+        spares = self.activation_checkpointing == "on" and sequences.ids.is_cpu
         chunks = plan_rows(sequences.lengths, min(budget, ROW_TOKENS_CPU) if spares else budget)
         targets = _targets(sequences, labels, predicted, chunks)
         rows = (pack_sequences(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
@@ -224,7 +227,13 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def budget(self, device: torch.device) -> int:
         """Return the maximum number of tokens per chunk in a training step on this device."""
         halves = self.transformer, *self.halves
-        return resolve_token_budget(self.token_budget, device, *halves, beside=self.beside, recompute=self.recompute)
+        return resolve_token_budget(
+            self.token_budget,
+            device,
+            *halves,
+            beside=self.beside,
+            activation_checkpointing=self.activation_checkpointing,
+        )
 
     def way(self, device: torch.device) -> AttentionPlan:
         """Return the attention plan of a training step on this device: padded or packed.
@@ -275,7 +284,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     ) -> tuple[Tensor, Tensor]:
         inputs = inputs | self.pooler.options | self.options
         of_decoder = single_query(self.trunk) if self.pooler.decodes and target is None else contextlib.nullcontext()
-        layers = recomputed_layers(self.transformer, self.recompute, around)
+        layers = recomputed_layers(self.transformer, self.activation_checkpointing, around)
         with around(), fast_layers(self.transformer), of_decoder, layers:
             if target is None:
                 vectors_BD = pooled(self.trunk(**inputs))

@@ -23,7 +23,7 @@ from contrastive_encoders.losses.gather import gather_plain, gather_rows, global
 from contrastive_encoders.losses.precision import at_least_float32
 
 Reduction = Literal["mean", "sum"]
-Scale = Literal["exact", "paper"]
+Scale = Literal["exact", "per_rank"]
 
 BLOCK_LOGITS = 2**22  # logits in memory at a time: 16 MiB in float32, and large enough for a matmul at full speed
 NEVER_EXCLUDED = torch.iinfo(torch.int64).min  # a group without rows
@@ -193,7 +193,7 @@ def nt_xent(
         texts: (B,) int64 hashes of the left and the right texts, of which equal texts on all ranks are not negatives
             of each other (see `losses.duplicate_masking`).
         reduction: "sum" adds the losses of the 2B rows, as in DeCLUTR's eq. 2; "mean" averages them, as in its code.
-        scale: "paper" divides the gradient, but not the value, by the world size, as the published runs did.
+        scale: "per_rank" divides the gradient, but not the value, by the world size, as the published runs did.
     """
     check_views("nt_xent", left=left_BD, right=right_BD)
     with torch.autocast(left_BD.device.type, enabled=False):
@@ -305,7 +305,7 @@ def stack_normalized(*views: Tensor | None) -> Tensor:
 def reduced(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
     """Reduce the sums to the output of a loss. ``others`` is the maximum number of negatives of a row."""
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
-    if scale == "paper":
+    if scale == "per_rank":
         loss = scale_gradient_by_world_size(loss)
     left_out = found.near_R.float().mean() / max(1, others) if guided else None
     return ContrastiveOutput(loss, found.correct_R.float().mean(), left_out)

@@ -49,7 +49,7 @@ def metric_loss(
 
     loss_function = _build("loss", vars(losses), losses.BaseMetricLossFunction, name, options)
     if any(True for _ in loss_function.parameters()):
-        raise ValueError(f"loss {name} with {options} has weights of its own, which no optimiser would train.")
+        raise ValueError(f"loss {name} with {options} has weights of its own, which no optimizer would train.")
     if miner is None and miner_options:
         raise ValueError(f"miner_options {dict(miner_options)} were given without a miner; name one or leave them out.")
     select = None if miner is None else _build("miner", vars(miners), miners.BaseMiner, miner, miner_options or {})

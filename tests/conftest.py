@@ -46,7 +46,7 @@ SENTENCES = [
     "Old maps show a river where the station stands today.",
     "He counted 3,141 swallows and wrote it down twice.",
     "Glass is made of sand, soda and a great deal of heat.",
-    "Two astronomers argued about the colour of the comet.",
+    "Two astronomers argued about the color of the comet.",
 ]
 TOPICS = {
     "sea": "ferry harbour tide sailor anchor lighthouse wave storm island rope mast gull net salt cargo deck".split(),

@@ -209,8 +209,8 @@ REFUSED = [
     ),
     (
         "contrastive_encoders.encoders.objectives.simcse:SimCSE.views#1",
-        [*SENTENCES, "data.deletion=0.6"],
-        ["data.deletion=null", "model=tsdae"],
+        [*SENTENCES, "data.deletion_ratio=0.6"],
+        ["data.deletion_ratio=null", "model=tsdae"],
     ),
     (
         "contrastive_encoders.encoders.objectives.simcse:SimCSE.views#2",
@@ -295,8 +295,8 @@ REFUSED = [
     ),
     (
         "contrastive_encoders.datamodules.documents:TextDocuments.open_documents",
-        [*SPANS, "data.held_out_share=0.1"],
-        ["data.held_out_share=0", "experiment=improve model=pairs"],
+        [*SPANS, "data.held_out_fraction=0.1"],
+        ["data.held_out_fraction=0", "experiment=improve model=pairs"],
     ),
     (
         "contrastive_encoders.datamodules.mixture:Mixture.__init__",

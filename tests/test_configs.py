@@ -217,7 +217,7 @@ def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_sa
     runs = {arm: stages_composed(*race["common"], *words, "max_steps=1") for arm, words in race["arms"].items()}
     assert len(runs) == 7
     for arm, (run,) in runs.items():
-        assert (arm, run.model.pooling, run.average_with_start) == (arm, None, 0.5)
+        assert (arm, run.model.pooling, run.initial_weights_fraction) == (arm, None, 0.5)
 
 
 # values of the machine, of a key of the run, and of one published corpus

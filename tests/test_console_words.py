@@ -105,8 +105,8 @@ def test_a_command_of_paths_wants_one(words, key):
     assert caught.value.key == key
     assert "--help" in words(["--help"])
     with pytest.raises(InputError) as caught:  # a key without its value
-        words(["faq.csv", "plan_only"])
-    assert (caught.value.key, caught.value.value) == ("plan_only", None)
+        words(["faq.csv", "estimate_only"])
+    assert (caught.value.key, caught.value.value) == ("estimate_only", None)
 
 
 @pytest.mark.parametrize(

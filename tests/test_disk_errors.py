@@ -38,16 +38,16 @@ def test_what_is_no_affair_of_a_disk_stays_an_error(error):
         raise error
 
 
-def left_while_clearing_up(signalled, error):
+def left_while_clearing_up(signaled, error):
     try:
-        raise signalled
+        raise signaled
     finally:
         raise error("'NoneType' object has no attribute '_invalidate_flags_cache'")
 
 
-@pytest.mark.parametrize(("signalled", "status"), [(SystemExit(143), 143), (KeyboardInterrupt(), 130)])
+@pytest.mark.parametrize(("signaled", "status"), [(SystemExit(143), 143), (KeyboardInterrupt(), 130)])
 @pytest.mark.parametrize("error", [AttributeError, ConfigAttributeError, InputError])
-def test_a_signal_is_not_hidden_by_what_stumbles_over_it(signalled, status, error):
+def test_a_signal_is_not_hidden_by_what_stumbles_over_it(signaled, status, error):
     with pytest.raises(SystemExit) as left, exit_statuses():
-        left_while_clearing_up(signalled, error)
+        left_while_clearing_up(signaled, error)
     assert left.value.code == status

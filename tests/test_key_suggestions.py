@@ -38,7 +38,7 @@ def refused(word):
         ("epochs=2", "max_epochs=2"),
         ("max_train_steps=20", "max_steps=20"),
         ("per_device_train_batch_size=8", "batch_size=8"),
-        ("warmup_ratio=0.1", "model.cut_fraction=0.1"),
+        ("warmup_ratio=0.1", "model.warmup_ratio=0.1"),
         ("output=runs/a", "output_dir=runs/a"),
         ("model_name_or_path=runs/a", "backbone=runs/a"),
         ("weight_decay=0.1", "model.weight_decay=0.1"),

@@ -33,7 +33,7 @@ class Example(Base):
 
     name: str = config_field(meaning="what it is called")
     way: Literal["up", "down"] | None = config_field(None, "where to")
-    betas: Sequence[float] = config_field((0.9, 0.999), "of the optimiser", ge=0, lt=1)
+    betas: Sequence[float] = config_field((0.9, 0.999), "of the optimizer", ge=0, lt=1)
     rate: float = config_field(1.0, gt=0)
     weights: Mapping[str, float] | None = config_field(None)
     below: Below = dataclasses.field(default_factory=Below)

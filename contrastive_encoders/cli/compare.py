@@ -79,7 +79,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
         raise InputError(
             f"untrained=false: {where} says whether an arm is better than the untrained one. Leave it out."
         )
-    if asked.get("plan_only"):
+    if asked.get("estimate_only"):
         from contrastive_encoders.comparison.race_estimate import estimate
 
         with tempfile.TemporaryDirectory(prefix="race-plan-") as folder:

@@ -123,7 +123,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
     for sentence in dict.fromkeys(wrong):
         log.error("%s: %s", name, sentence)
     if not wrong:
-        log.info("%s: %s; licence: %s", name, corpus.about, corpus.licence)
+        log.info("%s: %s; license: %s", name, corpus.about, corpus.license)
         then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(config.folder))
         log.info("Then: contrastive-encoders train %s", then)
     return not wrong

@@ -50,7 +50,7 @@ def as_trained(folder: Path) -> list[Item]:
 
     # Nothing is tokenized or drawn
     unread: Any = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0, "verify": False}
-    pairs = ScoredPairs(ScoredPairDataConfig(path=str(folder), dev_share=0, quiet=False, **unread))
+    pairs = ScoredPairs(ScoredPairDataConfig(path=str(folder), dev_fraction=0, quiet=False, **unread))
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
 
 

@@ -19,7 +19,7 @@ from contrastive_encoders.statistics.headline import (
 from contrastive_encoders.statistics.paired_tests import (
     ALPHA,
     SwapTest,
-    centred_ranks,
+    centered_ranks,
     holm,
     interval,
     over_tasks,
@@ -221,7 +221,7 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
     first = arms[pairs[tested[0]][0]]
     gold = next(run.items.gold[task] for run in first.runs if run.items)
     tested = [place for place in tested if same_items([first, *(arms[arm] for arm in pairs[place])], [score])]
-    ranks = {arm: centred_ranks(kept[arm]) for arm in {arm for place in tested for arm in pairs[place]}}
+    ranks = {arm: centered_ranks(kept[arm]) for arm in {arm for place in tested for arm in pairs[place]}}
     sides = list[tuple[np.ndarray, np.ndarray]]()
     for a, b in (pairs[place] for place in tested):
         seeds = math.lcm(len(kept[a]), len(kept[b]))

@@ -1,4 +1,4 @@
-// A sentence is chosen, by its words or in a map: it lights up in all maps, and its neighbours under each arm are listed.
+// A sentence is chosen, by its words or in a map: it lights up in all maps, and its neighbors under each arm are listed.
 "use strict";
 (() => {
   const { sentences, arms } = report.data.explorer, place = document.getElementById("explorer");

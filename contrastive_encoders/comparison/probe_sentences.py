@@ -87,7 +87,7 @@ def explorer(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> dict[st
     return {"sentences": [beginning(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
 
 
-def neighbours(probes: Sequence[ProbeEmbeddings]) -> Table | None:
+def neighbors(probes: Sequence[ProbeEmbeddings]) -> Table | None:
     """Return the table of nearest neighbors of some sentences, taken at even steps from the list."""
     if not probes or len(probes[0].sentences) < 2:
         return None
@@ -101,4 +101,4 @@ def neighbours(probes: Sequence[ProbeEmbeddings]) -> Table | None:
             rows.append([beginning(sentences[asked]), one.arm.label, *cells, *[""] * (NEAREST - len(cells))])
     note = "Among the sentences of the map, with their cosine; first run of each arm."
     heads = columns("sentence", "arm", *["nearest", "second", "third"][:NEAREST])
-    return Table(heads, rows, "Nearest neighbours", note, "neighbours", folded=True)
+    return Table(heads, rows, "Nearest neighbors", note, "neighbors", folded=True)

@@ -32,7 +32,7 @@ def estimate(
     """Log the estimated time of all runs and of the first command that prepares data.
 
     Args:
-        race: keys of the race, with ``plan_only`` for the first of its commands.
+        race: keys of the race, with ``estimate_only`` for the first of its commands.
         budget: budget of each run; None: the race's own.
         seeds: seeds of the compared runs; None: the race's own.
         folder: an empty folder for temporary files.
@@ -77,4 +77,4 @@ def estimate(
     )
     if commands[1:]:
         log.info("Not counted: %s.", ", ".join(f"race.prepare.{name}" for name, _ in commands[1:]))
-    log.info("Nothing was kept. Leave race.plan_only out to begin.")
+    log.info("Nothing was kept. Leave race.estimate_only out to begin.")

@@ -16,7 +16,7 @@ from contrastive_encoders.comparison.collect import SkippedRun
 from contrastive_encoders.comparison.contrasts import PairwiseComparison, Standing, contrasts, ranking
 from contrastive_encoders.comparison.families import Family, families_of
 from contrastive_encoders.comparison.outputs import CSV, LATEX, MARKDOWN, NUMBERS, PAGE
-from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings, explorer, neighbours, shown_of, turned
+from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings, explorer, neighbors, shown_of, turned
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
 from contrastive_encoders.io.atomic import atomic_write
@@ -98,7 +98,7 @@ def sections(one: Comparison, output: Path) -> list[ReportSection]:
                 space.similarities(arms, headline),
                 space.sentence_map(probes, shown),
                 Markup('<div id="explorer"></div>') if shown else None,
-                neighbours(probes),
+                neighbors(probes),
             ],
         ),
         ("leaks", "Leaks", [tables.leaks(arms)]),

@@ -121,7 +121,7 @@ def config_field(
             required, but may be set after the config is created, for example the data path by the rows passed to
             ``train``.
         meaning: one line for ``--help`` and the config reference.
-        inherits_from: keys of the run (``seed``, ``model.append_end``). If this key is not set, it gets the value of
+        inherits_from: keys of the run (``seed``, ``model.append_eos``). If this key is not set, it gets the value of
             the first of them that has one, or else ``default``. It is `UNSET` until the run is resolved (`inherit`).
         ge, le, gt, lt: bounds of a number: greater or equal, less or equal, greater than, less than.
     """

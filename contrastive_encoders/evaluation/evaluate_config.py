@@ -72,7 +72,7 @@ class EvaluateConfig:
     protocol: Literal["default", "fast", "sklearn"] = config_field("default", "protocol of SentEval's classifiers")
     nhid: int = config_field(0, "hidden units of SentEval's classifiers; 0: linear", ge=0)
     seed: int = config_field(1111, "seed of SentEval's folds and classifiers", ge=0)
-    alignment_above: float = config_field(4.0, "alignment uses the STS-B pairs with a higher rating", ge=0)
+    alignment_threshold: float = config_field(4.0, "alignment uses the STS-B pairs with a higher rating", ge=0)
     askubuntu_text: Literal["title", "body", "title+body"] = config_field(
         "title", "which part of a question is embedded"
     )

@@ -107,7 +107,7 @@ def card_of_folder(
     sections = [
         front_matter(library, base_model=name),
         "# A sentence encoder",
-        f"Exported from {_text(name)}. How it was trained, on what, and under which licence: see there.",
+        f"Exported from {_text(name)}. How it was trained, on what, and under which license: see there.",
         use or USE,
         "## Settings",
         _table(known),
@@ -198,7 +198,7 @@ def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
 def _data_set(manifest: Mapping[str, Any]) -> str:
     rows = list(_flat(manifest))
     shown = [(name, value) for name, value in rows if value and _is_told(name.split("."))]
-    return "\n\n".join([_table(shown), _licence(manifest), _folded("All that was recorded of it", _table(rows))])
+    return "\n\n".join([_table(shown), _license(manifest), _folded("All that was recorded of it", _table(rows))])
 
 
 def _is_told(name: Sequence[str]) -> bool:
@@ -229,12 +229,12 @@ def _folded(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
-def _licence(manifest: Mapping[str, Any]) -> str:
-    known = manifest.get("licence") or manifest.get("license")
+def _license(manifest: Mapping[str, Any]) -> str:
+    known = manifest.get("license")
     if known:
-        return f"Licence: {_text(known)}."
+        return f"License: {_text(known)}."
     where = "".join(f" See https://huggingface.co/datasets/{name}." for name in dict.fromkeys(hub_sets(manifest)))
-    return f"Licence: not recorded by the run. Find it out before you publish this encoder.{where}"
+    return f"License: not recorded by the run. Find it out before you publish this encoder.{where}"
 
 
 def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> str:

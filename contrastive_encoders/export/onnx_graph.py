@@ -50,7 +50,7 @@ def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, ca
         _write_graph(unfinished / GRAPH, encoder)
         _compare(unfinished, encoder)
         if int8:
-            _quantise(unfinished / GRAPH, unfinished / SMALL)
+            _quantize(unfinished / GRAPH, unfinished / SMALL)
         if card is not None:
             (unfinished / "README.md").write_text(card, encoding="utf-8")
     return Path(folder)
@@ -157,7 +157,7 @@ def run_graph(graph: Path, ids_NT: np.ndarray, mask_NT: np.ndarray) -> np.ndarra
     return session.run(None, {"input_ids": ids_NT, "attention_mask": mask_NT})[0]
 
 
-def _quantise(graph: Path, small: Path) -> None:
+def _quantize(graph: Path, small: Path) -> None:
     """Quantize the weights of linear layers to 8 bits with a scale per channel, and activations dynamically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -148,7 +148,7 @@ def _transformer_options(name: str) -> dict[str, Any]:
     return {}
 
 
-def append_end(tokenizer: Any, name: str) -> None:
+def append_eos(tokenizer: Any, name: str) -> None:
     """Make the tokenizer append the end-of-sequence token to every text, within the maximum length, unless it already
     does.
 
@@ -175,8 +175,8 @@ def append_end(tokenizer: Any, name: str) -> None:
         backend.post_processor = Tokenizer.from_str(json.dumps(state)).post_processor
     if end is None or tokenizer("a")["input_ids"][-1] != end_id:
         raise InputError(
-            f"model.append_end=true: the tokenizer of backbone={name} "
-            f"{'has no end-of-sequence token' if end is None else 'takes none behind a text'}. Leave append_end out."
+            f"model.append_eos=true: the tokenizer of backbone={name} "
+            f"{'has no end-of-sequence token' if end is None else 'takes none behind a text'}. Leave append_eos out."
         )
 
 

@@ -151,8 +151,8 @@ def _signals_first() -> Iterator[None]:
     except OutputError:
         raise
     except Exception as error:
-        if signalled := interruption_behind(error):
-            raise signalled from None
+        if signaled := interruption_behind(error):
+            raise signaled from None
         raise
 
 

@@ -62,7 +62,7 @@ def over_tasks(replicates_TR: np.ndarray) -> tuple[float, float]:
     return interval(replicates_TR[drawn_RT, items_RT].mean(1))
 
 
-def centred_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
+def centered_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
     """Return the ranks of each seed among the pairs, minus their mean, (S, N)."""
     ranks_SN = stats.rankdata(np.array(cosines), axis=-1)
     return ranks_SN - ranks_SN.mean(-1, keepdims=True)
@@ -73,7 +73,7 @@ def swap_test(
 ) -> SwapTest:
     """Paired permutation test over test pairs: the mean over seeds of Spearman's correlation, first side minus second.
 
-    ``sides`` are two (S, N) of ``centred_ranks`` a pair of arms. Under the null hypothesis the two arms are
+    ``sides`` are two (S, N) of ``centered_ranks`` a pair of arms. Under the null hypothesis the two arms are
     exchangeable on every test pair, so the ranks that all their seeds give it are swapped, together, with
     probability 1/2.
 
@@ -119,7 +119,7 @@ def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapT
 
 
 def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """Return (3, N, C); its sums over N give C correlations with the centred gold ranks."""
+    """Return (3, N, C); its sums over N give C correlations with the centered gold ranks."""
     return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])
 
 

@@ -62,7 +62,7 @@ class Recipe(GenerateConfig, ABC):
         finally:
             release_lock(self.folder / LOCK)
             if self.folder.is_dir() and {path.name for path in self.folder.iterdir()} <= {MARKER}:
-                remove(self.folder)  # claimed only: the input was invalid, or plan_only is set
+                remove(self.folder)  # claimed only: the input was invalid, or estimate_only is set
 
     @abstractmethod
     def plan(self) -> None:

@@ -355,10 +355,10 @@ class QueriesConfig(ModelConfig):
         le=1,
     )
     passages: Windows = group(Windows, "how documents are cut into passages")
-    held_out_share: float = config_field(
+    held_out_fraction: float = config_field(
         0.2, "share of the documents whose questions are held out, in OUTPUT/held_out as BEIR has them", ge=0, lt=1
     )
-    choice_share: float = config_field(0.1, "likewise in OUTPUT/choice, to choose learning rates on", ge=0, lt=1)
+    dev_fraction: float = config_field(0.1, "likewise in OUTPUT/choice, to choose learning rates on", ge=0, lt=1)
     queries_per_passage: int = config_field(1, "questions per passage and style", ge=1)
     max_passage_tokens: int = config_field(
         160, "maximum length of a passage in prompts in tokens; with engine=openai in words", ge=1
@@ -381,7 +381,7 @@ class QueriesConfig(ModelConfig):
     known: str | None = config_field(
         None, "output of this recipe for some of the documents, whose questions are taken from there"
     )
-    plan_only: bool = config_field(
+    estimate_only: bool = config_field(
         False, "true: report the number of passages and questions and the estimated hours, and write nothing"
     )
     how: Decoding = flat_group(Decoding)

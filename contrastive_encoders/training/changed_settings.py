@@ -18,10 +18,16 @@ MAX_CHANGES = 8  # shown in a message
 LENGTH = ("max_steps", "max_epochs")
 # Keys that a resumed run cannot change: restored tensors belong to their old value, or the weights were trained for it
 FIXED = (
-    *("backbone", "freeze", "layers", "lora", "frozen_weights", "optimizer", "teacher", "tiny"),
-    *("pooling", "normalize", "attention", "append_end", "prompt", "mlp", "mlp_only_train", "matryoshka"),
+    *("backbone", "freeze", "layers", "lora", "frozen_dtype", "optimizer", "teacher", "tiny"),
+    *("pooling", "normalize", "attention", "append_eos", "prompt", "mlp", "mlp_only_train", "matryoshka"),
 )
-DATA = ("batch_size", "data", "held_out_share", "neighbours", "seed")  # compared by a checkpoint with its own data
+DATA = (
+    "batch_size",
+    "data",
+    "held_out_fraction",
+    "neighbor_group_size",
+    "seed",
+)  # compared by a checkpoint with its own data
 FREE = ("tiny.dropout", "model.lora.dropout", "model.lora.seed")
 
 

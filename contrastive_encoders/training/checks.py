@@ -89,10 +89,10 @@ def check_model_and_data(run: ResolvedRun) -> Any:
 
 
 def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
-    """Check that the weights of this model class can be averaged, if ``average_with_start`` is set."""
-    if not run.average_with_start:
+    """Check that the weights of this model class can be averaged, if ``initial_weights_fraction`` is set."""
+    if not run.initial_weights_fraction:
         return
-    said = f"average_with_start={run.average_with_start:g}"
+    said = f"initial_weights_fraction={run.initial_weights_fraction:g}"
     if is_stage:
         raise InputError(f"{said} is for a run without stages, whose next stage would not begin from what it leaves.")
     if not issubclass(model, Objective):
@@ -102,7 +102,9 @@ def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
             f"{said} averages all weights, and model.lora.rank={run.model.lora.rank} trains an adapter. Leave one out."
         )
     if run.is_sharded:
-        raise InputError(key="trainer", value="fsdp", expected="ddp with average_with_start, which copies the weights")
+        raise InputError(
+            key="trainer", value="fsdp", expected="ddp with initial_weights_fraction, which copies the weights"
+        )
 
 
 def check_values(run: ResolvedRun) -> None:
@@ -128,7 +130,7 @@ def check_values(run: ResolvedRun) -> None:
     if run.max_time is not None and not MAX_TIME.fullmatch(run.max_time):
         raise InputError(f"max_time={run.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
     if run.max_steps == 0 or run.max_steps < -1:
-        raise InputError(f"max_steps={run.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
+        raise InputError(f"max_steps={run.max_steps}: wanted 1 or more optimizer steps, or -1 to stop by max_epochs.")
 
 
 def check_device(run: ResolvedRun) -> None:
@@ -143,9 +145,9 @@ def check_device(run: ResolvedRun) -> None:
     devices = str(keys["devices"])  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launcher_info():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
-    if run.is_sharded and run.model.frozen_weights == "nf4":
+    if run.is_sharded and run.model.frozen_dtype == "nf4":
         raise InputError(
-            key="trainer", value="fsdp", expected="ddp with model.frozen_weights=nf4, whose weights cannot be sharded"
+            key="trainer", value="fsdp", expected="ddp with model.frozen_dtype=nf4, whose weights cannot be sharded"
         )
     averaging = (pl.callbacks.StochasticWeightAveraging, pl.callbacks.WeightAveraging)
     for name, callback in run.callbacks.items() if run.is_sharded else ():

@@ -121,7 +121,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         device=made_with["device"],
         processes=fitted.trainer.world_size,
         git_commit=made_with["git_commit"],
-        data=[data.manifest() | ({"licence": run.data_licence} if run.data_licence else {})],
+        data=[data.manifest() | ({"license": run.data_license} if run.data_license else {})],
         overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
     )
     where_there_are_some = {

@@ -94,11 +94,11 @@ def fit(
     def is_cut() -> bool:
         return interruption.exit_status is not None
 
-    share = run.average_with_start or 0.0
+    share = run.initial_weights_fraction or 0.0
     start = copy_of_weights(model) if share and isinstance(model, Objective) else None
 
     def load(module: pl.LightningModule, checkpoint: dict[str, Any]) -> bool:
-        was_narrow = dequantize_frozen_layers(module, lambda: make_model(run), "model.frozen_weights=nf4")
+        was_narrow = dequantize_frozen_layers(module, lambda: make_model(run), "model.frozen_dtype=nf4")
         module.on_load_checkpoint(checkpoint)  # as Lightning does: restores what the checkpoint omits
         as_last = load_weights(module, checkpoint["state_dict"]) and not was_narrow
         if start is None:

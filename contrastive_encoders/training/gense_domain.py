@@ -31,7 +31,7 @@ HELD_OUT = "held_out.txt"
 log = logging.getLogger(__name__)
 
 
-def synthesise_domain(run: ResolvedRun) -> bool:
+def synthesize_domain(run: ResolvedRun) -> bool:
     """Generate the triplets, unless they exist or no stage to train reads them. Return whether they are needed.
 
     Raises:

@@ -24,13 +24,13 @@ NOT_IDENTITY = (
     "quiet",
     "name",
     "next_steps",
-    "data_licence",
+    "data_license",
     "stages",
     "only_stage",
-    "training_length",
-    "usual_length",
+    "train_max_length",
+    "default_train_max_length",
     "allow_targets",
-    "documents_as",
+    "document_datamodule",
 )
 NOT_IDENTITY_WITHIN = {
     "checkpoint": ("keep_all",),

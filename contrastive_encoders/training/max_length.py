@@ -89,7 +89,7 @@ def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
         if f"{place}.max_length" in run.unset and config.max_length is not None
     ]
     found = dict[str, int]()
-    if run.model is not None or run.training_length is not None or not defaults:
+    if run.model is not None or run.train_max_length is not None or not defaults:
         return found
     yields, shown = (
         {get_object(config.target).yields for config in defaults},
@@ -100,8 +100,8 @@ def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
         model: Any = get_class(MODEL_CONFIGS[name].target)
         consumes = model.consumes
         fits = yields <= set(consumes if isinstance(consumes, tuple) else (consumes,))
-        if fits and keys.get("usual_length") is not None and keys.usual_length not in shown:
-            found[name] = keys.usual_length
+        if fits and keys.get("default_train_max_length") is not None and keys.default_train_max_length not in shown:
+            found[name] = keys.default_train_max_length
     return found
 
 

@@ -1,5 +1,5 @@
 """Batches of neighbors: groups of rows by the embeddings of the encoder that a run starts from
-(``data.neighbours``).
+(``data.neighbor_group_size``).
 """
 
 import io
@@ -12,20 +12,20 @@ import numpy as np
 import torch
 
 from contrastive_encoders.datamodules.row_datamodules import text_groups
-from contrastive_encoders.datamodules.sampling.neighbor_groups import grouped_rows, neighbour_groups
+from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, grouped_rows
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
-NEIGHBOURS = "neighbours"  # folder of the groups, with one file per data set
+NEIGHBORS = "neighbors"  # folder of the groups, with one file per data set
 SMALLEST = 8  # minimum number of groups in a batch, so that most of it is as distant as random rows
 
 log = logging.getLogger(__name__)
 
 
-def group_neighbours(run: ResolvedRun, model: Any, data: Any) -> None:
+def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
     """Set the groups of data that require them. Rank 0 computes them once, stores them in the run's folder, and all
     ranks read them.
 
@@ -34,10 +34,10 @@ def group_neighbours(run: ResolvedRun, model: Any, data: Any) -> None:
     """
     data.setup()  # the shares of a mixture are those of all rows, of which the groups contain those that the steps need
     for place, one in data_modules(data).items():
-        size = min(getattr(one.settings, "neighbours", None) or 0, one.batch_size // SMALLEST)
+        size = min(getattr(one.settings, "neighbor_group_size", None) or 0, one.batch_size // SMALLEST)
         if size < 2 or not isinstance(model, Objective):
             continue
-        path = run.folder / NEIGHBOURS / f"{place}-{one.data_id[:12]}.npy"
+        path = run.folder / NEIGHBORS / f"{place}-{one.data_id[:12]}.npy"
         if not broadcast_from_rank_zero(partial(_is_whole, path)):
             broadcast_from_rank_zero(partial(_write, run, model, one, size, path))
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
@@ -48,13 +48,13 @@ def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path)
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
     examples = grouped_rows(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
     rows = data.subset[examples]
-    log.info("neighbours: reading %d first texts, for groups of %d in a batch", len(rows), size)
+    log.info("neighbors: reading %d first texts, for groups of %d in a batch", len(rows), size)
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     vectors = model.encoder.embed_ids(data.sequences(store, rows, 0), autocast=autocast)
     texts = [text_groups(store, rows, column).numpy() for column in (0, 1)]
     groups = np.full((len(rows), size), -1)
     number = 0
-    for number, group in enumerate(neighbour_groups(vectors.numpy(), texts, size), start=1):
+    for number, group in enumerate(find_neighbor_groups(vectors.numpy(), texts, size), start=1):
         groups[number - 1, : len(group)] = examples[group]
     content = io.BytesIO()
     np.save(content, groups[:number])

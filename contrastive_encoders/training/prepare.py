@@ -18,7 +18,7 @@ from contrastive_encoders.training.checks import check_checkpoint, check_room
 from contrastive_encoders.training.data_summary import name_of
 from contrastive_encoders.training.encoder_prompts import settle_prompts
 from contrastive_encoders.training.max_length import settle_lengths
-from contrastive_encoders.training.neighbor_batches import group_neighbours
+from contrastive_encoders.training.neighbor_batches import group_neighbors
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_setup import Start, take_weights
 from contrastive_encoders.training.scoring import choose
@@ -67,7 +67,7 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
         check_checkpoint(start.checkpoint, model, run.recipe())
     elif before:
         take_weights(model, before)
-    group_neighbours(prepared.run, model, prepared.data)
+    group_neighbors(prepared.run, model, prepared.data)
     return prepared
 
 

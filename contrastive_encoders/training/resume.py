@@ -21,7 +21,7 @@ OF_THE_RATES = (
     *LENGTH,
     "model.lr",
     "model.lr_schedule",
-    "model.cut_fraction",
+    "model.warmup_ratio",
     "model.schedule_ratio",
     "model.layer_decay",
     "model.head_lr",
@@ -129,7 +129,7 @@ def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int,
         steps_per_epoch=batches,
         epochs=math.ceil(total / batches),
         instances=examples,
-        cut_fraction=model["cut_fraction"],
+        warmup_ratio=model["warmup_ratio"],
         ratio=model["schedule_ratio"],
     )
     return total, lambda done: model["lr"] * factor(done)

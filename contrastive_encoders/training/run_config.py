@@ -192,23 +192,25 @@ class RunConfig:
         "GiB worth, on a GPU half of its memory",
         ge=1,
     )
-    training_length: int | None = config_field(
+    train_max_length: int | None = config_field(
         None,
-        "maximum length of training texts in tokens; null: usual_length, or for qa and triplets a length that "
-        "covers 99 % of the texts",
+        "maximum length of training texts in tokens; null: default_train_max_length, or for qa and triplets a length "
+        "that covers 99 % of the texts",
         ge=1,
     )
-    usual_length: int | None = config_field(
-        None, "the default of training_length for data other than qa and triplets; the model sets it", ge=1
+    default_train_max_length: int | None = config_field(
+        None, "the default of train_max_length for data other than qa and triplets; the model sets it", ge=1
     )
-    held_out_share: float | None = config_field(
+    held_out_fraction: float | None = config_field(
         None, "fraction of the rows that is kept from training and evaluated as the task held_out; null: 0"
     )
-    neighbours: int | None = config_field(None, "data.neighbours of triplets and qa; null: random batches", ge=2)
-    documents_as: str = config_field(
+    neighbor_group_size: int | None = config_field(
+        None, "data.neighbor_group_size of triplets and qa; null: random batches", ge=2
+    )
+    document_datamodule: str = config_field(
         "contrastive_encoders.datamodules.documents.TextDocuments", "data module class of data=text"
     )
-    deletion: float | None = config_field(
+    deletion_ratio: float | None = config_field(
         None, "fraction of the words that are deleted for model=tsdae, drawn anew in every epoch"
     )
     prompts: Mapping[str, Any] = field(
@@ -259,7 +261,7 @@ class RunConfig:
     verify: bool = config_field(False, "true: check the SHA-256 of the whole token store before training")
     quiet: bool = config_field(False, "true: only warnings and errors")
     log_every_n_steps: int = config_field(50, "steps between two rows of metrics.csv", ge=1)
-    data_licence: str | None = config_field(
+    data_license: str | None = config_field(
         None,
         "license of the training data for the model card, e.g. cc-by-4.0; null: the card states that it is unknown",
     )
@@ -274,7 +276,7 @@ class RunConfig:
     monitor_mode: Literal["max", "min"] | None = config_field(
         None, "whether higher or lower is better; null: min for a loss, max for a score"
     )
-    average_with_start: float | None = config_field(
+    initial_weights_fraction: float | None = config_field(
         None,
         "weight averaging: share of the initial weights in the encoder that is evaluated at the end and "
         "exported; null: 0; checkpoints always have the trained weights",

@@ -39,7 +39,7 @@ ENTRIES = (
     "checkpoints",
     *PRODUCTS,
     "backbone",
-    "neighbours",
+    "neighbors",
     "teacher.json",
     "curve.png",
     "items.npz",

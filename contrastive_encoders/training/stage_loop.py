@@ -18,7 +18,7 @@ from contrastive_encoders.training.callbacks.rank_failures import RankFailureMon
 from contrastive_encoders.training.checks import check_run
 from contrastive_encoders.training.finish import finish, finish_stages
 from contrastive_encoders.training.fit import fit, make_loggers
-from contrastive_encoders.training.gense_domain import synthesise_domain
+from contrastive_encoders.training.gense_domain import synthesize_domain
 from contrastive_encoders.training.prepare import dry_run_stage, free_memory, prepare
 from contrastive_encoders.training.resolve import ResolvedRun, log_already_finished
 from contrastive_encoders.training.run_directory import check_writable, is_empty, mirror_of
@@ -102,7 +102,7 @@ def _train(run: ResolvedRun, companions: RankFailureMonitor, saved: Callable[[],
     """
     if not run.all_stages:
         return train(run, companions, saved=saved)
-    broadcast_from_rank_zero(lambda: synthesise_domain(run))
+    broadcast_from_rank_zero(lambda: synthesize_domain(run))
     start = broadcast_from_rank_zero(lambda: prepare_multi_stage_run(run))
     if start.finished:
         log_already_finished(run.folder)

@@ -35,14 +35,14 @@ class PostprocessSettings(NamedTuple):
     """Settings of the post-processing.
 
     Args:
-        normalise: Strip and case-fold x1 and x2 before comparing them.
+        ignore_case: Strip and case-fold x1 and x2 before comparing them.
         cap: Maximum number of pairs per x1 and label, 0 for no limit.
         variant: "published" draws random x2 from all entries, as in the published code. "paper" draws them from the
             entries of other x1.
     """
 
     steps: tuple[str, ...]
-    normalise: bool
+    ignore_case: bool
     smoothing: float
     cap: int
     random_pairs: int
@@ -95,7 +95,7 @@ def deduplicate(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 def drop_identical(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     """Drop pairs of a text with itself."""
-    form: Callable[[str], str] = (lambda text: text.strip().casefold()) if settings.normalise else str
+    form: Callable[[str], str] = (lambda text: text.strip().casefold()) if settings.ignore_case else str
     return [pair for pair in pairs if form(pair.left) != form(pair.right)]
 
 

@@ -78,7 +78,7 @@ class HeldOutSplit:
 
     def __init__(self, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS) -> None:
         if not 0 < share <= 0.5:
-            raise InputError(f"data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got {share}.")
+            raise InputError(f"data.held_out_fraction: wanted a share of the rows from 0 (none) to 0.5, got {share}.")
         self.source, self.share, self.options = source, share, options
         self.width = source.width
         digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]

@@ -20,7 +20,7 @@ def grouped_rows(examples: int, wanted: int, seed: int) -> np.ndarray:
     return Permutation(examples, seed, 0, stream=_STREAM)[np.arange(min(wanted, examples))]
 
 
-def neighbour_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
+def find_neighbor_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
     """Partition the rows 0..N-1 into groups of ``size`` or fewer rows.
 
     The first remaining row is grouped with its nearest remaining rows by cosine similarity. With many rows, only the

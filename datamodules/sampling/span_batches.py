@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged, SpanBatch
-from contrastive_encoders.datamodules.data_configs import MaskHow
+from contrastive_encoders.datamodules.data_configs import MaskStrategy
 from contrastive_encoders.datamodules.sampling.spans import SpanRule, Spans, align_to_words, sample_spans
 from contrastive_encoders.datamodules.store.tokenizer import SpecialTokens
 
@@ -58,7 +58,7 @@ class SpanBatches:
         seed: int,
         max_length: int,
         mlm_probability: float,
-        mask_how: MaskHow = "bert",
+        mask_strategy: MaskStrategy = "bert",
         starts_word: np.ndarray | None = None,
     ) -> None:
         rule.check()
@@ -70,10 +70,12 @@ class SpanBatches:
             )
         self.store, self.specials, self.rule, self.seed = store, specials, rule, seed
         self.content = max_length - specials.number
-        if mask_how not in get_args(MaskHow):
-            raise InputError(f"data.mask_how={mask_how!r} is unknown; choose {' or '.join(get_args(MaskHow))}.")
+        if mask_strategy not in get_args(MaskStrategy):
+            raise InputError(
+                f"data.mask_strategy={mask_strategy!r} is unknown; choose {' or '.join(get_args(MaskStrategy))}."
+            )
         self.mlm_probability = 0.0 if specials.mask_id is None else mlm_probability
-        self.mask_how, self.starts_word = mask_how, starts_word
+        self.mask_strategy, self.starts_word = mask_strategy, starts_word
 
     def __call__(self, pass_index: int, rows: np.ndarray) -> SpanBatch:
         anchors, positives, masked, labels = [], [], [], []
@@ -143,7 +145,7 @@ class SpanBatches:
             mask_id=cast(int, self.specials.mask_id),
             vocab_size=len(flags),
             probability=self.mlm_probability,
-            how=self.mask_how,
+            how=self.mask_strategy,
         )
 
     def _ragged(self, sequences: Sequence[np.ndarray], lengths: Sequence[np.ndarray]) -> Ragged:
@@ -158,7 +160,7 @@ def mask_tokens(
     mask_id: int,
     vocab_size: int,
     probability: float,
-    how: MaskHow = "bert",
+    how: MaskStrategy = "bert",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mask tokens for masked language modeling.
 

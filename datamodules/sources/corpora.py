@@ -24,7 +24,7 @@ class CorpusFile(NamedTuple):
 
 class Corpus(NamedTuple):
     about: str
-    licence: str
+    license: str
     pieces: tuple[CorpusFile, ...]  # empty: the corpus is made of what is installed on this machine
     then: str  # overrides of train, for the folder FOLDER in ROOT
 

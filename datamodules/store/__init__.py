@@ -1,1 +1,1 @@
-"""The token store: tokenisation, memory-mapped ids and their statistics."""
+"""The token store: tokenization, memory-mapped ids and their statistics."""

@@ -136,8 +136,8 @@ class TokenStore:
             raise ValueError("its files have changed since they were written")
 
 
-def _files_of(labelled: int) -> list[str]:
-    return ["ids.bin", "offsets.bin", *(["labels.bin"] if labelled else [])]
+def _files_of(labeled: int) -> list[str]:
+    return ["ids.bin", "offsets.bin", *(["labels.bin"] if labeled else [])]
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
@@ -150,9 +150,9 @@ def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
 class StoreWriter:
     """Context manager that appends rows to the files of a store. Its ``totals`` are written to ``meta.json``."""
 
-    def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labelled: int) -> None:
-        self.texts_per_row, self.dtype, self.labelled = texts_per_row, np.dtype(dtype), labelled
-        names = _files_of(labelled)
+    def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labeled: int) -> None:
+        self.texts_per_row, self.dtype, self.labeled = texts_per_row, np.dtype(dtype), labeled
+        names = _files_of(labeled)
         self._files = [(folder / name).open("wb") for name in names]
         self._hashes = [hashlib.sha256() for _ in names]
         self._lengths = TextLengths(texts_per_row)
@@ -188,7 +188,7 @@ class StoreWriter:
             "texts_per_row": self.texts_per_row,
             "tokens": self.tokens,
             "dtype": self.dtype.str,
-            "labelled": self.labelled,
+            "labelled": self.labeled,
             "ids_sha256": self._hashes[0].hexdigest(),
             "rows_sha256": together.hexdigest(),
             LENGTHS: self._lengths.to_json(),
@@ -243,12 +243,12 @@ def build_or_open(
     directory = cache / f"tokens-{digest}"
 
     def build(folder: Path) -> None:
-        with StoreWriter(folder, source.width, reading.dtype, reading.labelled) as writer:
+        with StoreWriter(folder, source.width, reading.dtype, reading.labeled) as writer:
             try:
                 repeated = _write_rows(source, reading, writer, quiet, workers)
             except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
-                    f"{directory}: processes that tokenise ended each time, mostly for want of memory. Nothing of it "
+                    f"{directory}: processes that tokenize ended each time, mostly for want of memory. Nothing of it "
                     f"is kept; start the command again with data.tokenizer_workers smaller than {workers}."
                 ) from error
         found = source.manifest()
@@ -284,10 +284,10 @@ def _write_rows(
             yield WorkItem(number, [record.texts for record in batch])
 
     start = partial(_ready, reading, workers)
-    with ProgressBar("tokenising", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
+    with ProgressBar("tokenizing", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
         for kept in in_order(pool.run(tokenize_rows, tasks(), window=WINDOW * workers)):
             batch = read.popleft()
-            labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
+            labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labeled else None
             writer.write(kept.ids, kept.lengths, labels)
             reading.add(batch, kept)
             repeats.add(one for one in itertools.compress(batch, kept.rows) if not one.made_as)

@@ -22,7 +22,7 @@ from contrastive_encoders.runtime.worker_tasks import WorkItem
 Texts = tuple[str, ...]  # the texts of a row
 
 
-class TokenisedRows(NamedTuple):
+class TokenizedRows(NamedTuple):
     """Token ids of the kept rows of a batch."""
 
     ids: np.ndarray  # (tokens,) in the dtype of the store, all texts concatenated
@@ -44,9 +44,9 @@ class RowTokenizer(ABC):
     counts: dict[str, int]
     special_tokens_are_text = False
 
-    def __init__(self, tokenizer: Any, *, labelled: int = 0) -> None:
-        self.labelled = labelled  # labels per row
-        self.serialised = serialised(tokenizer)
+    def __init__(self, tokenizer: Any, *, labeled: int = 0) -> None:
+        self.labeled = labeled  # labels per row
+        self.serialized = serialized(tokenizer)
         self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
 
     @cached_property
@@ -55,7 +55,7 @@ class RowTokenizer(ABC):
 
         It is created on first access, since opening a store does not need it.
         """
-        backend = Tokenizer.from_str(self.serialised)
+        backend = Tokenizer.from_str(self.serialized)
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = self.special_tokens_are_text
@@ -76,10 +76,10 @@ class RowTokenizer(ABC):
         return np.fromiter(itertools.chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
 
     @abstractmethod
-    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+    def keep(self, rows: Sequence[Texts]) -> TokenizedRows:
         """Tokenize a batch of rows and choose the rows to store. The result depends on the texts only."""
 
-    def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
+    def add(self, records: Sequence[Record], kept: TokenizedRows) -> None:
         """Count a batch and its kept rows. Batches must arrive in the order of the source."""
         for name, number in kept.counts.items():
             self.counts[name] += number
@@ -90,7 +90,7 @@ class RowTokenizer(ABC):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that the ids depend on, apart from the source."""
-        content = self.serialised[self.serialised.index('"added_tokens"') :]  # after "truncation" and "padding"
+        content = self.serialized[self.serialized.index('"added_tokens"') :]  # after "truncation" and "padding"
         return {"tokenizer": hashlib.sha256(content.encode()).hexdigest()}
 
     def account(self) -> dict[str, Any]:
@@ -114,11 +114,11 @@ class WholeRows(RowTokenizer):
 
     unit = "rows"
 
-    def __init__(self, tokenizer: Any, *, labelled: int = 0) -> None:
-        super().__init__(tokenizer, labelled=labelled)
+    def __init__(self, tokenizer: Any, *, labeled: int = 0) -> None:
+        super().__init__(tokenizer, labeled=labeled)
         self.counts = {"without_tokens": 0}
 
-    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+    def keep(self, rows: Sequence[Texts]) -> TokenizedRows:
         flat = [text for texts in rows for text in texts]
         ids, lengths = self.encode(flat)
         is_filler = np.fromiter((not text for text in flat), bool, len(flat))
@@ -126,7 +126,7 @@ class WholeRows(RowTokenizer):
         if not kept.all():
             texts = np.repeat(kept, len(lengths) // len(kept))
             ids, lengths = ids[np.repeat(texts, lengths)], lengths[texts]
-        return TokenisedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
+        return TokenizedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
         """Return the spellings of a sentence that is an entire text, and of a sentence inside a text."""
@@ -188,8 +188,8 @@ class LongDocuments(RowTokenizer):
         ids, lengths, _ = self._without_specials(*super().encode(texts))
         return ids, lengths
 
-    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
-        texts = [normalised(text, self.lowercase) for (text,) in rows]
+    def keep(self, rows: Sequence[Texts]) -> TokenizedRows:
+        texts = [normalized(text, self.lowercase) for (text,) in rows]
         words = np.array([text.count(" ") for text in texts], np.int64)  # one space before each word
         in_words = self.rule.unit == "words"
         kept = words > self.rule.min_length if in_words else np.ones(len(rows), dtype=bool)
@@ -206,9 +206,9 @@ class LongDocuments(RowTokenizer):
             "literal_specials": int(specials[long_enough].sum()),
         }
         kept[kept] = long_enough
-        return TokenisedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], kept, counts, longest)
+        return TokenizedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], kept, counts, longest)
 
-    def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
+    def add(self, records: Sequence[Record], kept: TokenizedRows) -> None:
         super().add(records, kept)
         for record in records:
             self.text_hash.update(record.texts[0].encode() + b"\0")
@@ -229,7 +229,7 @@ class LongDocuments(RowTokenizer):
         return ids, lengths, numbers
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        return [[normalised(sentence, self.lowercase) for sentence in sentences]]
+        return [[normalized(sentence, self.lowercase) for sentence in sentences]]
 
     def fingerprint(self) -> dict[str, Any]:
         return {**super().fingerprint(), "lowercase": self.lowercase, "rule": self.rule._asdict()}
@@ -258,7 +258,7 @@ class LongDocuments(RowTokenizer):
         )
 
 
-def serialised(tokenizer: Any) -> str:
+def serialized(tokenizer: Any) -> str:
     """Return a fast tokenizer as JSON. A worker restores it without importing transformers.
 
     Raises:
@@ -272,12 +272,12 @@ def serialised(tokenizer: Any) -> str:
     return str(tokenizer.backend_tokenizer.to_str())
 
 
-def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, TokenisedRows]]:
+def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, TokenizedRows]]:
     """Yield the tokenized rows of each task, in order. A thread tokenizes while the next task is fetched."""
-    with ThreadPoolExecutor(1) as tokeniser:
-        under_way = deque[tuple[int, Future[TokenisedRows]]]()
+    with ThreadPoolExecutor(1) as executor:
+        under_way = deque[tuple[int, Future[TokenizedRows]]]()
         for task in tasks:
-            under_way.append((task.number, tokeniser.submit(reading.keep, task.payload)))
+            under_way.append((task.number, executor.submit(reading.keep, task.payload)))
             if len(under_way) == 2:
                 number, kept = under_way.popleft()
                 yield number, kept.result()
@@ -285,7 +285,7 @@ def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[
             yield number, kept.result()
 
 
-def normalised(text: str, lowercase: bool) -> str:
+def normalized(text: str, lowercase: bool) -> str:
     """Normalize a text as DeCLUTR's reader does.
 
     Whitespace is collapsed, and the text starts with one space, so that the first word is tokenized like any other.

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.hub import only_local
-from contrastive_encoders.io.model_names import append_end, lowercase_if_stated, mask_id, resolve_model_name
+from contrastive_encoders.io.model_names import append_eos, lowercase_if_stated, mask_id, resolve_model_name
 
 BYTE_LEVEL_SPACE = "Ġ"  # byte-level BPE's representation of the space before a word
 
@@ -25,7 +25,7 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
     tokenizer = _loaded(AutoTokenizer, "tokenizer", name)
     lowercase_if_stated(tokenizer, resolve_model_name(name).name)
     if ends:
-        append_end(tokenizer, name)
+        append_eos(tokenizer, name)
     return tokenizer
 
 

@@ -1,4 +1,4 @@
-"""Activation checkpointing by layer (``model.recompute=layers``).
+"""Activation checkpointing by layer (``model.activation_checkpointing=layers``).
 
 A layer keeps only its input and is recomputed in the backward pass. Within a chunk, a single long text then needs the
 memory of one layer and the inputs of all layers (Chen et al., 2016).
@@ -29,8 +29,8 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
     """
     if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
         raise InputError(
-            f"model.recompute={LAYERS}: this {model.config.model_type} has no layers with weights of their own. "
-            "Take on, which computes whole chunks again."
+            f"model.activation_checkpointing={LAYERS}: this {model.config.model_type} has no layers with weights of "
+            "their own. Take on, which computes whole chunks again."
         )
 
 

@@ -21,7 +21,7 @@ from contrastive_encoders.core import Ragged
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128) and on an H200.
 CHUNK_COST_TOKENS = {"cpu": 64}
 CHUNK_COST_ELSEWHERE = 8_192
-LAYERS = "layers"  # value of ``recompute``, see activation_checkpointing.py
+LAYERS = "layers"  # value of ``activation_checkpointing``, see activation_checkpointing.py
 
 
 class Chunk(NamedTuple):

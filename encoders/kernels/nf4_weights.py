@@ -18,7 +18,7 @@ from contrastive_encoders.compat import raw_parameters
 
 
 class Nf4Linear(nn.Linear):
-    """Linear layer whose ``weight`` is dequantized from 4 bits whenever it is read, created by `quantise`."""
+    """Linear layer whose ``weight`` is dequantized from 4 bits whenever it is read, created by `quantize`."""
 
     state: Any  # bitsandbytes' QuantState: shape and scales
 
@@ -61,7 +61,7 @@ def widened(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
     return cast(Tensor, _functional().dequantize_4bit(packed, state))
 
 
-def quantise(module: nn.Module, weights: Set[nn.Parameter]) -> None:
+def quantize(module: nn.Module, weights: Set[nn.Parameter]) -> None:
     """Convert the linear layers of a module with one of the ``weights`` to 4 bits, in place.
 
     Tied weights remain tied.
@@ -79,7 +79,7 @@ def quantise(module: nn.Module, weights: Set[nn.Parameter]) -> None:
 
 
 def dequantize(module: nn.Module, original: nn.Module) -> None:
-    """Undo `quantise` in place: 4-bit layers become the layers of the same name in ``original``, and share weights."""
+    """Undo `quantize` in place: 4-bit layers become the layers of the same name in ``original``, and share weights."""
     for name, layer in module.named_modules():
         if isinstance(layer, Nf4Linear):
             plain = cast(Any, original.get_submodule(name))
@@ -88,7 +88,7 @@ def dequantize(module: nn.Module, original: nn.Module) -> None:
             raw_parameters(layer)["weight"].data = raw_parameters(plain)["weight"].data
 
 
-def is_quantised(module: nn.Module) -> bool:
+def is_quantized(module: nn.Module) -> bool:
     """Return whether any layer is quantized to 4 bits."""
     return any(isinstance(layer, Nf4Linear) for layer in module.modules())
 

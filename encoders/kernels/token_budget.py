@@ -19,10 +19,10 @@ def resolve_token_budget(
     device: torch.device,
     *halves: PreTrainedModel,
     beside: Iterable[nn.Module] = (),
-    recompute: str = "auto",
+    activation_checkpointing: str = "auto",
 ) -> int:
     """Return ``asked`` if it is set, and otherwise the budget from the memory of the device (`affordable_tokens`)."""
-    return asked or affordable_tokens(halves, beside, memory_of(device), by_layers=recompute == LAYERS)
+    return asked or affordable_tokens(halves, beside, memory_of(device), by_layers=activation_checkpointing == LAYERS)
 
 
 def memory_of(device: torch.device) -> int | None:

@@ -42,7 +42,7 @@ from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.manifest import CorruptFileError
-from contrastive_encoders.io.model_names import append_end, has_checkpoint, lowercase_if_stated, resolve_model_name
+from contrastive_encoders.io.model_names import append_eos, has_checkpoint, lowercase_if_stated, resolve_model_name
 
 T5_FAMILY = ("t5", "mt5", "umt5")
 
@@ -71,7 +71,7 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
             "different length cannot share a batch. Set one (tokenizer.pad_token = ...) and save the folder again."
         )
     if ends:
-        append_end(tokenizer, backbone)
+        append_eos(tokenizer, backbone)
     return tokenizer
 
 
@@ -340,7 +340,7 @@ class CheckpointInfo(NamedTuple):
     max_length: int
     head: dict[str, torch.Tensor]  # weights of the layers after the pooling that belong to the encoder
     prompt_suffix: str
-    append_end: bool
+    append_eos: bool
     attention: str | None
     adapters: AdapterRecord | None  # description of the adapters, if ``weights`` are adapters
     normalize: bool
@@ -393,7 +393,7 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
             "this one has none. Name checkpoints/best.ckpt of a run, or a folder with config.json and weights."
         )
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
-    ends, attention = bool(settings.get("append_end")), settings.get("attention")
+    ends, attention = bool(settings.get("append_eos")), settings.get("attention")
     length, adapters, behind = found["max_length"], found.get(RECORD), found[POST_POOLING_KEY]
     kept, prompts = settings.get("layers"), EncoderPrompts(**found.get(PROMPTS) or {})
     return CheckpointInfo(

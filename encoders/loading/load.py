@@ -228,7 +228,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
         whole=not architecture.endswith("/encoder"),
     )
     check_attention(transformer, options.attention, str(path), setting="encoder")
-    tokenizer = load_tokenizer(architecture, ends=trained.append_end)
+    tokenizer = load_tokenizer(architecture, ends=trained.append_eos)
     exported = Exported(
         architecture,
         trained.pooler,

@@ -102,7 +102,7 @@ def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") ->
     suffix = _appended(transformer, options, decodes=decodes)
     truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
     if truncate is not None and normalize:
-        raise UnsupportedModelError("its vectors are cut after they were normalised")
+        raise UnsupportedModelError("its vectors are cut after they were normalized")
     if layers and normalize and (size := _cut_by(name, layers[-1])):
         truncate, layers = size, layers[:-1]
     return Exported(transformer, pooler, normalize, length, prompts, layers, suffix, truncate, read_similarity(name))

@@ -51,8 +51,8 @@ class TrainableBackbone:
             InputError: If a setting is not supported by this transformer.
         """
         lora = self.settings.lora.keys
-        if lora_enabled(lora, self.settings.frozen_weights):
-            adapt(transformer, lora, self.below, self.settings.frozen_weights, *beside)
+        if lora_enabled(lora, self.settings.frozen_dtype):
+            adapt(transformer, lora, self.below, self.settings.frozen_dtype, *beside)
         freeze(transformer, self.settings.freeze, self.settings.backbone)
         check_decay(transformer, self.settings.layer_decay)
         compile_layers(self.settings.compile, transformer, *beside)
@@ -120,7 +120,7 @@ class TrainableEncoder(TrainableBackbone):
         )
         keep_layers(transformer, settings.layers, settings.backbone)
         check_first_token(transformer, pooler, settings.backbone)
-        tokenizer = load_tokenizer(settings.backbone, ends=bool(settings.append_end))
+        tokenizer = load_tokenizer(settings.backbone, ends=bool(settings.append_eos))
         check_vocabulary(transformer, tokenizer, settings.backbone)
         set_attn_implementation(transformer, settings.attn_implementation, settings.backbone)
         forget_weights(transformer)
@@ -137,7 +137,7 @@ class TrainableEncoder(TrainableBackbone):
             head=head,
             max_length=length_to_train(settings.max_length, length, transformer.config, settings.backbone),
             token_budget=settings.token_budget,
-            recompute=settings.recompute,
+            activation_checkpointing=settings.activation_checkpointing,
             attn_implementation=settings.attn_implementation,
             prompt_suffix=prompt or "",
             normalize=bool(exported and exported.normalize) if settings.normalize is None else settings.normalize,
@@ -170,7 +170,7 @@ class TrainableEncoder(TrainableBackbone):
             "model.max_length": [own_length(own, config, plain), encoder.max_length],
             "model.prompt": [own.prompt_suffix, encoder.prompt_suffix],
             "model.layers": [config.num_hidden_layers, encoder.trunk.config.num_hidden_layers],
-            "model.append_end": [False, plain("a")["input_ids"] != encoder.tokenizer("a")["input_ids"]],
+            "model.append_eos": [False, plain("a")["input_ids"] != encoder.tokenizer("a")["input_ids"]],
             "data.prompts": [_by_role(read_prompts(directory_of(settings.backbone))), _by_role(encoder.prompts)],
             "model.attention": [ATTENTION[not is_causal(one)] for one in (config, encoder.trunk.config)],
         }

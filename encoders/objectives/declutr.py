@@ -33,8 +33,8 @@ class DeCLUTR(ContrastiveObjective):
 
     - ``mask_anchors_for_contrast``: the contrastive loss uses the masked anchors, so that one forward pass serves both
       losses, as published. If False, the unmasked anchors are encoded as well.
-    - ``loss_scale="paper"``: the published gradient of the contrastive loss on several processes, which is the exact
-      gradient divided by the number of processes.
+    - ``ddp_gradient="per_rank"``: the published gradient of the contrastive loss on several processes, which is the
+      exact gradient divided by the number of processes.
     - ``metric_loss``, ``metric_miner``: classes of pytorch-metric-learning that replace NT-Xent.
     - ``mlm_weight``: null is 1 if the backbone predicts masked tokens, and otherwise 0, which ``settled`` reports. For
       a causal language model with bidirectional attention, MLM is MNTP: a masked token is predicted at the previous
@@ -138,7 +138,7 @@ class DeCLUTR(ContrastiveObjective):
             positives_AND,
             temperature=self.settings.temperature,
             reduction=self.settings.reduction,
-            scale=self.settings.loss_scale,
+            scale=self.settings.ddp_gradient,
             guide=guide,
             texts=None if texts is None else [texts[0], joined(texts[1], len(anchors_AND))],
         )

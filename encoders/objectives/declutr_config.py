@@ -21,14 +21,14 @@ class DeCLUTRConfig(ContrastiveConfig):
     target: str = "contrastive_encoders.encoders.objectives.declutr.DeCLUTR"
     summary: ClassVar[str] = (
         "DeCLUTR (Giorgi et al., ACL 2021): spans of one document are near each other, beside masked language "
-        "modelling. No labels."
+        "modeling. No labels."
     )
 
     lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
     weight_decay: float = new_default(OptimizerConfig, "weight_decay", 0.1)
     eps: float = new_default(OptimizerConfig, "eps", 1.0e-6)
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "slanted_triangular")
-    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+    warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
 
     contrastive_weight: float = config_field(1.0, "weight of the contrastive loss", ge=0)
     mlm_weight: float | None = config_field(
@@ -41,8 +41,8 @@ class DeCLUTRConfig(ContrastiveConfig):
         None, 'a token of the vocabulary; null: the tokenizer\'s mask token, else "_"'
     )
     reduction: Literal["mean", "sum"] = config_field("mean", "sum: the equation of the paper")
-    loss_scale: Literal["exact", "paper"] = config_field(
-        "exact", "paper: the gradient of the published code with several processes"
+    ddp_gradient: Literal["exact", "per_rank"] = config_field(
+        "exact", "per_rank: the gradient of the published code with several processes"
     )
     metric_loss: str | None = config_field(
         None, "a loss of pytorch-metric-learning instead of NT-Xent, e.g. SupConLoss"

@@ -26,7 +26,7 @@ class DistilConfig(EmbeddingConfig):
     target: str = "contrastive_encoders.encoders.objectives.distil.Distil"
 
     lr: float = new_default(OptimizerConfig, "lr", 1.0e-4)
-    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+    warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
     dropout: float | None = new_default(EncoderConfig, "dropout", 0.0)
 
     teacher: str = config_field(meaning=TEACHER)

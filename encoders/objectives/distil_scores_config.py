@@ -20,7 +20,7 @@ class DistilScoresConfig(EmbeddingConfig):
     target: str = "contrastive_encoders.encoders.objectives.distil_scores.DistilScores"
 
     lr: float = new_default(OptimizerConfig, "lr", 2.0e-5)
-    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+    warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
 
     loss: Literal["margin_mse", "kl"] = config_field(
         "margin_mse",

@@ -23,7 +23,7 @@ class GenSEConfig(HardNegativesConfig):
     optimizer: T5Optimizer = new_default(OptimizerConfig, "optimizer", "adafactor")
     lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
-    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+    warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
 
     prompt: str | None = config_field(
         "auto",

@@ -30,7 +30,7 @@ class GenSEGenerator(TrainedModule):
     """Loss = mean over the target tokens of the entire batch, with weight ``answer_weight`` for those of answers.
 
     Without the weight, a model without pretraining does not learn answers, which have one token, while a text has
-    about a dozen. ``perplexity="mean_of_batches"`` averages the mean losses of batches of ``dev_batch_size`` held-out
+    about a dozen. ``perplexity="mean_of_batches"`` averages the mean losses of batches of ``eval_batch_size`` held-out
     texts, as the published runs did.
     """
 
@@ -49,7 +49,10 @@ class GenSEGenerator(TrainedModule):
         answers = PromptIds(self.prompts, load_tokenizer(backbone), alone=alone).answers()
         trainable = TrainableBackbone(settings)
         self.seq2seq = (CausalWriter if alone else T5Writer)(
-            trainable.below.base, answers, token_budget=settings.token_budget, recompute=settings.recompute
+            trainable.below.base,
+            answers,
+            token_budget=settings.token_budget,
+            activation_checkpointing=settings.activation_checkpointing,
         ).train()
         trainable.prepare(self.seq2seq.transformer)
 
@@ -78,7 +81,7 @@ class GenSEGenerator(TrainedModule):
         All ranks must call it, and get the same result.
         """
         data = cast(Any, self.trainer).datamodule
-        size, (rank, world) = self.settings.dev_batch_size, ranks()
+        size, (rank, world) = self.settings.eval_batch_size, ranks()
         losses, tokens, right = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
         for batch in data.dev_batches("generation", size, rank, world):
             losses.append(self._write(batch).losses_N.double().cpu().numpy())

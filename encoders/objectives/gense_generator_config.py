@@ -23,7 +23,7 @@ class GenSEGeneratorConfig(TrainableConfig):
     optimizer: T5Optimizer = new_default(OptimizerConfig, "optimizer", "adafactor")
     lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
-    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+    warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
 
     prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="prompt templates")
     prompt_assembly: Literal["pieces", "string"] = config_field(
@@ -32,9 +32,9 @@ class GenSEGeneratorConfig(TrainableConfig):
         "tokenization",
     )
     perplexity: Literal["corpus", "mean_of_batches"] = config_field(
-        "corpus", "mean_of_batches: as published, averaged over batches of dev_batch_size texts"
+        "corpus", "mean_of_batches: as published, averaged over batches of eval_batch_size texts"
     )
-    dev_batch_size: int = config_field(64, "held-out texts per batch", ge=1)
+    eval_batch_size: int = config_field(64, "held-out texts per batch", ge=1)
     answer_weight: int = config_field(1, "weight of answer tokens in the loss; use 8 with random weights", ge=1)
     log_every_n_steps: int = config_field(
         inherits_from="log_every_n_steps", meaning="steps between two log entries of the accuracy", ge=1

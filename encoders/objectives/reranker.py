@@ -53,7 +53,7 @@ class Reranker(TrainedModule):
             tokenizer,
             max_length=length_to_train(settings.max_length, length, transformer.config, backbone),
             token_budget=settings.token_budget,
-            recompute=settings.recompute,
+            activation_checkpointing=settings.activation_checkpointing,
         ).train()
         for weight in self._head_weights():  # an adapter freezes all other weights
             weight.requires_grad_(True)

@@ -52,7 +52,7 @@ class Seq2Seq(nn.Module, ABC):
         backbone: Folder or hub id.
         answers: Token ids whose logits at the first position of a target are returned.
         token_budget: Maximum number of tokens per chunk; None derives it from the available memory.
-        recompute: Activation checkpointing mode.
+        activation_checkpointing: Activation checkpointing mode.
 
     Raises:
         InputError: If the backbone is not such a model, or if an option is unknown.
@@ -60,14 +60,16 @@ class Seq2Seq(nn.Module, ABC):
 
     factory: ClassVar[Any]  # auto class of transformers
 
-    def __init__(self, backbone: str, answers: Sequence[int], *, token_budget: int | None, recompute: str) -> None:
+    def __init__(
+        self, backbone: str, answers: Sequence[int], *, token_budget: int | None, activation_checkpointing: str
+    ) -> None:
         super().__init__()
         self.transformer = load_writer(self.factory, backbone)
         self.tokenizer = load_tokenizer(backbone)
         check_vocabulary(self.transformer, self.tokenizer, backbone)
-        check_layers(recompute, self.transformer)
+        check_layers(activation_checkpointing, self.transformer)
         self.answers = list(answers)
-        self.token_budget, self.recompute = token_budget, recompute
+        self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
 
     @property
     def pad(self) -> int:
@@ -81,16 +83,23 @@ class Seq2Seq(nn.Module, ABC):
     def budget(self, device: torch.device) -> int:
         """Return the maximum number of tokens per chunk in a training step on this device."""
         beside = [self.transformer]
-        return resolve_token_budget(self.token_budget, device, *self.halves, beside=beside, recompute=self.recompute)
+        return resolve_token_budget(
+            self.token_budget,
+            device,
+            *self.halves,
+            beside=beside,
+            activation_checkpointing=self.activation_checkpointing,
+        )
 
     def write(self, sources: Ragged, targets: Ragged) -> Seq2SeqLoss:
         """Compute the losses of the targets given their sources.
 
-        With ``recompute="auto"``, chunks are recomputed in the backward pass only if they exceed the budget.
+        With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
+        they exceed the budget.
         """
         budget = self.budget(sources.ids.device)
         cut = self.cut(sources, targets, budget)
-        again = recomputes(self.recompute, padded_tokens(cut.chunks), budget)
+        again = recomputes(self.activation_checkpointing, padded_tokens(cut.chunks), budget)
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
             parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -112,7 +121,7 @@ class Seq2Seq(nn.Module, ABC):
     @contextlib.contextmanager
     def layers(self, ids: Tensor) -> Iterator[None]:
         """Context manager that sets up the layers of the transformer for a training step of a chunk."""
-        again = recomputed_layers(self.transformer, self.recompute, lambda: attention_for(ids))
+        again = recomputed_layers(self.transformer, self.activation_checkpointing, lambda: attention_for(ids))
         with attention_for(ids), fast_layers(self.transformer), again:
             yield
 

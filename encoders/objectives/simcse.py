@@ -58,7 +58,7 @@ class SimCSE(HardNegativesObjective):
         if isinstance(batch, SentenceBatch) and batch.damaged is not None:
             raise InputError(
                 "model=simcse reads sentences whole, and data.deletion takes words out of them: set "
-                "data.deletion=null, or take model=tsdae."
+                "data.deletion_ratio=null, or take model=tsdae."
             )
         if isinstance(batch, SentenceBatch):
             if self.training and not has_dropout(self.encoder):

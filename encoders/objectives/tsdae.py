@@ -100,8 +100,8 @@ class TSDAE(Objective):
     def views(self, batch: SentenceBatch) -> list[Ragged]:
         if batch.damaged is None:
             raise InputError(
-                "model=tsdae writes texts again from what is left of them, and data.deletion=null leaves them whole. "
-                "Set the share of the words to delete: data.deletion=0.6 is published."
+                "model=tsdae writes texts again from what is left of them, and data.deletion_ratio=null leaves them "
+                "whole. Set the share of the words to delete: data.deletion_ratio=0.6 is published."
             )
         return [batch.damaged]
 
@@ -122,7 +122,7 @@ class TSDAE(Objective):
         widths = even(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
         chunks = plan_chunks(widths, budget, chunk_cost(device))
-        again = recomputes(encoder.recompute, padded_tokens(chunks), budget)
+        again = recomputes(encoder.activation_checkpointing, padded_tokens(chunks), budget)
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
         behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
         wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)
@@ -140,7 +140,7 @@ class TSDAE(Objective):
         follows the text, where causal attention does not look.
         """
         before = wanted._replace(columns_M=wanted.columns_M - 1)
-        layers = recomputed_layers(self.decoder, self.encoder.recompute, lambda: attention_for(ids_BT))
+        layers = recomputed_layers(self.decoder, self.encoder.activation_checkpointing, lambda: attention_for(ids_BT))
         with attention_for(ids_BT), fast_layers(self.decoder), head_sees(self.decoder, before), layers:
             output = self.decoder(
                 input_ids=ids_BT[:, :-1], encoder_hidden_states=vectors_BD.unsqueeze(1), use_cache=False

@@ -15,7 +15,7 @@ from contrastive_encoders.core import ItemScores
 from contrastive_encoders.statistics.bootstrap import spearman
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import (
-    centred_ranks,
+    centered_ranks,
     holm,
     interval,
     over_tasks,
@@ -55,7 +55,7 @@ def test_ties_alarm_as_often_as_alpha(seeds):
     for repeat in range(repeats):
         rng = np.random.default_rng((repeat, seeds))
         gold = rng.standard_normal(80)
-        sides = tuple(centred_ranks([correlated(rng, gold, 0.6) for _ in range(seeds)]) for _ in range(2))
+        sides = tuple(centered_ranks([correlated(rng, gold, 0.6) for _ in range(seeds)]) for _ in range(2))
         alarms += swap_test([sides], gold, f"tie {repeat}", swaps=399).p_values()[0] < 0.05
     assert alarms / repeats < 0.05 + 3 * 0.0126
     assert alarms / repeats > 0.05 - 3 * 0.0126
@@ -121,7 +121,7 @@ def test_random_swaps_say_what_all_swaps_do():
     """All 2^9 assignments by scipy's correlations, with one seed and with several."""
     rng = np.random.default_rng(5)
     gold = rng.permutation(9).astype(float)
-    ranks = [tuple(centred_ranks(rng.standard_normal((seeds, 9))) for _ in range(2)) for seeds in (1, 3, 2)]
+    ranks = [tuple(centered_ranks(rng.standard_normal((seeds, 9))) for _ in range(2)) for seeds in (1, 3, 2)]
 
     def statistic(x, y):
         return np.mean([stats.pearsonr(a, gold)[0] - stats.pearsonr(b, gold)[0] for a, b in zip(x, y, strict=True)])

@@ -96,7 +96,7 @@ def test_a_mean_over_seeds_is_never_of_some_of_them(three):
         assert [curve.lines["a/b/c"][0] for curve in curves_of([three.arms[0]._replace(runs=runs)])] == [steps] * 2
 
 
-def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
+def test_maps_lie_on_each_other_and_neighbors_are_the_nearest(many):
     """A map that is a rotation and reflection of another one is aligned with it."""
     arms, _ = many
     vectors = np.random.default_rng(0).standard_normal((30, 2)) * [3, 1]

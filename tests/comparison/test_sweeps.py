@@ -150,7 +150,7 @@ def test_nothing_in_a_sweep_of_a_paper_is_chosen_by_human_labels_of_sts(name):
 def test_a_grid_keeps_its_order(tmp_path):
     """The last parameter changes first; the paper's sweep draws from equal documents."""
     sweep = read_sweep(ROOT / "configs" / "sweeps" / "declutr_tau_ap.yaml")
-    assert {"data.min_document_length=2048", "data.equalise_spans_to=2"} <= set(sweep.words)
+    assert {"data.min_document_length=2048", "data.match_span_count_of=2"} <= set(sweep.words)
     assert len(sweep.grid()) == 3 * 2 * 3 * 2
     path = sweep_file(tmp_path, parameters={"b": {"values": [2, 1]}, "a": {"values": ["x", [3, None]]}})
     jobs = list(trials_of(path, tmp_path).jobs())
@@ -466,9 +466,9 @@ def test_an_arm_that_was_trained_with_a_value_keeps_it(tmp_path, fake_train):
 
 
 def test_data_that_is_prepared_otherwise_is_of_another_race(tmp_path, fake_train):
-    race = {"arms": {"a": ["each=8"]}, "seeds": [4], "prepare": {"made": ["recipe=queries", "held_out_share=0.2"]}}
+    race = {"arms": {"a": ["each=8"]}, "seeds": [4], "prepare": {"made": ["recipe=queries", "held_out_fraction=0.2"]}}
     plan(race, {"steps": 6}, None, tmp_path)
-    other = race | {"prepare": {"made": ["recipe=queries", "held_out_share=0.4"]}}
+    other = race | {"prepare": {"made": ["recipe=queries", "held_out_fraction=0.4"]}}
     plan(other, {"steps": 6}, None, tmp_path)  # nothing is trained yet
     with open_workers(tmp_path) as pool:
         train_race(plan(other, {"steps": 6}, None, tmp_path), tmp_path, pool, quiet=True)

@@ -19,7 +19,7 @@ from contrastive_encoders.datamodules.sampling.dino_postprocess import (
 )
 
 PUBLISHED = PostprocessSettings(
-    steps=STEPS, normalise=False, smoothing=0.2, cap=2, random_pairs=2, variant="paper", seed=42
+    steps=STEPS, ignore_case=False, smoothing=0.2, cap=2, random_pairs=2, variant="paper", seed=42
 )  # except for the variant
 PAIRS = st.lists(
     st.builds(
@@ -34,12 +34,12 @@ PAIRS = st.lists(
 DETERMINISTIC = ("deduplicate", "drop_identical", "smooth", "cap")
 
 
-def slowly(rows, limit, normalise=False):
+def slowly(rows, limit, ignore_case=False):
     """Apply steps 2 to 5 of the published order to shuffled rows, each written as its sentence in the paper."""
     unique = [row for place, row in enumerate(rows) if row not in rows[:place]]
     different = []
     for x1, x2, label in unique:
-        if normalise:
+        if ignore_case:
             if x1.strip().casefold() == x2.strip().casefold():
                 continue
         elif x1 == x2:
@@ -54,12 +54,12 @@ def slowly(rows, limit, normalise=False):
 
 
 @given(PAIRS, st.integers(1, 3), st.booleans(), st.integers(0, 3))
-def test_the_steps_are_those_of_the_slow_derivation(rows, limit, normalise, seed):
-    settings = PUBLISHED._replace(steps=("shuffle", *DETERMINISTIC), cap=limit, normalise=normalise, seed=seed)
+def test_the_steps_are_those_of_the_slow_derivation(rows, limit, ignore_case, seed):
+    settings = PUBLISHED._replace(steps=("shuffle", *DETERMINISTIC), cap=limit, ignore_case=ignore_case, seed=seed)
     order = shuffle(rows, settings)
     assert Counter(order) == Counter(rows)
     found, reports = postprocess(rows, settings)
-    assert [pair[:3] for pair in found] == slowly([pair[:3] for pair in order], limit, normalise)
+    assert [pair[:3] for pair in found] == slowly([pair[:3] for pair in order], limit, ignore_case)
     lefts = [len(rows), *(report.left for report in reports)]
     for report, (before, after) in zip(reports, itertools.pairwise(lefts), strict=True):
         assert after == before - report.dropped + report.added

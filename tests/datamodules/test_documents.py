@@ -84,7 +84,7 @@ def test_masks_spare_special_tokens_and_labels_are_the_originals(documents):
 
 
 @pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("passes", [{}, {"anchors_per_document": 1, "equalise_spans_to": 2}])
+@pytest.mark.parametrize("passes", [{}, {"anchors_per_document": 1, "match_span_count_of": 2}])
 def test_two_or_three_ranks_see_what_one_sees(world, passes, documents):
     whole = batches(documents(**passes), 4)
     ranks = [batches(documents(**passes), 4, rank, world) for rank in range(world)]
@@ -104,9 +104,9 @@ def test_an_epoch_draws_new_spans_and_a_repetition_the_same(documents):
     assert list(spans) != list(spans_later)
 
 
-def test_equalised_epochs_go_over_the_documents_twice_with_new_spans(documents):
+def test_equalized_epochs_go_over_the_documents_twice_with_new_spans(documents):
     two = ready(documents())
-    one = ready(documents(anchors_per_document=1, equalise_spans_to=2))
+    one = ready(documents(anchors_per_document=1, match_span_count_of=2))
     epoch = batches(one, 100)
     assert one.passes == 2
     assert {len(batch.anchors.lengths) for batch in epoch} == {12} == {len(batches(two, 1)[0].anchors.lengths)}
@@ -125,10 +125,10 @@ def test_equalised_epochs_go_over_the_documents_twice_with_new_spans(documents):
 
 @pytest.mark.parametrize("max_span", [300, "auto"])
 @pytest.mark.parametrize("window", ["grid", "uniform"])
-def test_equalised_runs_draw_from_the_same_documents(max_span, window, documents):
+def test_equalized_runs_draw_from_the_same_documents(max_span, window, documents):
     settings = {"max_span": max_span, "window": window, "batch_size": 2}
     two = ready(documents(**settings))
-    one = ready(documents(anchors_per_document=1, equalise_spans_to=2, **settings))
+    one = ready(documents(anchors_per_document=1, match_span_count_of=2, **settings))
     assert one.num_examples == two.num_examples
     assert one.rule.max_span == two.rule.max_span
     wanted = two.num_examples // 2

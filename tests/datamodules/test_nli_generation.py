@@ -94,7 +94,7 @@ def test_an_epoch_has_the_four_published_instances_of_every_row_in_one_shuffle(r
     assert list(again) == list(found)
 
 
-def test_joined_strings_are_tokenised_as_a_whole(rows, tiny_t5, tmp_path):
+def test_joined_strings_are_tokenized_as_a_whole(rows, tiny_t5, tmp_path):
     pieces = held_out(data(rows, tiny_t5, tmp_path, dev_path=str(rows)))
     found = held_out(data(rows, tiny_t5, tmp_path, dev_path=str(rows), prompt_assembly="string"))
     tokenizer = AutoTokenizer.from_pretrained(tiny_t5)

@@ -38,7 +38,7 @@ def test_large_sets_are_reached_at_random_places():
     assert np.array_equal(one_by_one, examples[:100])
 
 
-def test_neighbours_land_apart():
+def test_neighbors_land_apart():
     n = 100_003
     order = Permutation(n, 11, 0)[np.arange(n)].astype(float)
     bound = 4 / np.sqrt(n)

@@ -33,18 +33,18 @@ def test_passages_have_every_word_of_the_document_in_order(text):
     assert all(length >= SHORTEST for length in lengths[1:])
 
 
-def test_a_title_goes_with_each_passage_and_neighbours_with_each_other():
+def test_a_title_goes_with_each_passage_and_neighbors_with_each_other():
     passages = passages_of(RawDocument(sentences(20), "a:1", "On wings"))
     found = list(pairs_of(passages))
     texts = [one.text for one in passages]
     assert [pair for _, kind, pair in found if kind == "title and passage"] == [("On wings", text) for text in texts]
-    assert [pair for _, kind, pair in found if kind == "neighbouring passages"] == list(itertools.pairwise(texts))
+    assert [pair for _, kind, pair in found if kind == "neighboring passages"] == list(itertools.pairwise(texts))
     assert all(pair[1] in texts[place] for place, _, pair in found)
 
 
 def test_a_title_without_letters_is_none():
     assert {kind for _, kind, _ in pairs_of(passages_of(RawDocument(sentences(20), "a:1", "12.3 --")))} == {
-        "neighbouring passages",
+        "neighboring passages",
         "spans of a passage",
     }
 
@@ -88,7 +88,7 @@ def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
     assert len(groups) <= found["passages"]
     assert max(map(len, groups.values())) == 3
     assert all(max(rows) - min(rows) < 3 for rows in groups.values())
-    assert set(found["pairs_by_kind"]) == {"title and passage", "neighbouring passages", "spans of a passage"}
+    assert set(found["pairs_by_kind"]) == {"title and passage", "neighboring passages", "spans of a passage"}
 
 
 def test_pairs_that_are_made_are_no_copies_of_the_user(tmp_path, tiny_bert):
@@ -107,7 +107,7 @@ def test_pairs_that_are_made_are_no_copies_of_the_user(tmp_path, tiny_bert):
 )
 def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_bert, title, kind, query_kind):
     path = corpus(tmp_path / "corpus.jsonl", title=title)
-    data = as_rank(module(path, tmp_path, tokenizer=str(tiny_bert), held_out_share=0.3), 0, 1)
+    data = as_rank(module(path, tmp_path, tokenizer=str(tiny_bert), held_out_fraction=0.3), 0, 1)
     (task,) = data.held_out()
     relevant = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
     for query, gain in zip(task.queries, relevant, strict=True):
@@ -120,7 +120,7 @@ def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_b
 def test_titles_are_ranked_among_all_passages_also_of_documents_without_a_title(tmp_path, tiny_bert):
     titled, plain = corpus(tmp_path / "titled.jsonl"), tmp_path / "plain.jsonl"
     plain.write_text("".join(json.dumps({"text": sentences(30, seed)}) + "\n" for seed in range(100, 200)))
-    data = module([str(titled), str(plain)], tmp_path, tokenizer=str(tiny_bert), held_out_share=0.1)
+    data = module([str(titled), str(plain)], tmp_path, tokenizer=str(tiny_bert), held_out_fraction=0.1)
     (task,) = as_rank(data, 0, 1).held_out()
     rows = [json.loads(line) for path in (titled, plain) for line in path.read_text().splitlines()]
     passages = [one.text for row in rows for one in passages_of(RawDocument(row["text"], "a:1"))]

@@ -238,7 +238,7 @@ def summaries(document):
     return {split_summary(text)[0] for text in split(document)}
 
 
-def test_neighbours_are_held_out_together_and_about_one_in_ten(monkeypatch):
+def test_neighbors_are_held_out_together_and_about_one_in_ten(monkeypatch):
     monkeypatch.setattr(pydocs, "HELD_OUT_PACKAGES", {"scipy", *(f"package{i}" for i in range(5000))})
     assert {is_held_out(f"scipy.stats._x{i}", 10) for i in range(50)} == {is_held_out("scipy.stats", 10)}
     share = sum(is_held_out(f"package{i}.part", 10) for i in range(5000)) / 5000

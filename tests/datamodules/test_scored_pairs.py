@@ -98,7 +98,7 @@ def test_batches_hold_the_texts_and_their_scores(tmp_path, tiny_mlm):
 )
 def test_when_pairs_are_post_processed(tmp_path, tiny_bert, caplog, labels, options, runs, why):
     path = write_rows(tmp_path / "d.jsonl", scored(labels))
-    report = make(path, tiny_bert, tmp_path, dev_share=0, **options).source().report
+    report = make(path, tiny_bert, tmp_path, dev_fraction=0, **options).source().report
     assert (report["postprocess"], bool(report["steps"])) == (runs, runs == "on")
     assert why in report["why"]
     assert ("these are a generator's raw pairs" in caplog.text) == (options == {"postprocess": "off"})
@@ -190,7 +190,7 @@ def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, capl
             "no pair is left.*drop_identical dropped 3",
         ),
         (raw_records(), {"postprocess": "yes"}, r"data\.postprocess='yes': wanted auto, on, off"),
-        (raw_records(), {"dev_share": 1.0}, r"data\.dev_share=1\.0"),
+        (raw_records(), {"dev_fraction": 1.0}, r"data\.dev_fraction=1\.0"),
     ],
 )
 def test_bad_input(tmp_path, tiny_bert, records, options, message):

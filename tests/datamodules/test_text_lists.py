@@ -221,7 +221,7 @@ def test_all_positives_of_a_held_out_query_are_right(tmp_path, tiny_bert):
         for row in range(60)
     ]
     path = write_rows(tmp_path / "rows.jsonl", rows)
-    data = data_module("qa", path=path, tokenizer=tiny_bert, cache_dir=tmp_path, held_out_share=0.2)
+    data = data_module("qa", path=path, tokenizer=tiny_bert, cache_dir=tmp_path, held_out_fraction=0.2)
     (task,) = data.held_out()
     assert "" not in task.documents
     for query, right in zip(task.queries, task.relevant, strict=True):

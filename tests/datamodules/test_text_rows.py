@@ -40,7 +40,7 @@ def test_sentences(tmp_path, tiny_bert):
 def test_every_other_sentences_become_one_text(tmp_path, tiny_bert, count, joined):
     path = tmp_path / "s.txt"
     path.write_text("\n".join(sentence(i) for i in range(count)))
-    data = make("sentences", path, tiny_bert, tmp_path, max_length=None, joined=3, batch_size=1)
+    data = make("sentences", path, tiny_bert, tmp_path, max_length=None, concat_sentences=3, batch_size=1)
     within = {number for group in joined for number in group}
     wanted = [sentence(i) for i in range(count) if i not in within]
     wanted += [" ".join(map(sentence, group)) for group in joined]
@@ -105,7 +105,7 @@ def test_overlap_finds_a_sentence_that_is_a_row_and_one_inside_a_row(tmp_path, r
     )
     path.write_text(f"{whole}\nHe said so: {inside} every day\nRain fell on the orchard for the third day\n")
     data = make("sentences", path, request.getfixturevalue(backbone), tmp_path)
-    elsewhere = "Two astronomers argued about the colour of the comet."
+    elsewhere = "Two astronomers argued about the color of the comet."
     across = "every day Rain fell on the orchard for the third day"  # the end of a row and the start of the next
     found = data.count_overlap([whole, inside, elsewhere, across, "Rain"])
     assert found == {"checked": 4, "found": 2}

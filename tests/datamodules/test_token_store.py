@@ -54,7 +54,7 @@ def documents(path, tokenizer, cache, min_length=1, unit="tokens", min_tokens=1,
 
 
 def rows(path, tokenizer, cache, kind=SENTENCES, workers=1, **source):
-    reading = WholeRows(tokenizer, labelled=kind.label is not None)
+    reading = WholeRows(tokenizer, labeled=kind.label is not None)
     return build_or_open(RecordSource(path, kind, **source), reading, cache, quiet=True, workers=workers)
 
 
@@ -326,7 +326,7 @@ def test_a_batch_whose_workers_end_each_time_leaves_no_store(tmp_path, bpe, monk
     texts = [*LINES, str(tmp_path / "always"), *LINES * 20]
     path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in texts))
     with pytest.raises(
-        OutputError, match=r"tokens-\w+: processes that tokenise ended.*data\.tokenizer_workers smaller"
+        OutputError, match=r"tokens-\w+: processes that tokenize ended.*data\.tokenizer_workers smaller"
     ):
         build_dying(path, bpe, tmp_path / "cache", workers=2)
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
@@ -351,7 +351,7 @@ def test_no_worker_is_left_when_a_build_ends_early(build, last, error, tmp_path,
     assert not multiprocessing.active_children()
 
 
-def test_the_next_batch_is_read_while_one_is_tokenised(corpus, bpe, tmp_path, monkeypatch):
+def test_the_next_batch_is_read_while_one_is_tokenized(corpus, bpe, tmp_path, monkeypatch):
     asked_for_more = threading.Event()
 
     class Source(records.RecordSource):
@@ -437,7 +437,7 @@ def test_groups_are_equal_where_the_texts_are(tmp_path, bpe):
 
 def test_opening_millions_of_rows_takes_no_time_and_no_memory_for_each(tmp_path, unigram):
     count, block = 2_000_000, 100_000
-    with StoreWriter(tmp_path, 3, np.dtype("<u2"), labelled=False) as writer:
+    with StoreWriter(tmp_path, 3, np.dtype("<u2"), labeled=False) as writer:
         for first in range(0, count, block):
             ids = np.arange(first * 3, (first + block) * 3) % 60_000
             writer.write(ids, np.ones(block * 3, np.int64))

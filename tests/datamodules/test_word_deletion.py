@@ -54,7 +54,7 @@ def test_what_is_left_depends_on_seed_epoch_and_row_alone(tmp_path, tiny_bert):
         found = {}
         for rank in range(world):
             data = data_module(
-                "sentences", path=path, tokenizer=tiny_bert, cache_dir=tmp_path, deletion=0.6, seed=seed, **keys
+                "sentences", path=path, tokenizer=tiny_bert, cache_dir=tmp_path, deletion_ratio=0.6, seed=seed, **keys
             )
             for batch in batches(data, rank=rank, world=world, epoch=epoch):
                 found |= dict(zip(batch.rows.tolist(), map(tuple, sequences_of(batch.damaged)), strict=True))
@@ -72,7 +72,7 @@ def test_words_are_deleted_before_a_text_is_cut(tmp_path, tiny_bert):
     path = tmp_path / "s.txt"
     path.write_text("\n".join("the " * 30 + "ferry " * 10 for _ in range(4)))
     keys = {"path": path, "tokenizer": tiny_bert, "cache_dir": tmp_path, "max_length": 24}
-    whole, damaged = (batches(data_module("sentences", **keys, deletion=share), 1)[0] for share in (None, 0.6))
+    whole, damaged = (batches(data_module("sentences", **keys, deletion_ratio=share), 1)[0] for share in (None, 0.6))
     assert whole.damaged is None
     assert torch.equal(whole.sentences.ids, damaged.sentences.ids)
     for before, after in zip(sequences_of(damaged.sentences), sequences_of(damaged.damaged), strict=True):
@@ -85,6 +85,6 @@ def test_words_are_deleted_before_a_text_is_cut(tmp_path, tiny_bert):
 def test_a_share_that_leaves_all_or_nothing_is_refused(tmp_path, tiny_bert, share):
     path = tmp_path / "s.txt"
     path.write_text("\n".join(TEXTS))
-    data = data_module("sentences", path=path, tokenizer=tiny_bert, cache_dir=tmp_path, deletion=share)
-    with pytest.raises(InputError, match=r"data\.deletion=.*between 0 and 1"):
+    data = data_module("sentences", path=path, tokenizer=tiny_bert, cache_dir=tmp_path, deletion_ratio=share)
+    with pytest.raises(InputError, match=r"data\.deletion_ratio=.*between 0 and 1"):
         as_rank(data, 0, 1)

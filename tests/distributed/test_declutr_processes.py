@@ -24,9 +24,9 @@ CASES: dict[str, dict[str, Any]] = {
     "mlm_only": {"contrastive_weight": 0.0},
     "contrastive_only": {"mlm_weight": 0.0},
     "unmasked_anchors": {"mask_anchors_for_contrast": False},
-    "recomputed": {"token_budget": 40, "recompute": "on"},
+    "recomputed": {"token_budget": 40, "activation_checkpointing": "on"},
     "metric_loss": {"metric_loss": "NTXentLoss", "mlm_weight": 0.5},
-    "paper_contrastive_only": {"mlm_weight": 0.0, "loss_scale": "paper"},
+    "paper_contrastive_only": {"mlm_weight": 0.0, "ddp_gradient": "per_rank"},
 }
 EXACT = [name for name in CASES if not name.startswith("paper")]
 

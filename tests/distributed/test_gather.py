@@ -63,8 +63,8 @@ def in_directions(anchors: Tensor, positives: Tensor, third: Tensor, **options: 
 LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "nt_xent": lambda a, b, c: nt_xent(a, b, temperature=0.1).loss,
     "nt_xent sum": lambda a, b, c: nt_xent(a, b, temperature=0.1, reduction="sum").loss,
-    "nt_xent paper": lambda a, b, c: nt_xent(a, b, temperature=0.1, scale="paper").loss,
-    "nt_xent sum paper": lambda a, b, c: nt_xent(a, b, temperature=0.1, reduction="sum", scale="paper").loss,
+    "nt_xent paper": lambda a, b, c: nt_xent(a, b, temperature=0.1, scale="per_rank").loss,
+    "nt_xent sum paper": lambda a, b, c: nt_xent(a, b, temperature=0.1, reduction="sum", scale="per_rank").loss,
     "published": lambda a, b, c: published(a, b),
     "info_nce": lambda a, b, c: info_nce(a, b, temperature=0.1).loss,
     "info_nce hard": lambda a, b, c: info_nce(a, b, c, temperature=0.1, hard_negative_weight=0.8).loss,

@@ -14,7 +14,7 @@ from tests.distributed.steps import assert_same_step, stepped, stepping
 from tests.objectives import built
 
 ROWS = [(f"The ferry {i} leaves{' early' * (i % 4)}.", f"Ferry {i} goes.", f"No {i}.") for i in range(9)]
-OPTIONS = {"whole": {}, "recomputed": {"token_budget": 60, "recompute": "on"}}
+OPTIONS = {"whole": {}, "recomputed": {"token_budget": 60, "activation_checkpointing": "on"}}
 
 
 CASES = [f"{kind} {name}" for kind in ("t5", "llama") for name in OPTIONS]
@@ -24,8 +24,8 @@ def every_case(rank: int, world: int, backbones: dict, prompts: dict, folder: st
     found = {}
     for name in CASES:
         backbone, options = backbones[name.split()[0]], OPTIONS[name.split()[1]]
-        options = {"token_budget": 10**6, "recompute": "off", "log_every_n_steps": 1} | options
-        model = built("gense_generator", backbone, prompts=prompts, dev_batch_size=4, **options).eval()
+        options = {"token_budget": 10**6, "activation_checkpointing": "off", "log_every_n_steps": 1} | options
+        model = built("gense_generator", backbone, prompts=prompts, eval_batch_size=4, **options).eval()
         rows = f"{folder}/rows.jsonl"
         keys = {"path": rows, "tokenizer": backbone, "batch_size": 6, "dev_path": rows, "cache_dir": folder}
         data = as_rank(data_module("nli_generation", prompts=prompts, **keys), rank, world)

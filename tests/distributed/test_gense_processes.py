@@ -17,7 +17,7 @@ THIRD = [f"No {noun} in a cold kitchen" for noun in NOUNS]
 GROUPS = torch.tensor([3, 1, 3, 2, 3, 0])
 CASES = {
     "first_decoder": {"hard_negative_weight": 1.0},
-    "recomputed": {"token_budget": 30, "recompute": "on"},
+    "recomputed": {"token_budget": 30, "activation_checkpointing": "on"},
     "mean": {"pooling": "mean", "exclude_equal_texts": False},
     "pairs": {"prompt": None},
 }
@@ -36,7 +36,12 @@ def every_case(rank, world, backbone):
     found = {}
     for name, options in CASES.items():
         columns = [LEFT, RIGHT] if name == "pairs" else [LEFT, RIGHT, THIRD]
-        defaults = {"prompt": " Question: what is it?", "temperature": 0.5, "token_budget": 10**6, "recompute": "off"}
+        defaults = {
+            "prompt": " Question: what is it?",
+            "temperature": 0.5,
+            "token_budget": 10**6,
+            "activation_checkpointing": "off",
+        }
         model = built("gense", backbone, **(defaults | options)).eval()
         step = stepping(model, world)
         optimizer = adafactor(model, lr=1e-3, weight_decay=0.0, schedule=lambda step: 1.0, scaled=False, rates={})[

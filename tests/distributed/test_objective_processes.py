@@ -75,16 +75,16 @@ def texts(model, rank, world, *columns):
 
 
 LORA = {"rank": 4, "alpha": None, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
-DECODER = {"temperature": 0.5, "pooling": "last", "append_end": True, "attention": "bidirectional", "mlp": False}
+DECODER = {"temperature": 0.5, "pooling": "last", "append_eos": True, "attention": "bidirectional", "mlp": False}
 CASES = {
     "sroberta": ("sroberta", {}, sroberta),
-    "sroberta recomputed": ("sroberta", {"token_budget": 20, "recompute": "on"}, sroberta),
-    "sroberta by layers": ("sroberta", {"recompute": "layers"}, sroberta),
-    "sroberta in chunks by layers": ("sroberta", {"token_budget": 20, "recompute": "layers"}, sroberta),
+    "sroberta recomputed": ("sroberta", {"token_budget": 20, "activation_checkpointing": "on"}, sroberta),
+    "sroberta by layers": ("sroberta", {"activation_checkpointing": "layers"}, sroberta),
+    "sroberta in chunks by layers": ("sroberta", {"token_budget": 20, "activation_checkpointing": "layers"}, sroberta),
     "sbert_nli": ("sbert_nli", {}, sbert_nli),
     "tsdae": ("tsdae", {}, damaged),
-    "tsdae recomputed": ("tsdae", {"token_budget": 20, "recompute": "on"}, damaged),
-    "tsdae by layers": ("tsdae", {"recompute": "layers"}, damaged),
+    "tsdae recomputed": ("tsdae", {"token_budget": 20, "activation_checkpointing": "on"}, damaged),
+    "tsdae by layers": ("tsdae", {"activation_checkpointing": "layers"}, damaged),
     "simcse unsupervised": ("simcse", {"temperature": 0.5, "pooling": "mean"}, sentences),
     "simcse pairs": ("simcse", SUPERVISED, pairs),
     "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
@@ -93,7 +93,7 @@ CASES = {
     "distil": ("distil", {"teacher": "any"}, taught(sentences, 1)),
     "distil by prefixes, recomputed": (
         "distil",
-        {"teacher": "any", "matryoshka": [32, 16, 8], "token_budget": 20, "recompute": "on"},
+        {"teacher": "any", "matryoshka": [32, 16, 8], "token_budget": 20, "activation_checkpointing": "on"},
         taught(triplets, 3),
     ),
     "distil adapter": ("distil", {"teacher": "any", "distance": "mse", "lora": LORA}, taught(pairs, 2)),
@@ -104,25 +104,25 @@ CASES = {
     "angle by prefixes": ("angle", {"temperature": 0.5, "matryoshka": [32, 8]}, sroberta),
     "sroberta by prefixes": ("sroberta", {"matryoshka": [32, 8]}, sroberta),
     "sbert_nli by prefixes": ("sbert_nli", {"matryoshka": [32, 8], "matryoshka_weights": [1.0, 2.0]}, sbert_nli),
-    "simcse recomputed": ("simcse", SUPERVISED | {"token_budget": 20, "recompute": "on"}, triplets),
+    "simcse recomputed": ("simcse", SUPERVISED | {"token_budget": 20, "activation_checkpointing": "on"}, triplets),
     "tsdae adapter": ("tsdae", {"lora": LORA}, damaged),
     "decoder": ("simcse", DECODER, pairs),
     "decoder adapter": ("simcse", DECODER | {"lora": LORA}, triplets),
     "decoder adapter in 16 bits, recomputed": (
         "simcse",
-        DECODER | {"lora": LORA, "frozen_weights": "bf16", "token_budget": 20, "recompute": "on"},
+        DECODER | {"lora": LORA, "frozen_dtype": "bf16", "token_budget": 20, "activation_checkpointing": "on"},
         pairs,
     ),
     "decoder adapter in 16 bits, by layers": (
         "simcse",
-        DECODER | {"lora": LORA, "frozen_weights": "bf16", "recompute": "layers"},
+        DECODER | {"lora": LORA, "frozen_dtype": "bf16", "activation_checkpointing": "layers"},
         pairs,
     ),
-    "decoder adapter in 4 bits": ("simcse", DECODER | {"lora": LORA, "frozen_weights": "nf4"}, triplets),
+    "decoder adapter in 4 bits": ("simcse", DECODER | {"lora": LORA, "frozen_dtype": "nf4"}, triplets),
 }
 COMPILED = {  # seconds in each process
-    "in chunks": ("sroberta", {"token_budget": 20, "recompute": "on", "compile": "aot_eager"}, sroberta),
-    "by layers": ("sroberta", {"recompute": "layers", "compile": "aot_eager"}, sroberta),
+    "in chunks": ("sroberta", {"token_budget": 20, "activation_checkpointing": "on", "compile": "aot_eager"}, sroberta),
+    "by layers": ("sroberta", {"activation_checkpointing": "layers", "compile": "aot_eager"}, sroberta),
 }
 
 
@@ -131,7 +131,9 @@ def every_case(rank: int, world: int, encoder: str, decoder: str, cases: dict = 
     for name, (objective, options, batch_of) in cases.items():
         backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
-        model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
+        model = built(
+            objective, backbone, **{"token_budget": 10**6, "activation_checkpointing": "off"} | options | guide
+        ).eval()
         if "teacher" in options:
             model.learn_from_teacher(16, seed=5)
         step = stepping(model, world)

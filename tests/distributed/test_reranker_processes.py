@@ -16,7 +16,7 @@ from tests.objectives import built
 OPTIONS = {
     "binary": {"loss": "binary"},
     "listwise": {"loss": "listwise"},
-    "recomputed": {"loss": "listwise", "token_budget": 60, "recompute": "on"},
+    "recomputed": {"loss": "listwise", "token_budget": 60, "activation_checkpointing": "on"},
 }
 
 

@@ -24,7 +24,9 @@ def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
     for name, (objective, options, batch_of) in SHARDED.items():
         backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
-        model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
+        model = built(
+            objective, backbone, **{"token_budget": 10**6, "activation_checkpointing": "off"} | options | guide
+        ).eval()
         if "teacher" in options:
             model.learn_from_teacher(16, seed=5)
         batch = batch_of(model, rank, world)
@@ -82,7 +84,7 @@ def reductions(rank: int, world: int, backbone: str) -> dict:
     found = {}
     for budget in (10**6, 20):
         objective, options, batch_of = SHARDED["simcse triplets"]
-        model = built(objective, backbone, **options, token_budget=budget, recompute="off").eval()
+        model = built(objective, backbone, **options, token_budget=budget, activation_checkpointing="off").eval()
         batch = batch_of(model, rank, world)
         model.shard(init_device_mesh("cpu", (world,)))
         with torch.profiler.profile() as profiler:

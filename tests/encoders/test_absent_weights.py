@@ -13,7 +13,7 @@ from tests.objectives import built
 LORA = {"rank": 4, "alpha": None, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
 CASES = {
     "masked LM": ("declutr", "encoder", {"mlm_weight": 1.0}),
-    "adapter over 16 bits": ("pairs", "decoder", {"pooling": "last", "lora": LORA, "frozen_weights": "bf16"}),
+    "adapter over 16 bits": ("pairs", "decoder", {"pooling": "last", "lora": LORA, "frozen_dtype": "bf16"}),
     "layers behind the pooling": ("simcse", "encoder", {"mlp": True, "mlp_only_train": False}),
 }
 

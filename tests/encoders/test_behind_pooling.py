@@ -108,7 +108,7 @@ def test_every_objective_keeps_what_stands_behind_the_pooling(folder, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["sroberta", "simcse"])
-def test_loss_and_gradients_are_those_of_the_library_whether_vectors_are_normalised_or_not(folder, name):
+def test_loss_and_gradients_are_those_of_the_library_whether_vectors_are_normalized_or_not(folder, name):
     from sentence_transformers import SentenceTransformer
 
     losses = importlib.import_module("sentence_transformers.sentence_transformer.losses")

@@ -44,7 +44,12 @@ def data_of(rows, backbone, assembly="pieces", **keys):
 
 
 def generator(backbone, **options):
-    return built("gense_generator", backbone, prompts=PROMPTS, **{"token_budget": 10**6, "recompute": "off", **options})
+    return built(
+        "gense_generator",
+        backbone,
+        prompts=PROMPTS,
+        **{"token_budget": 10**6, "activation_checkpointing": "off", **options},
+    )
 
 
 def by_hand(tokenizer, row, kind, assembly):
@@ -89,7 +94,9 @@ def by_transformers(folder, assembly="pieces"):
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "opt"])
-@pytest.mark.parametrize("options", [{}, {"token_budget": 70}, {"token_budget": 70, "recompute": "on"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"token_budget": 70}, {"token_budget": 70, "activation_checkpointing": "on"}], ids=str
+)
 def test_loss_and_gradient_are_those_of_transformers(decoders, rows, family, options):
     (batch,) = batches(data_of(rows, decoders(family)))
     model = generator(decoders(family), answer_weight=3, log_every_n_steps=1, **options).eval()  # OPT has dropout
@@ -110,7 +117,7 @@ def test_loss_and_gradient_are_those_of_transformers(decoders, rows, family, opt
 
 
 def test_held_out_scores_are_those_of_one_instance_after_the_other(decoders, rows):
-    model = generator(decoders("llama"), dev_batch_size=5).eval()
+    model = generator(decoders("llama"), eval_batch_size=5).eval()
     model._trainer = SimpleNamespace(datamodule=data_of(rows, decoders("llama")))
     with torch.no_grad():
         scores = GeneratorDev().score(model, intervals=True).values

@@ -21,7 +21,9 @@ from tests.encoders.test_objectives import (
 from tests.objectives import built
 
 COLUMNS = [LEFT, RIGHT, THIRD]
-CHUNKS = pytest.mark.parametrize("chunks", [OFF, {"token_budget": 20, "recompute": "on"}], ids=["whole", "in chunks"])
+CHUNKS = pytest.mark.parametrize(
+    "chunks", [OFF, {"token_budget": 20, "activation_checkpointing": "on"}], ids=["whole", "in chunks"]
+)
 
 
 def taught(columns, width):

@@ -84,8 +84,10 @@ def test_an_embedding_gets_the_same_gradient_from_two_chunks(padding_idx):
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("recompute", ["off", "on", "layers"])
-def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, monkeypatch, recompute, bf16):
+@pytest.mark.parametrize("activation_checkpointing", ["off", "on", "layers"])
+def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(
+    tiny_mlm, monkeypatch, activation_checkpointing, bf16
+):
     gradients = []
     for plain in (True, False):
         if plain:
@@ -94,7 +96,12 @@ def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, mon
         else:
             monkeypatch.undo()
         transformer = AutoModel.from_pretrained(tiny_mlm, add_pooling_layer=False).eval()
-        encoder = SentenceEncoder(transformer, load_tokenizer(str(tiny_mlm)), token_budget=12, recompute=recompute)
+        encoder = SentenceEncoder(
+            transformer,
+            load_tokenizer(str(tiny_mlm)),
+            token_budget=12,
+            activation_checkpointing=activation_checkpointing,
+        )
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
             vectors = encoder.encode_sequences(encoder.tokenize(TEXTS)).vectors
         vectors.square().sum().backward()

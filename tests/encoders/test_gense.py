@@ -43,7 +43,7 @@ def t5(tmp_path_factory):
 
 
 def model_of(backbone, **options):
-    defaults = {"prompt": PROMPT, "token_budget": 10**6, "recompute": "off", "max_length": 64}
+    defaults = {"prompt": PROMPT, "token_budget": 10**6, "activation_checkpointing": "off", "max_length": 64}
     return built("gense", backbone, **{**defaults, **options}).eval()
 
 
@@ -91,9 +91,9 @@ def test_vectors_are_the_first_decoder_states_of_transformers(t5, prompt, option
     assert (expected[0] - expected[7]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("recompute", ["on", "off", "layers"])
+@pytest.mark.parametrize("activation_checkpointing", ["on", "off", "layers"])
 @pytest.mark.parametrize("pooling", ["first_decoder", "mean"])
-def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
+def test_training_sees_the_vectors_of_embed(t5, activation_checkpointing, pooling, tmp_path):
     """The path is files, the store of ids and the data module; some texts are too long or contain special tokens."""
     path = tmp_path / "triplets.jsonl"
     texts = [text for text in TEXTS if text.strip()]
@@ -104,7 +104,7 @@ def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
     data.prepare_data()
     data.setup()
     batch = data.make_batch(data.store, np.arange(len(texts)))
-    model = model_of(t5, token_budget=60, recompute=recompute, pooling=pooling)
+    model = model_of(t5, token_budget=60, activation_checkpointing=activation_checkpointing, pooling=pooling)
     encoded = model.encoder.encode_sequences(model.encoder.appended(batch.anchors))
     torch.testing.assert_close(encoded.vectors.detach(), model.encoder.embed(texts), atol=1e-5, rtol=0)
 

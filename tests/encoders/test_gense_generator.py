@@ -52,7 +52,10 @@ def batch(data):
 
 def generator(backbone, gense_prompts, **options):
     return built(
-        "gense_generator", backbone, prompts=gense_prompts, **({"token_budget": 10**6, "recompute": "off"} | options)
+        "gense_generator",
+        backbone,
+        prompts=gense_prompts,
+        **({"token_budget": 10**6, "activation_checkpointing": "off"} | options),
     )
 
 
@@ -72,7 +75,9 @@ def gradients(module):
     return {name: weight.grad.clone() for name, weight in module.named_parameters() if weight.grad is not None}
 
 
-@pytest.mark.parametrize("options", [{}, {"token_budget": 120}, {"token_budget": 120, "recompute": "on"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"token_budget": 120}, {"token_budget": 120, "activation_checkpointing": "on"}], ids=str
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_loss_and_gradient_are_those_of_transformers(dtype, options, batch, tiny_t5, gense_prompts):
     model = generator(tiny_t5, gense_prompts, **options).to(dtype)
@@ -141,7 +146,7 @@ def slowly(data, backbone, batch_size=None):
 
 @pytest.mark.parametrize("perplexity", ["corpus", "mean_of_batches"])
 def test_held_out_scores_are_those_of_one_instance_after_the_other(perplexity, data, tiny_t5, gense_prompts):
-    model = generator(tiny_t5, gense_prompts, perplexity=perplexity, dev_batch_size=4).eval()
+    model = generator(tiny_t5, gense_prompts, perplexity=perplexity, eval_batch_size=4).eval()
     model._trainer = SimpleNamespace(datamodule=data)
     with torch.no_grad():
         found = GeneratorDev().score(model, intervals=True).values
@@ -153,7 +158,7 @@ def test_held_out_scores_are_those_of_one_instance_after_the_other(perplexity, d
 
 def test_the_published_schedule_is_constant_then_linear():
     """The first 10 of 100 steps are constant; the last has 1/90 of the learning rate, after which it is 0."""
-    schedule = linear_constant(100, cut_fraction=0.1)
+    schedule = linear_constant(100, warmup_ratio=0.1)
     assert [schedule(step) for step in range(10)] == [1.0] * 10
     assert schedule(55) == pytest.approx(0.5)
     assert schedule(99) == pytest.approx(1 / 90)

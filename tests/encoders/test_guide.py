@@ -34,7 +34,9 @@ def guide(tiny_mlm, tmp_path_factory):
 
 @pytest.mark.parametrize(("strategy", "margin"), MARGINS)
 @pytest.mark.parametrize("columns", [2, 3])
-@pytest.mark.parametrize("chunks", [OFF, {"token_budget": 20, "recompute": "on"}], ids=["whole", "in chunks"])
+@pytest.mark.parametrize(
+    "chunks", [OFF, {"token_budget": 20, "activation_checkpointing": "on"}], ids=["whole", "in chunks"]
+)
 def test_the_loss_is_the_librarys(tiny_bert, guide, tmp_path, strategy, margin, columns, chunks):
     keys = {"guide": str(guide), f"guide_{strategy}_margin": margin, "mlp": False, "pooling": "mean"}
     model = built("simcse", tiny_bert, temperature=0.1, **keys, **chunks)

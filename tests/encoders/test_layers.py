@@ -151,7 +151,7 @@ def optimizer_of(model):
     return model.configure_optimizers()["optimizer"]
 
 
-DECODER = {"pooling": "last", "append_end": True}
+DECODER = {"pooling": "last", "append_eos": True}
 LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
 FROZEN = [  # objective, its keys, freeze, names of frozen weights
     ("simcse", {}, "embeddings", r"\.embeddings\."),

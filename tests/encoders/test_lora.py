@@ -20,7 +20,7 @@ from tests.objectives import built
 
 LORA = {"rank": 4, "alpha": 12.0, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
 TEXTS = ["The ferry leaves the harbour.", "", "Rain fell on the orchard for the third day in a row.", "A violin."]
-DECODER = {"pooling": "last", "append_end": True, "attention": "bidirectional", "max_length": 24}
+DECODER = {"pooling": "last", "append_eos": True, "attention": "bidirectional", "max_length": 24}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_what_writes_learns_by_the_same_equation(folders, family):
 @pytest.mark.parametrize("family", ["llama", "bert", "t5"])
 def test_weights_held_in_16_bits_are_rounded_and_no_more(folders, family):
     """The embeddings are those of a float32 model whose frozen matrices were rounded beforehand."""
-    held = adapted(folders[family], family, frozen_weights="bf16")
+    held = adapted(folders[family], family, frozen_dtype="bf16")
     rounded = adapted(folders[family], family)
     halved = {name for name, weight in held.named_parameters() if weight.dtype == torch.bfloat16}
     assert any("q" in name for name in halved)
@@ -114,11 +114,11 @@ def test_weights_held_in_16_bits_are_rounded_and_no_more(folders, family):
             torch.testing.assert_close(weight.grad, wanted[name].grad, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("frozen_weights", ["fp32", "bf16"])
+@pytest.mark.parametrize("frozen_dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "t5"])
-def test_the_export_has_the_adapter_in_its_weights(folders, tmp_path, family, frozen_weights):
+def test_the_export_has_the_adapter_in_its_weights(folders, tmp_path, family, frozen_dtype):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    encoder = adapted(folders[family], family, frozen_weights=frozen_weights).encoder
+    encoder = adapted(folders[family], family, frozen_dtype=frozen_dtype).encoder
     folder = export_encoder(tmp_path / "encoder", **parts_of(encoder))
     stock = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(stock.encode(TEXTS), encoder.embed(TEXTS), atol=2e-5)
@@ -185,7 +185,7 @@ def test_a_new_adapter_upon_another_changes_nothing_at_first(tiny_bert, tmp_path
     [
         ({"lora": LORA | {"targets": ["q_proj", "query"]}}, "no linear layer is called query.*q_proj.*auto takes all"),
         ({"lora": LORA | {"rank": None}}, "model.lora.alpha=12.0: there is no adapter without model.lora.rank"),
-        ({"frozen_weights": "bf16"}, "nothing is frozen without model.lora.rank"),
+        ({"frozen_dtype": "bf16"}, "nothing is frozen without model.lora.rank"),
     ],
 )
 def test_what_cannot_be_is_refused(folders, keys, message):

@@ -38,7 +38,7 @@ from tests.objectives import built
 
 SIZES, WEIGHTS = [8, 32, 16], [2.0, 1.0, 0.5]
 BY_SIZE = {"matryoshka": SIZES, "matryoshka_weights": WEIGHTS}
-CHUNKS = [OFF, {"token_budget": 20, "recompute": "on"}]
+CHUNKS = [OFF, {"token_budget": 20, "activation_checkpointing": "on"}]
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=["whole", "in chunks"])

@@ -30,8 +30,8 @@ def decoder(request, tmp_path_factory):
     return save_decoder(request.param, tmp_path_factory.mktemp(request.param))
 
 
-@pytest.mark.parametrize("recompute", ["off", "on", "layers"])
-def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, recompute):
+@pytest.mark.parametrize("activation_checkpointing", ["off", "on", "layers"])
+def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, activation_checkpointing):
     """The loss is -log p of token i from the state at i - 1, averaged over all masked tokens except first ones."""
     (batch,) = batches(documents(corpus_file, decoder), 1)
     config = AutoConfig.from_pretrained(decoder)
@@ -47,7 +47,12 @@ def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, reco
     wanted = torch.stack(losses).mean()
     wanted.backward()
 
-    keys = {"attention": "bidirectional", "contrastive_weight": 0.0, "token_budget": 64, "recompute": recompute}
+    keys = {
+        "attention": "bidirectional",
+        "contrastive_weight": 0.0,
+        "token_budget": 64,
+        "activation_checkpointing": activation_checkpointing,
+    }
     objective = built("declutr", decoder, **keys)
     found = objective.training_step(batch, 0)["loss"]
     found.backward()
@@ -60,7 +65,7 @@ def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, reco
 def test_the_mask_is_named_or_the_blank(decoder, corpus_file):
     vocabulary = load_tokenizer(str(decoder)).get_vocab()
     for named, token in ((None, "_"), ("#", "#")):
-        (batch,) = batches(documents(corpus_file, decoder, mask_token=named, mask_how="all"), 1)
+        (batch,) = batches(documents(corpus_file, decoder, mask_token=named, mask_strategy="all"), 1)
         assert set(batch.masked_ids[batch.labels != IGNORED_LABEL].tolist()) == {vocabulary[token]}
     with pytest.raises(InputError, match=r"model.mask_token='<gap>' is no token"):
         batches(documents(corpus_file, decoder, mask_token="<gap>"), 1)

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear
-from contrastive_encoders.encoders.kernels.nf4_weights import Nf4Linear, is_quantised, quantise
+from contrastive_encoders.encoders.kernels.nf4_weights import Nf4Linear, is_quantized, quantize
 from contrastive_encoders.encoders.lora import (
     dequantize_frozen_layers,
     is_adapter,
@@ -32,7 +32,7 @@ def folders(tmp_path_factory, tiny_bert, tiny_t5):
     return {"bert": tiny_bert, "t5": tiny_t5, **made}
 
 
-def dequantised(weight):
+def dequantized(weight):
     packed, state = bitsandbytes.functional.quantize_4bit(weight, quant_type="nf4", compress_statistics=True)
     return bitsandbytes.functional.dequantize_4bit(packed, state)
 
@@ -47,7 +47,7 @@ def rounded_like(model, plain):
     for name, layer in model.named_modules():
         if isinstance(layer, Nf4Linear):
             layer = plain.get_submodule(name)
-            layer.weight.data = dequantised(layer.weight.data)
+            layer.weight.data = dequantized(layer.weight.data)
     return plain
 
 
@@ -57,7 +57,7 @@ def gradients(model):
 
 @pytest.mark.parametrize("family", ["llama", "bert", "t5"])
 def test_vectors_and_gradients_are_those_of_rounded_weights(folders, family):
-    model = narrowed(adapted(folders[family], family, frozen_weights="nf4"))
+    model = narrowed(adapted(folders[family], family, frozen_dtype="nf4"))
     plain = adapted(folders[family], family)
     in_bits = {name for name, layer in model.encoder.trunk.named_modules() if isinstance(layer, Nf4Linear)}
     linear = {name for name, layer in plain.encoder.trunk.named_modules() if isinstance(layer, nn.Linear)}
@@ -76,7 +76,7 @@ def test_vectors_and_gradients_are_those_of_rounded_weights(folders, family):
 
 
 def test_under_autocast_too(folders):
-    model = narrowed(adapted(folders["llama"], frozen_weights="nf4"))
+    model = narrowed(adapted(folders["llama"], frozen_dtype="nf4"))
     plain = rounded_like(model, adapted(folders["llama"]))
     vectors = [one.encoder.embed(TEXTS, autocast=torch.bfloat16) for one in (model, plain)]
     torch.testing.assert_close(*vectors, atol=3e-2, rtol=3e-2)
@@ -85,7 +85,7 @@ def test_under_autocast_too(folders):
 def test_a_decoder_that_shares_layers_reads_the_same(tiny_bert):
     """TSDAE's decoder has the encoder's matrices in its own layers."""
     model, plain = (
-        unzeroed(built("tsdae", tiny_bert, pooling="mean", lora=LORA, frozen_weights=kind)) for kind in ("nf4", "fp32")
+        unzeroed(built("tsdae", tiny_bert, pooling="mean", lora=LORA, frozen_dtype=kind)) for kind in ("nf4", "fp32")
     )
     rounded_like(narrowed(model), plain)
     (loss, _, gradient), (wanted, _, right) = (stepped(Step(one), damaged(one, 0, 1)) for one in (model, plain))
@@ -95,7 +95,7 @@ def test_a_decoder_that_shares_layers_reads_the_same(tiny_bert):
 
 @pytest.mark.parametrize("backend", [pytest.param(one, marks=pytest.mark.slow) for one in ("aot_eager", True)])
 def test_compiled_layers_give_the_same_step(folders, backend):
-    keys = DECODER | {"lora": LORA, "frozen_weights": "nf4", "mlp": False}
+    keys = DECODER | {"lora": LORA, "frozen_dtype": "nf4", "mlp": False}
     ours, theirs = (
         narrowed(unzeroed(built("simcse", folders["llama"], **keys, compile=how))) for how in (backend, False)
     )
@@ -107,29 +107,29 @@ def test_compiled_layers_give_the_same_step(folders, backend):
 def test_a_weight_takes_four_bits_and_an_eighth():
     """4 bits, plus 8 of a scale per 64 weights, and 32 of a scale of scales per 256 of these (QLoRA, section 3)."""
     layer = nn.Linear(256, 512, bias=False).requires_grad_(False)
-    quantise(layer, {layer.weight})
+    quantize(layer, {layer.weight})
     kept = layer._parameters["weight"].nbytes + layer.state.absmax.nbytes + layer.state.state2.absmax.nbytes
     assert kept * 8 == 256 * 512 * (4 + 8 / 64 + 32 / (64 * 256))
 
 
 def test_the_weights_come_back_as_they_were(folders, tmp_path):
-    model = adapted(folders["llama"], frozen_weights="nf4")
+    model = adapted(folders["llama"], frozen_dtype="nf4")
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     quantize_frozen_layers(model)
     assert record_of(model)["digest"] == record_of(adapted(folders["llama"]))["digest"], "that of the backbone"
     with pytest.raises(RuntimeError, match="merged into the weights as they were"):
         merged(model.encoder.trunk)
-    assert dequantize_frozen_layers(model, lambda: adapted(folders["llama"], frozen_weights="nf4"), "here")
-    assert not is_quantised(model)
+    assert dequantize_frozen_layers(model, lambda: adapted(folders["llama"], frozen_dtype="nf4"), "here")
+    assert not is_quantized(model)
     assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters())
     assert not dequantize_frozen_layers(model, lambda: pytest.fail("there is nothing to load"), "here")
 
 
 def test_a_backbone_that_was_changed_meanwhile_is_refused(folders):
-    model = narrowed(adapted(folders["llama"], frozen_weights="nf4"))
+    model = narrowed(adapted(folders["llama"], frozen_dtype="nf4"))
 
     def changed():
-        other = adapted(folders["llama"], frozen_weights="nf4")
+        other = adapted(folders["llama"], frozen_dtype="nf4")
         other.encoder.trunk.layers[0].mlp.up_proj.base_layer.weight.data[0, 0] += 1e-3
         return other
 
@@ -141,7 +141,7 @@ def test_what_was_published_in_16_bits_waits_in_16_bits(tmp_path):
     """The weights stay in 16 bits until training begins, and again for the final scores: no precision is lost."""
     folder = save_decoder("llama", tmp_path)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).bfloat16().float().save_pretrained(folder)
-    model, plain = (adapted(folder, frozen_weights=kind) for kind in ("nf4", "fp32"))
+    model, plain = (adapted(folder, frozen_dtype=kind) for kind in ("nf4", "fp32"))
     held = [layer for layer in model.encoder.trunk.modules() if isinstance(layer, HeldLinear)]
     assert {layer._parameters["weight"].dtype for layer in held} == {torch.bfloat16}
     np.testing.assert_allclose(model.encoder.embed(TEXTS), plain.encoder.embed(TEXTS), atol=1e-6)
@@ -158,7 +158,7 @@ def test_what_was_published_in_16_bits_waits_in_16_bits(tmp_path):
 )
 def test_what_cannot_be_is_refused(folders, family, keys, message):
     with pytest.raises(InputError, match=re.compile(message, re.DOTALL)):
-        built("sroberta", folders[family], **DECODER, **{"lora": LORA, "frozen_weights": "nf4"} | keys)
+        built("sroberta", folders[family], **DECODER, **{"lora": LORA, "frozen_dtype": "nf4"} | keys)
 
 
 def test_a_missing_package_is_named(folders, monkeypatch):
@@ -166,4 +166,4 @@ def test_a_missing_package_is_named(folders, monkeypatch):
         "contrastive_encoders.encoders.lora.find_spec", lambda name: None if name == "bitsandbytes" else True
     )
     with pytest.raises(InputError, match=r"expected the package bitsandbytes.*contrastive-encoders\[bits\]"):
-        built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_weights="nf4")
+        built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_dtype="nf4")

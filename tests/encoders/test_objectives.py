@@ -21,7 +21,7 @@ DAMAGED = ["ferry the harbour.", "Rain on for days", "rises", "Old maps.", "A"]
 SCORES = torch.tensor([0.9, 0.5, 0.9, 0.1, 0.0])
 LABELS = torch.tensor([0, 2, 1, 2, 0])
 ROWS = np.arange(5)
-OFF = {"token_budget": 10**6, "recompute": "off"}
+OFF = {"token_budget": 10**6, "activation_checkpointing": "off"}
 
 
 def step(model, batch):
@@ -268,14 +268,20 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("recompute", ["on", "off", "layers"])
-def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(tiny_bert, tiny_mlm_with_dropout, name, recompute):
+@pytest.mark.parametrize("activation_checkpointing", ["on", "off", "layers"])
+def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(
+    tiny_bert, tiny_mlm_with_dropout, name, activation_checkpointing
+):
     """With dropout, recomputed chunks are compared with kept ones: other chunks would draw other masks."""
     objective, options, batch_of = MODELS[name]
     dropout = name == "simcse"
     backbone = str(tiny_mlm_with_dropout if dropout else tiny_bert)
-    whole = built(objective, backbone, **options, token_budget=20 if dropout else 10**6, recompute="off").train()
-    chunked = built(objective, backbone, **options, token_budget=20, recompute=recompute).train()
+    whole = built(
+        objective, backbone, **options, token_budget=20 if dropout else 10**6, activation_checkpointing="off"
+    ).train()
+    chunked = built(
+        objective, backbone, **options, token_budget=20, activation_checkpointing=activation_checkpointing
+    ).train()
     torch.manual_seed(1)
     expected, gradients = step(whole, batch_of(whole))
     torch.manual_seed(1)
@@ -303,10 +309,10 @@ def test_single_sentences_without_dropout_are_refused(tiny_bert):
 
 def test_damaged_sentences_are_for_tsdae_alone(tiny_bert, tiny_mlm_with_dropout):
     model = built("tsdae", tiny_bert)
-    with pytest.raises(InputError, match=r"data\.deletion=null leaves them whole.*data\.deletion=0\.6"):
+    with pytest.raises(InputError, match=r"data\.deletion_ratio=null leaves them whole.*data\.deletion_ratio=0\.6"):
         model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
     model = built("simcse", tiny_mlm_with_dropout)
-    with pytest.raises(InputError, match=r"simcse reads sentences whole.*data\.deletion=null"):
+    with pytest.raises(InputError, match=r"simcse reads sentences whole.*data\.deletion_ratio=null"):
         model.training_step(SentenceBatch(ragged(model, LEFT)[0], ROWS, ragged(model, DAMAGED)[0]), 0)
 
 

@@ -20,7 +20,7 @@ def rate(name, step, *, total_steps=STEPS, epochs=1):
         steps_per_epoch=STEPS,
         epochs=epochs,
         instances=DOCUMENTS,
-        cut_fraction=0.1,
+        warmup_ratio=0.1,
         ratio=32,
     )
     return BASE * schedule(step)
@@ -60,7 +60,7 @@ def test_linear_is_transformers_own_but_for_a_first_step_that_counts(name, first
     warm_up = math.ceil(total * fraction)
     theirs = get_linear_schedule_with_warmup(torch.optim.SGD([weight], lr=1.0), warm_up, total).lr_lambdas[0]
     ours = make_schedule(
-        name, total_steps=total, steps_per_epoch=total, epochs=1, instances=1, cut_fraction=fraction, ratio=32
+        name, total_steps=total, steps_per_epoch=total, epochs=1, instances=1, warmup_ratio=fraction, ratio=32
     )
     for step in range(total + 1):
         assert ours(step) == pytest.approx(theirs(step + first if step < warm_up else step))

@@ -32,7 +32,7 @@ TEXTS = [
     "",
     "Bread rises slowly in a cold kitchen. " * 40,
     "She repaired the clock with a spoon.",
-    "Two astronomers argued about the colour of the comet, and nobody in the choir could remember the second verse.",
+    "Two astronomers argued about the color of the comet, and nobody in the choir could remember the second verse.",
 ]
 PAIRS = PairTask("own", TEXTS, TEXTS[1:] + TEXTS[:1], np.array([3.0, 1.0, 0.0, 2.0, 5.0, 4.0]), ["own"] * 6)
 PAIRS_OF = {text: place for place, text in enumerate(TEXTS)}

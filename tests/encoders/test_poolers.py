@@ -52,8 +52,8 @@ def test_every_pooler_is_tried():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("with_mlm", "recompute"), [(True, "on"), (False, "off"), (True, "layers")])
-def test_poolers_take_the_states_of_transformers(family, with_mlm, recompute):
+@pytest.mark.parametrize(("with_mlm", "activation_checkpointing"), [(True, "on"), (False, "off"), (True, "layers")])
+def test_poolers_take_the_states_of_transformers(family, with_mlm, activation_checkpointing):
     torch.manual_seed(1)
     model = transformers.AutoModelForMaskedLM.from_config(FAMILIES[family]()).eval()
     tokenizer = type("Pads", (), {"pad_token_id": 1, "model_max_length": 60})()
@@ -66,12 +66,16 @@ def test_poolers_take_the_states_of_transformers(family, with_mlm, recompute):
         )
         states.append(torch.stack(output.hidden_states)[:, 0])
     losses = set()
-    if family == "albert" and recompute == "layers":
-        with pytest.raises(InputError, match=r"recompute=layers: this albert has no layers with weights of their own"):
-            SentenceEncoder(model, tokenizer, recompute=recompute)
+    if family == "albert" and activation_checkpointing == "layers":
+        with pytest.raises(
+            InputError, match=r"activation_checkpointing=layers: this albert has no layers with weights of their own"
+        ):
+            SentenceEncoder(model, tokenizer, activation_checkpointing=activation_checkpointing)
         return
     for pooling, by_hand in BY_HAND.items():
-        encoder = SentenceEncoder(model, tokenizer, pooling=pooling, token_budget=64, recompute=recompute)
+        encoder = SentenceEncoder(
+            model, tokenizer, pooling=pooling, token_budget=64, activation_checkpointing=activation_checkpointing
+        )
         encoded = encoder.encode_sequences(Ragged(ids, np.array(LENGTHS)), labels)
         expected = torch.stack([by_hand(h) for h in states])
         torch.testing.assert_close(encoded.vectors, expected, atol=3e-6, rtol=1e-5)

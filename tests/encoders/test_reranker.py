@@ -85,7 +85,14 @@ def test_two_texts_are_joined_as_the_tokenizer_joins_them(family, max_length, si
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"token_budget": 100, "recompute": "on"}, {"token_budget": 60}, {"recompute": "layers"}], ids=str
+    "options",
+    [
+        {},
+        {"token_budget": 100, "activation_checkpointing": "on"},
+        {"token_budget": 60},
+        {"activation_checkpointing": "layers"},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize(("family", "loss"), [("bert", "binary"), ("roberta", "listwise")])
 def test_loss_and_gradient_are_those_of_one_pass_of_transformers(family, loss, options, folders, rows, tmp_path):
@@ -119,7 +126,7 @@ def test_loss_and_gradient_are_those_of_one_pass_of_transformers(family, loss, o
 def test_scored_pairs_have_their_label_as_the_target(folders, tmp_path):
     rows = [{"sentence1": SENTENCES[n], "sentence2": SENTENCES[n + 1], "score": n / 5} for n in range(6)]
     path = write_rows(tmp_path / "pairs.jsonl", rows)
-    keys = {"postprocess": "off", "dev_share": 0.0, "batch_size": 6, "cache_dir": tmp_path}
+    keys = {"postprocess": "off", "dev_fraction": 0.0, "batch_size": 6, "cache_dir": tmp_path}
     (batch,) = batches(data_module("dino", path=path, tokenizer=folders / "bert", **keys), 1)
     found = built("reranker", folders / "bert").training_step(batch, 0)["loss"]
     oracle = AutoModelForSequenceClassification.from_pretrained(folders / "bert")

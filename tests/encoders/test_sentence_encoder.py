@@ -55,9 +55,12 @@ def test_states_and_mlm_loss_are_those_of_the_whole_model(family):
     torch.testing.assert_close(encoded.mlm_sum, loss, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("recompute", "budget"), [("on", 60), ("layers", 10**6), ("layers", 60)])
-def test_what_is_recomputed_repeats_its_own_dropout(tiny_mlm_with_dropout, recompute, budget):
-    kept, again = (make(tiny_mlm_with_dropout, token_budget=budget, recompute=r).train() for r in ("off", recompute))
+@pytest.mark.parametrize(("activation_checkpointing", "budget"), [("on", 60), ("layers", 10**6), ("layers", 60)])
+def test_what_is_recomputed_repeats_its_own_dropout(tiny_mlm_with_dropout, activation_checkpointing, budget):
+    kept, again = (
+        make(tiny_mlm_with_dropout, token_budget=budget, activation_checkpointing=r).train()
+        for r in ("off", activation_checkpointing)
+    )
     sequences, labels = ragged(LENGTHS, 300)
     expected, first = gradients(kept, sequences, labels)
     found, second = gradients(again, sequences, labels)

@@ -86,11 +86,11 @@ def sequences_and_labels(lengths=None):
     return Ragged(ids, np.array(lengths)), labels
 
 
-def outcome(encoder, labelled, seed=3):
+def outcome(encoder, labeled, seed=3):
     """Return embeddings, the MLM loss and all gradients."""
     sequences, labels = sequences_and_labels()
     torch.manual_seed(seed)
-    encoded = encoder.encode_sequences(sequences, labels if labelled else None)
+    encoded = encoder.encode_sequences(sequences, labels if labeled else None)
     weights = torch.linspace(-1, 1, encoded.vectors.numel()).view_as(encoded.vectors)
     ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
     gradients = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
@@ -108,16 +108,19 @@ def assert_same(ours, theirs, filler=0):
 def test_vectors_loss_and_gradients_are_the_padded_ones(family, fill, monkeypatch):
     for module in (unpadded, sentence_encoder):
         monkeypatch.setattr(module, "num_filler_tokens", lambda tokens, device: fill)
-    labelled = family != "gpt2"
+    labeled = family != "gpt2"
     ours, theirs = (
-        outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")
+        outcome(make(CONFIGS[family](), how, lm_head=labeled, activation_checkpointing="off"), labeled)
+        for how in ("auto", "sdpa")
     )
     assert_same(ours, theirs, fill)
 
 
-@pytest.mark.parametrize("recompute", ["off", "on"])
-def test_rows_in_half_precision_have_few_lengths(recompute):
-    ours, theirs = (make(CONFIGS["bert"](), how, recompute=recompute) for how in ("unpadded", "sdpa"))
+@pytest.mark.parametrize("activation_checkpointing", ["off", "on"])
+def test_rows_in_half_precision_have_few_lengths(activation_checkpointing):
+    ours, theirs = (
+        make(CONFIGS["bert"](), how, activation_checkpointing=activation_checkpointing) for how in ("unpadded", "sdpa")
+    )
     with torch.autocast("cpu", torch.bfloat16):
         ours, theirs = outcome(ours, False), outcome(theirs, False)
     assert torch.cosine_similarity(ours[0], theirs[0]).min() > 0.999
@@ -131,9 +134,18 @@ def test_rows_in_half_precision_have_few_lengths(recompute):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "last", "weighted_mean", "avg_first_last"])
-@pytest.mark.parametrize("recompute", ["off", "on", "layers"])
-def test_any_pooling_in_any_number_of_rows(pooling, recompute):
-    ours = outcome(make(CONFIGS["bert"](), "unpadded", pooling=pooling, token_budget=40, recompute=recompute), False)
+@pytest.mark.parametrize("activation_checkpointing", ["off", "on", "layers"])
+def test_any_pooling_in_any_number_of_rows(pooling, activation_checkpointing):
+    ours = outcome(
+        make(
+            CONFIGS["bert"](),
+            "unpadded",
+            pooling=pooling,
+            token_budget=40,
+            activation_checkpointing=activation_checkpointing,
+        ),
+        False,
+    )
     assert_same(ours, outcome(make(CONFIGS["bert"](), "sdpa", pooling=pooling), False))
 
 
@@ -233,7 +245,7 @@ def test_dropout_does_not_pad():
 def test_a_step_on_a_gpu_is_the_padded_one(family, autocast):
     found = []
     for how in ("auto", "sdpa"):
-        encoder = make(CONFIGS[family](), how, lm_head=True, recompute="off").cuda()
+        encoder = make(CONFIGS[family](), how, lm_head=True, activation_checkpointing="off").cuda()
         sequences, labels = sequences_and_labels()
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
             encoded = encoder.encode_sequences(Ragged(sequences.ids.cuda(), sequences.lengths), labels.cuda())

@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, classes, width=6, seed=0, noise=1.6):
         self.classes, self.width, self.noise, self.rng = classes, width, noise, np.random.default_rng(seed)
-        self.centres = self.rng.standard_normal((classes, width))
+        self.centers = self.rng.standard_normal((classes, width))
         self.rows, self.row_of = [], {}
 
     def part(self, name, items, sides=1):
@@ -44,7 +44,7 @@ class World:
 
     def _text(self, text, label):
         self.row_of[text] = len(self.rows)
-        self.rows.append(self.centres[label] + self.noise * self.rng.standard_normal(self.width))
+        self.rows.append(self.centers[label] + self.noise * self.rng.standard_normal(self.width))
         return text
 
     @property
@@ -117,10 +117,10 @@ def test_pairs_and_f1():
     assert found["mrpc/fast/f1"].value == pytest.approx(100 * f1_score(test.labels_N, truth.predicted[0]), abs=0.0051)
 
 
-def test_snli_has_one_weak_regularisation_and_its_own_settings():
+def test_snli_has_one_weak_regularization_and_its_own_settings():
     world = World(3, width=4, seed=6)
     parts = {name: world.part(name, items, sides=2) for name, items in (("train", 150), ("dev", 60), ("test", 66))}
-    recipe = ClassificationSpec("inference", changes={"max_epoch": 15, "passes": 1}, regularised=False)
+    recipe = ClassificationSpec("inference", changes={"max_epoch": 15, "passes": 1}, regularized=False)
     found = task("snli", parts, "default", 3, recipe).score(world.pool, ScoringOptions())
 
     def features(part):

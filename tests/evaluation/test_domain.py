@@ -139,7 +139,7 @@ def test_forums_are_scored_as_by_a_slow_loop_and_averaged_plainly(forums):
     assert found["cqadupstack/cosine/ndcg@10"] == pytest.approx(means[1], rel=1e-9)
 
 
-def test_average_precision_is_normalised_by_what_the_100_nearest_hold():
+def test_average_precision_is_normalized_by_what_the_100_nearest_hold():
     """There are two duplicates: one is the nearest document, the other comes after 150 documents."""
     angles = {"q": 0.0, **{f"d{i}": 0.001 * (i + 1) for i in range(152)}}
     vectors = {text: [math.cos(angle), math.sin(angle)] for text, angle in angles.items()}

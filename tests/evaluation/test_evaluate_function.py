@@ -96,7 +96,7 @@ def test_defaults_of_the_signature_are_those_of_the_keys():
         ({"data_root": "x", "action": "list"}, {"key": "action"}),
         ({"data_root": "x", "rerank_top": 0}, {"key": "rerank_top", "value": 0}),
         ({"data_root": "x", "protocol": "slow"}, {"key": "protocol", "value": "slow"}),
-        ({"data_root": "x", "alignment_above": float("nan")}, {"key": "alignment_above"}),
+        ({"data_root": "x", "alignment_threshold": float("nan")}, {"key": "alignment_threshold"}),
         ({"data_root": 5}, {"key": "data_root", "value": 5}),
         ({"data_root": "x", "output": "scores.txt"}, {"key": "output", "value": "scores.txt"}),
         ({"suite": ["mteb", "sts"]}, {"key": "suite"}),

@@ -20,8 +20,8 @@ def reference(x, y, classes, split, l2, settings):
 def problem(classes, items=230, width=9, seed=0, noise=1.5):
     rng = np.random.default_rng(seed)
     y = rng.integers(classes, size=items)
-    centres = rng.standard_normal((classes, width))
-    x = centres[y] + noise * rng.standard_normal((items, width))
+    centers = rng.standard_normal((classes, width))
+    x = centers[y] + noise * rng.standard_normal((items, width))
     return torch.from_numpy(x), torch.from_numpy(y)
 
 

@@ -222,7 +222,7 @@ def test_triplets_are_the_librarys(tmp_path, bag_of_words):
 
 
 @pytest.mark.parametrize("layout", ["whole", "folder"])
-def test_neighbours_and_clusters_are_sklearns(layout, tmp_path, bag_of_words):
+def test_neighbors_and_clusters_are_sklearns(layout, tmp_path, bag_of_words):
     rng = np.random.default_rng(8)
     labels = rng.choice(["tea", "sea", "ski"], 120).tolist()
     kept = {"tea": WORDS[:16], "sea": WORDS[12:28], "ski": WORDS[24:]}

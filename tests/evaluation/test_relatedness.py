@@ -116,7 +116,7 @@ def double_pool(embedder: Doubles, *sets: PairTask):
 
 
 @pytest.mark.parametrize(("select", "oracle"), [("pearson", pearsonr), ("spearman", spearmanr)])
-def test_equals_modules_and_optimiser_in_float64(select, oracle):
+def test_equals_modules_and_optimizer_in_float64(select, oracle):
     """Initial weights, batches and early stopping are equal, so the predicted ratings are equal."""
     train, dev, test = (
         pairs._replace(name=name)

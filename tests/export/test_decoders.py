@@ -64,7 +64,7 @@ CASES = [
 @pytest.mark.parametrize(("family", "pooling", "attention", "end"), [*CASES, ("llama", "mean", "bidirectional", True)])
 def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling, attention, end):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    keys = {"pooling": pooling, "attention": attention, "append_end": end, "max_length": LONGEST}
+    keys = {"pooling": pooling, "attention": attention, "append_eos": end, "max_length": LONGEST}
     encoder = built("sroberta", decoders(family), **keys).encoder
     wanted = by_transformers(decoders(family), pooling, both_ways=attention == "bidirectional", end=end)
     np.testing.assert_allclose(encoder.embed(TEXTS), wanted, atol=2e-5, rtol=0)
@@ -89,7 +89,7 @@ def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_the_graph_gives_the_vectors_of_a_decoder(decoders, tmp_path, family, attention):
     pytest.importorskip("onnxruntime")
-    keys = {"pooling": "last", "attention": attention, "append_end": True, "max_length": LONGEST}
+    keys = {"pooling": "last", "attention": attention, "append_eos": True, "max_length": LONGEST}
     encoder = built("sroberta", decoders(family), **keys).encoder.eval()
     names = {}
     code = use_of_onnx(encoder).strip("`").removeprefix("python")
@@ -112,7 +112,7 @@ def test_the_probe_sees_what_a_state_has_seen(decoders, attention, both_ways):
     [
         ("gpt_neo", {"attention": "bidirectional"}, "transformers reads this family causally whatever its config says"),
         ("llama", {"pooling": "cls"}, "model.pooling=cls: .*Set model.pooling="),
-        ("tiny_bert", {"append_end": True}, "has no end-of-sequence token"),
+        ("tiny_bert", {"append_eos": True}, "has no end-of-sequence token"),
     ],
 )
 def test_what_cannot_be_is_refused(decoders, request, family, keys, message):

@@ -42,7 +42,7 @@ def results():
             {
                 "kind": "text",
                 "path": "/home/someone/secret/corpus.txt",
-                "licence": "cc-by-4.0",
+                "license": "cc-by-4.0",
                 "files": [{"name": "a"}, {"name": "b"}],
             },
         ],
@@ -113,8 +113,8 @@ def test_what_is_no_hub_id_is_no_base_model(results, backbone):
         "| sts12 | 1000 | 3 |",
         "0f" * 32,
         "abc123",
-        "Licence: not recorded",
-        "Licence: cc-by-4.0",
+        "License: not recorded",
+        "License: cc-by-4.0",
     ],
 )
 def test_the_card_states(results, fact):

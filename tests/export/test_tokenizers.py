@@ -27,11 +27,11 @@ def t5(folder):
 
 
 def llama(folder):
-    return built("sroberta", save_decoder("llama", folder), pooling="last", append_end=True)
+    return built("sroberta", save_decoder("llama", folder), pooling="last", append_eos=True)
 
 
 def llama_sentencepiece(folder):
-    return built("sroberta", save_decoder("llama", folder, sentencepiece("llama")), pooling="last", append_end=True)
+    return built("sroberta", save_decoder("llama", folder, sentencepiece("llama")), pooling="last", append_eos=True)
 
 
 def gpt_neox(folder):
@@ -40,7 +40,7 @@ def gpt_neox(folder):
     special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
     merges = [tuple(pair) for pair in learnt["merges"]]
     GPTNeoXTokenizer(learnt["vocab"], merges, **special).save_pretrained(folder)
-    return built("sroberta", folder, pooling="last", append_end=True)
+    return built("sroberta", folder, pooling="last", append_eos=True)
 
 
 @pytest.mark.parametrize("model", [masked_lm, t5, llama, llama_sentencepiece, gpt_neox])

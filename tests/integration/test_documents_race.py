@@ -63,7 +63,7 @@ def words(desk, tiny_bert):
         "precision=fp32",
         *OPEN,
     ]
-    questions += [f"+prompts.file={desk / 'prompts.yaml'}", "device=cpu", "held_out_share=0.3", "choice_share=0.2"]
+    questions += [f"+prompts.file={desk / 'prompts.yaml'}", "device=cpu", "held_out_fraction=0.3", "dev_fraction=0.2"]
     left_out = [f"~race.arms.{name}" for name in ("declutr", "tsdae", "dino", "questions-hard", "titles-and-questions")]
     given = [
         f"race.backbone={tiny_bert}",
@@ -196,7 +196,7 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words,
         (documents / f"{number}.docx").write_text("not a zip file")
     line = ["race=documents", format_override("race.texts", str(documents)), f"output={tmp_path / 'out'}", *words]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = run_command(["-m", "contrastive_encoders", "compare", *line, "race.plan_only=true", "race.known=null"])
+    done = run_command(["-m", "contrastive_encoders", "compare", *line, "race.estimate_only=true", "race.known=null"])
     assert done.returncode == 0, done.stderr
     assert "for all 40. Nothing was written" in done.stderr
     # two arms with two rates each; two arms with one seed and the untrained encoder

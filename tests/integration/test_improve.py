@@ -64,7 +64,7 @@ def test_of_documents_pairs_are_made_and_counted(command, documents, tmp_path):
     results = read_results(tmp_path / "run" / "results.json")
     data = results["data"][0]
     made = data["source"]["pairs_by_kind"]
-    assert set(made) == {"title and passage", "neighbouring passages", "spans of a passage"}
+    assert set(made) == {"title and passage", "neighboring passages", "spans of a passage"}
     assert made["title and passage"] == data["source"]["passages"]
     assert sum(made.values()) == (
         data["kept"] + data["source"]["held_out"]["rows"] + data["source"]["held_out"]["near_copies_left_out"]

@@ -29,9 +29,9 @@ def words(tmp_path_factory):
     ("given", "cut", "read", "said"),
     [
         (["data.max_length=12"], 12, 64, ""),
-        (["model.max_length=24", "training_length=20"], 20, 24, NO_LONGER),
+        (["model.max_length=24", "train_max_length=20"], 20, 24, NO_LONGER),
         (["data.max_length=12", "model.max_length=24"], 12, 24, ""),
-        (["training_length=512"], 64, 64, "data.max_length: 64, all that backbone="),
+        (["train_max_length=512"], 64, 64, "data.max_length: 64, all that backbone="),
         ([], 64, 64, "texts are cut at 64 tokens, all that the encoder reads ("),  # every answer is longer
     ],
 )
@@ -85,11 +85,11 @@ LENGTHS = {  # the length of each stage, for published values and others
     "experiment=dino_x2": [128],
     "experiment=sbert_nli": [128],
     "experiment=declutr_small": [512],
-    "experiment=simcse_sup training_length=48": [48],
+    "experiment=simcse_sup train_max_length=48": [48],
     "model=simcse data=sentences": [32],
     "model=simcse data=qa": [None],
     "model=gense data=triplets": [None],
-    "model=gense data=triplets training_length=64": [64],
+    "model=gense data=triplets train_max_length=64": [64],
     "model=simcse data=qa data.max_length=16": [16],
 }
 

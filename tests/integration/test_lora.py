@@ -33,7 +33,7 @@ def words(decoder, tmp_path_factory):
     rows = [{"anchor": f"A {rng.choice(NOUNS)}, {n}.", "positive": f"Some {rng.choice(NOUNS)}."} for n in range(40)]
     write_rows(path, rows)
     every = ["data=triplets", f"data.path={path}", "max_steps=3", "batch_size=8"]
-    model = ["model.pooling=last", "model.append_end=true", "model.mlp=false", "model.lr=0.01", "quiet=true"]
+    model = ["model.pooling=last", "model.append_eos=true", "model.mlp=false", "model.lr=0.01", "quiet=true"]
     stages = [f"+stages.{name}.{word}" for name in RANKS for word in [*every, f"model.lora.rank={RANKS[name]}"]]
     return ["model=simcse", f"backbone={decoder}", *model, f"model.lora.alpha={ALPHA}", *stages]
 
@@ -84,7 +84,7 @@ def test_a_stage_begins_from_the_adapter_of_the_one_before(trained, decoder):
     assert min(moved) > 0
 
 
-def test_checkpoints_hold_the_adapter_and_its_optimiser_alone(trained):
+def test_checkpoints_hold_the_adapter_and_its_optimizer_alone(trained):
     _, folder = trained
     for name in RANKS:
         found = saved(folder / f"stage-{name}")

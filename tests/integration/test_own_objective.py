@@ -136,8 +136,10 @@ def test_it_trains_goes_on_and_leaves_an_encoder_with_its_own_score(run, package
 def every_step(rank: int, world: int, folder: str, backbone: str) -> dict:
     ratings = run_path(f"{folder}/ratings.py")
     found = {}
-    for name, more in {"whole": {}, "in chunks": {"token_budget": 20, "recompute": "on"}}.items():
-        keys = settings("model", "sroberta", backbone=backbone, token_budget=10**6, recompute="off") | more
+    for name, more in {"whole": {}, "in chunks": {"token_budget": 20, "activation_checkpointing": "on"}}.items():
+        keys = (
+            settings("model", "sroberta", backbone=backbone, token_budget=10**6, activation_checkpointing="off") | more
+        )
         model = ratings["Tolerant"](build(ratings["TolerantConfig"], keys)).eval()
         own = [
             model.encoder.tokenize([f"{noun} {side}" for noun in NOUNS[rank::world]]) for side in ("left", "in a box")

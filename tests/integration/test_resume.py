@@ -232,7 +232,7 @@ def test_a_finished_run_with_more_steps_equals_an_uninterrupted_one(devices, con
 
 def test_a_resumed_run_has_the_rates_of_its_own_config(words, whole, command, tmp_path):
     """The schedule falls linearly to zero at the new end, and the model card and results.json are correct."""
-    other = [*words, "max_steps=20", "model.lr=0.001", "model.lr_schedule=linear", "model.cut_fraction=0"]
+    other = [*words, "max_steps=20", "model.lr=0.001", "model.lr_schedule=linear", "model.warmup_ratio=0"]
     other += ["model.weight_decay=0.5"]
     last = whole / "checkpoints" / "last.ckpt"
     outcome = command(*other, f"resume={last}", f"output_dir={tmp_path / 'run'}")

@@ -250,7 +250,7 @@ BAD = [
     (["stages.second.model.pooling=middle"], ["stage second", "middle"]),
     (["stages.second.model.lr_schedule=lineal"], ["stage second", "lr_schedule='lineal'", "linear_constant"]),
     (["stages.second.model.lr=-1"], ["stage second", "model.lr=-1", "0 or more"]),
-    (["stages.second.model.cut_fraction=2"], ["stage second", "model.cut_fraction=2", "0 to 1"]),
+    (["stages.second.model.warmup_ratio=2"], ["stage second", "model.warmup_ratio=2", "0 to 1"]),
     (["stages.second.data=nli"], ["stage second", "simcse learns from SentenceBatch or TripletBatch", "NLIPairs"]),
     (["stages.second.monitor=stsb-dev/cosine/spearman"], ["stage second", "evaluation.every_n_steps"]),
     (["stages.second.backbone=tiny"], ["stages.second.backbone", "Set backbone=... for all stages"]),

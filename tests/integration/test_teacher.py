@@ -252,7 +252,7 @@ WRONG = {
         ["model=declutr", "data=text", "model.teacher={teacher}"],
         ["a teacher's vectors are of whole texts", "model=declutr"],
     ),
-    "documents again": (["model=tsdae", "data.deletion=0.6", "model.teacher={teacher}"], ["model.teacher"]),
+    "documents again": (["model=tsdae", "data.deletion_ratio=0.6", "model.teacher={teacher}"], ["model.teacher"]),
     "without teacher": (
         ["model=simcse", "model.mlp=false", "model.teacher=null", "model.teacher_weight=2"],
         ["model.teacher_weight=2: there is no teacher", "Set model.teacher"],

@@ -55,7 +55,7 @@ def same_weights(ours, theirs):
 def finished(tiny_run, run_train, tmp_path_factory):
     """Return the output folder of a run by the real command line."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    done = run_train([*tiny_run, f"output_dir={folder}", "data_licence=cc0-1.0"])
+    done = run_train([*tiny_run, f"output_dir={folder}", "data_license=cc0-1.0"])
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -86,8 +86,8 @@ def test_results_say_what_was_asked_for_and_spent(finished):
     assert results["scores"] == {}
 
 
-def test_the_card_names_the_licence_that_was_given(finished):
-    assert "Licence: cc0-1.0." in (finished / "encoder" / "README.md").read_text(encoding="utf-8")
+def test_the_card_names_the_license_that_was_given(finished):
+    assert "License: cc0-1.0." in (finished / "encoder" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_resolved_config_is_kept(finished):
@@ -202,10 +202,10 @@ def test_a_masked_lm_of_transformers_alone_serves(tiny_bert, tiny_run, command, 
     ("words", "spans"),
     [
         (["data.max_span=auto", "data.window=uniform"], None),
-        (["data.anchors_per_document=1", "data.equalise_spans_to=2", "batch_size=3"], None),
+        (["data.anchors_per_document=1", "data.match_span_count_of=2", "batch_size=3"], None),
         (["precision=bf16", "data.align_to_words=true"], None),
         (["model.metric_loss=SupConLoss", "data.positive=subsuming"], None),
-        (["model.mlm_weight=0", "model.loss_scale=paper", "token_budget=40"], None),
+        (["model.mlm_weight=0", "model.ddp_gradient=per_rank", "token_budget=40"], None),
         (["model.contrastive_weight=0", "data.fraction=0.5", "data.num_workers=1"], None),
     ],
     ids=lambda words: " ".join(words) if words else "",
@@ -218,7 +218,7 @@ def test_a_variant_runs_to_its_end(words, spans, tiny_run, command, tmp_path):
     assert all(loss > 0 for loss in losses)
     assert (tmp_path / "run" / "encoder" / "model.safetensors").is_file()
     data = read_results(tmp_path / "run" / "results.json")["data"][0]
-    if "data.equalise_spans_to=2" in words:
+    if "data.match_span_count_of=2" in words:
         assert (data["documents_per_batch"], data["passes_per_epoch"]) == (6, 2)
     if "data.max_span=auto" in words:
         assert 16 < data["spans"]["max_span"] < 512

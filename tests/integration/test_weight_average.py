@@ -1,4 +1,4 @@
-"""``average_with_start``: the mean of the weights before and after training is scored and exported."""
+"""``initial_weights_fraction``: the mean of the weights before and after training is scored and exported."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ SIDES = ("sentence1", "sentence2")
 def words(corpus_file, tiny_mlm, small_eval):
     return [
         *("model=declutr", "data=text", f"data.path={corpus_file}", f"backbone={tiny_mlm}", "data.min_span=4"),
-        *("data.max_span=16", "batch_size=6", "max_steps=3", "model.lr=0.003", f"average_with_start={SHARE}"),
+        *("data.max_span=16", "batch_size=6", "max_steps=3", "model.lr=0.003", f"initial_weights_fraction={SHARE}"),
         *(f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.at_start=false"),
     ]
 
@@ -70,7 +70,7 @@ def test_two_processes_leave_the_weights_of_one(whole, words, run_train, tmp_pat
 
 
 def test_a_reranker_is_refused(rows, command, tmp_path):
-    words = ["model=reranker", "data=triplets", f"data.path={rows}", "average_with_start=0.5"]
+    words = ["model=reranker", "data=triplets", f"data.path={rows}", "initial_weights_fraction=0.5"]
     outcome = command(*words, f"output_dir={tmp_path / 'run'}")
     assert (outcome.status, "is for encoders, and model=reranker" in outcome.err) == (2, True), outcome.err
 
@@ -81,7 +81,7 @@ def test_a_reranker_is_refused(rows, command, tmp_path):
         (["+stages.one.max_steps=2", "+stages.two.max_steps=2"], "is for a run without stages"),
         (["model.lora.rank=4"], "model.lora.rank=4 trains an adapter"),
         (["trainer=fsdp"], "trainer=fsdp: "),
-        (["average_with_start=1"], "wanted 0 or more, but less than 1"),
+        (["initial_weights_fraction=1"], "wanted 0 or more, but less than 1"),
     ],
 )
 def test_what_cannot_be_averaged_is_refused(words, command, tmp_path, more, said):

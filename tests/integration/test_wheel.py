@@ -135,7 +135,7 @@ def test_two_processes_train(console, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_domain_is_synthesised(console, domain_words, tmp_path):
+def test_a_domain_is_synthesized(console, domain_words, tmp_path):
     words = [word for word in domain_words if not word.startswith("domain.folder")]
     words += ["only_stage=domain", f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run"]
     console("contrastive-encoders", "train", *words)

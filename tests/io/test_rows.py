@@ -264,7 +264,7 @@ def test_of_a_synthesis_only_the_shards_are_meant(tmp_path):
     assert listed(tmp_path / "dropped.jsonl", tmp_path / "shard-00001.jsonl") == ["dropped.jsonl", "shard-00001.jsonl"]
 
 
-def test_what_is_not_there_suggests_its_neighbours(tmp_path):
+def test_what_is_not_there_suggests_its_neighbors(tmp_path):
     written(tmp_path / "corpus.txt", "x")
     (tmp_path / "texts").mkdir()
     written(tmp_path / "notes.docx", "x")

@@ -74,7 +74,7 @@ def slow_bm25(corpus, query, k1, b):
     return scores
 
 
-def test_neighbours_are_those_of_the_formula(place):
+def test_neighbors_are_those_of_the_formula(place):
     corpus = (place / "in.txt").read_text().splitlines()
     how = Bm25(top=7, k1=1.2, b=0.6)
     for query, found in enumerate(BM25Index(corpus, how).of(range(10))):

@@ -41,7 +41,7 @@ def test_the_first_reason_counts():
 
 @pytest.mark.parametrize(
     ("copies", "dropped"),
-    [("keep", []), ("exact", ["A dog runs."]), ("normalised", ["A dog runs.", " a DOG runs", "A dog, runs!"])],
+    [("keep", []), ("exact", ["A dog runs."]), ("normalized", ["A dog runs.", " a DOG runs", "A dog, runs!"])],
 )
 def test_copies(copies, dropped):
     texts = ["A dog runs.", " a DOG runs", "A dog, runs!", "A dog ran."]
@@ -50,7 +50,7 @@ def test_copies(copies, dropped):
 
 def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
     """Words of Hindi differ in their vowel signs, and two texts without letters are not therefore equal."""
-    chosen = Filters(copies="normalised")
+    chosen = Filters(copies="normalized")
     assert chosen.rejected("वह की है", True, "वह का है") == ""
     assert chosen.rejected("!!!", True, "?") == ""
     assert chosen.rejected("?", True, "?") == "copy of x1"

@@ -253,7 +253,7 @@ def test_other_rules_take_other_questions_without_a_model(place, written, tiny_b
 
     monkeypatch.setattr("contrastive_encoders.synthesis.recipe.load_generator", load)
     before = contents(written)
-    others = [f"encoder={tiny_bert}", *OPEN, "rules.longest=6", "negatives=0", "held_out_share=0.4"]
+    others = [f"encoder={tiny_bert}", *OPEN, "rules.longest=6", "negatives=0", "held_out_fraction=0.4"]
     here(*words_for(place, written, *others))
     after = contents(written)
     assert {one for one in before if "shard" in one} == {one for one in after if "shard" in one}
@@ -357,7 +357,7 @@ def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, writ
             ["rules.rank=null", "negatives=0", "passages.shortest=500", "passages.words=500"],
             r"no passage has 500 words",
         ),
-        (["rules.rank=null", "negatives=0", "held_out_share=0.9", "choice_share=0.1"], r"leave nothing to train on"),
+        (["rules.rank=null", "negatives=0", "held_out_fraction=0.9", "dev_fraction=0.1"], r"leave nothing to train on"),
         (["rules.rank=null", "negatives=0", "judged=false", "rules.p_yes=0.5"], r"judged=false: nobody judges"),
         (["rules.rank=null", "negatives=0", "rules.longest=1"], r"rules.longest=1: expected rules.shortest=2"),
         (["rules.rank=null", "negatives=0", "passages.overlap=20"], r"passages.words=30"),
@@ -371,14 +371,16 @@ def test_what_cannot_work_is_refused_before_anything_is_written(place, tmp_path,
 
 def test_a_plan_counts_and_measures_and_writes_nothing(place, tmp_path, caplog):
     caplog.set_level("INFO")
-    here(*words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "plan_only=true"))
+    here(*words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "estimate_only=true"))
     assert "16 documents" in caplog.text
     assert "minutes for all" in caplog.text
     assert not (tmp_path / "out").exists()
 
 
 def test_where_almost_nothing_is_kept_the_reason_is_said(place, tmp_path, caplog):
-    words = words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "held_out_share=0", "choice_share=0")
+    words = words_for(
+        place, tmp_path / "out", "rules.rank=null", "negatives=0", "held_out_fraction=0", "dev_fraction=0"
+    )
     with pytest.raises(InputError, match=r"no question was kept of the documents of train.*not answered, says"):
         here(*words, "rules.p_yes=0.99")
     best = max(row["p_yes"] for row in rows_of(tmp_path / "out" / "scored") if row["text"])

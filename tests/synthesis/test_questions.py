@@ -31,7 +31,7 @@ from contrastive_encoders.synthesis.questions.rules import (
     REPEATED,
     apply_rules,
 )
-from contrastive_encoders.synthesis.questions.scores import NOT_RANKED, copied, find_neighbours, nothing_found
+from contrastive_encoders.synthesis.questions.scores import NOT_RANKED, copied, find_neighbors, nothing_found
 from contrastive_encoders.synthesis.recipe_configs import QuestionRules, Windows
 
 WINDOWS = Windows(words=40, overlap=0, shortest=5)
@@ -102,7 +102,7 @@ def test_ranks_and_nearest_passages_are_those_of_a_loop_over_all():
     asked = [candidate(int(drawn.integers(30)), f"question {place}") for place in range(50)] + [candidate(3, "")]
     vectors = {text: drawn.normal(size=8) for text in [*texts, *(one["text"] for one in asked)]}
     encode = lambda some: np.stack([vectors[text] for text in some])  # noqa: E731
-    found = find_neighbours(asked, collection, encode, encode)
+    found = find_neighbors(asked, collection, encode, encode)
 
     def cosine(one, other):
         return vectors[one] @ vectors[other] / np.linalg.norm(vectors[one]) / np.linalg.norm(vectors[other])
@@ -185,7 +185,7 @@ def test_a_document_that_comes_first_and_shares_a_section_moves_no_other(tmp_pat
 def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = read_collection(str(tmp_path / "in.jsonl"), "text", WINDOWS)
-    with pytest.raises(InputError, match=r"1 group.*held_out_share=0"):
+    with pytest.raises(InputError, match=r"1 group.*held_out_fraction=0"):
         divide(found, {"choice": 0.1, "held_out": 0.2}, 1)
     divide(found, {"choice": 0.0, "held_out": 0.0}, 1)
     assert set(found.part_of.values()) == {"train"}

@@ -205,7 +205,7 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     filled_in(sheet, lambda row: said[row["id"]])
     found = read_agreement(tmp_path, sheet)
     assert found.items == dict.fromkeys(["0.0", "0.1", "0.5", "0.9"], 6)
-    assert found.unlabelled == 76
+    assert found.unlabeled == 76
     third = pytest.approx(100 / 3)
     assert found.percent["0.5"] == {"0.0": third, "0.1": third, "0.5": 100.0, "0.9": third}
     assert found.percent["0.0"]["0.0"] == pytest.approx(200 / 3)

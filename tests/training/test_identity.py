@@ -31,7 +31,7 @@ def test_a_plain_key_counts_wherever_it_is_read():
 def test_an_adapter_that_is_off_says_nothing_and_one_that_is_on_says_what_it_is():
     off = identity(lora=LoRAConfig(dropout=0.3, seed=3))
     assert off == identity()
-    four = identity(lora=LoRAConfig(rank=4, seed=3), frozen_weights="fp32")
+    four = identity(lora=LoRAConfig(rank=4, seed=3), frozen_dtype="fp32")
     eight = identity(lora=LoRAConfig(rank=8, seed=3))
-    narrow = identity(lora=LoRAConfig(rank=4, seed=3), frozen_weights="bf16")
+    narrow = identity(lora=LoRAConfig(rank=4, seed=3), frozen_dtype="bf16")
     assert len({off, four, eight, narrow}) == 4

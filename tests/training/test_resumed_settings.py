@@ -56,12 +56,12 @@ def slow_adamw(weight, grad, moments, number, *, lr, weight_decay, betas, eps):
 
 def test_a_restored_optimizer_steps_with_the_settings_of_its_config():
     module = net()
-    before = adamw(module, **SETTINGS, schedule=linear(4, cut_fraction=0.25), rates={})
+    before = adamw(module, **SETTINGS, schedule=linear(4, warmup_ratio=0.25), rates={})
     for seed in range(3):
         step(module, before, seed)
     states = saved(module, before)
     now = {"lr": 0.02, "weight_decay": 0.7, "betas": (0.7, 0.95), "eps": 1e-2}
-    made = restored(module, adamw(module, **SETTINGS | now, schedule=linear(10, cut_fraction=0), rates={}), states)
+    made = restored(module, adamw(module, **SETTINGS | now, schedule=linear(10, warmup_ratio=0), rates={}), states)
     weight = module[0].weight
     moments = [made["optimizer"].state[weight][name].double().numpy().copy() for name in ("exp_avg", "exp_avg_sq")]
     start = weight.detach().double().numpy().copy()
@@ -75,7 +75,7 @@ def test_a_restored_optimizer_steps_with_the_settings_of_its_config():
 def test_a_longer_constant_phase_equals_the_uninterrupted_schedule():
     """Learning rates of the first steps are equal, so that weights are equal bit by bit."""
     whole, parts = net(), net()
-    long, short = (linear_constant(steps, cut_fraction=0.5) for steps in (12, 6))
+    long, short = (linear_constant(steps, warmup_ratio=0.5) for steps in (12, 6))
     uninterrupted = adamw(whole, **SETTINGS, schedule=long, rates={})
     for seed in range(12):
         step(whole, uninterrupted, seed)
@@ -91,12 +91,12 @@ def test_a_longer_constant_phase_equals_the_uninterrupted_schedule():
 def test_moments_follow_their_weights_into_other_groups():
     """Weights are grouped by their learning rates. The first run has one rate, the second one a rate for each layer."""
     module = net()
-    before = adamw(module, **SETTINGS, schedule=linear(8, cut_fraction=0), rates={})
+    before = adamw(module, **SETTINGS, schedule=linear(8, warmup_ratio=0), rates={})
     step(module, before, 0)
     states = saved(module, before)
     moments = {weight: before["optimizer"].state[weight]["exp_avg"].clone() for weight in module.parameters()}
     rates = dict.fromkeys(module[0].parameters(), 0.01)
-    made = restored(module, adamw(module, **SETTINGS, schedule=linear(8, cut_fraction=0), rates=rates), states)
+    made = restored(module, adamw(module, **SETTINGS, schedule=linear(8, warmup_ratio=0), rates=rates), states)
     assert len(made["optimizer"].param_groups) == 2 * len(before["optimizer"].param_groups)
     for weight, moment in moments.items():
         assert torch.equal(made["optimizer"].state[weight]["exp_avg"], moment)
@@ -107,7 +107,7 @@ def test_moments_follow_their_weights_into_other_groups():
 
 def test_adafactor_is_restored_with_the_rate_and_decay_of_the_config():
     module = net()
-    make = {"schedule": linear(8, cut_fraction=0), "scaled": False, "rates": {}}
+    make = {"schedule": linear(8, warmup_ratio=0), "scaled": False, "rates": {}}
     before = adafactor(module, lr=0.1, weight_decay=0.0, **make)
     step(module, before, 0)
     made = restored(module, adafactor(module, lr=0.5, weight_decay=0.25, **make), saved(module, before))
@@ -117,12 +117,12 @@ def test_adafactor_is_restored_with_the_rate_and_decay_of_the_config():
 
 def test_the_state_of_other_weights_is_refused():
     module = net()
-    before = adamw(module, **SETTINGS, schedule=linear(8, cut_fraction=0), rates={})
+    before = adamw(module, **SETTINGS, schedule=linear(8, warmup_ratio=0), rates={})
     step(module, before, 0)
     states = saved(module, before)
     module[0].requires_grad_(False)
     with pytest.raises(InputError) as refused:
-        restored(module, adamw(module, **SETTINGS, schedule=linear(8, cut_fraction=0), rates={}), states)
+        restored(module, adamw(module, **SETTINGS, schedule=linear(8, warmup_ratio=0), rates={}), states)
     assert (refused.value.expected, refused.value.value) == ("an optimizer state of 2 weights", "one of 4")
 
 
@@ -148,7 +148,7 @@ def test_a_callback_keeps_its_arguments_and_restores_its_counts(tmp_path, patien
 
 def recipe(**changed):
     """Return all keys of a small run."""
-    of_model = {"_target_": "a.Model", "optimizer": "adamw", "lr": 0.1, "lr_schedule": "linear", "cut_fraction": 0.0}
+    of_model = {"_target_": "a.Model", "optimizer": "adamw", "lr": 0.1, "lr_schedule": "linear", "warmup_ratio": 0.0}
     model = {**of_model, "schedule_ratio": 32.0, "backbone": "b/x", **changed.pop("model", {})}
     plain = {"backbone": "b/x", "batch_size": 4, "seed": 1, "max_steps": 8, "max_epochs": None, "tiny": {"heads": 4}}
     plain |= changed
@@ -252,7 +252,7 @@ def test_all_changes_of_settings_are_kept_in_their_order(tmp_path):
         ({"lr_schedule": "linear"}, {"lr_schedule": "linear"}, True),
         ({"lr_schedule": "constant"}, {"lr_schedule": "constant"}, False),
         # constant over 5 of 10 steps, and over 8 of 16: the 4 finished steps have the full rate in both
-        ({"lr_schedule": "linear_constant", "cut_fraction": 0.5},) * 2 + (False,),
+        ({"lr_schedule": "linear_constant", "warmup_ratio": 0.5},) * 2 + (False,),
         ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "lr": 0.2}, True),
         ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "layer_decay": 0.9}, True),
     ],

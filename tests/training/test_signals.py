@@ -87,7 +87,7 @@ def as_rank(rank, port, function, arguments, named):
     sys.exit(function(rank, *arguments, **named) or 0)
 
 
-def signalled(rank, folder, signum, whom):
+def signaled(rank, folder, signum, whom):
     signal_at = 7 if whom in (rank, "both") else -1
     trainer = toy.train(folder, devices=2, signal_at=signal_at, signum=signum)
     return Interruption.of(trainer).exit_status
@@ -96,7 +96,7 @@ def signalled(rank, folder, signum, whom):
 @pytest.mark.parametrize("whom", [0, 1, "both"])
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_two_ranks_agree_whichever_the_signal_reaches(signum, status, whom, tmp_path):
-    assert on_two_ranks(signalled, tmp_path, signum, whom) == [status, status]
+    assert on_two_ranks(signaled, tmp_path, signum, whom) == [status, status]
     saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 7
     spent = saved["callbacks"]["Telemetry"]["spent"]

@@ -239,7 +239,7 @@ class OwnLabels(OwnTask):
     scores: Sequence[str] = config_field(
         (CLASSIFIER, *SCORES), "scores to compute; the classifier has the keys protocol, nhid, and seed"
     )
-    neighbours: int = config_field(5, "nearest neighbors that vote", ge=1)
+    neighbors: int = config_field(5, "nearest neighbors that vote", ge=1)
 
     def check(self) -> None:
         super().check()
@@ -274,7 +274,7 @@ class OwnLabels(OwnTask):
         if CLASSIFIER in self.scores:
             tasks.append(Classification(name, ClassificationSpec(), list(known), parts, config))
         if set(self.scores) & set(SCORES):
-            tasks.append(KNNKMeansTask(name, parts, self.scores, self.neighbours, config.seed))
+            tasks.append(KNNKMeansTask(name, parts, self.scores, self.neighbors, config.seed))
         return tasks
 
 
@@ -313,7 +313,7 @@ class TaskGroup:
 KINDS: dict[str, type[OwnTask]] = {  # in the order in which the columns of a file are compared with them
     "triplets": OwnTriplets,
     "pairs": OwnPairs,
-    "labelled": OwnLabels,
+    "labeled": OwnLabels,
     "retrieval": OwnRetrieval,
 }
 

@@ -58,13 +58,13 @@ class DatasetSpec(NamedTuple):
     """A set, for example ``STS12``."""
 
     name: str
-    licence: str
+    license: str
     tables: tuple[TableSpec, ...]
     places: tuple[DownloadLocation, ...]
     note: str = ""  # note in the listing
 
 
-def labelled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> TableSpec:
+def labeled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> TableSpec:
     """Return a table whose number of rows is the sum over its labels."""
     count = sum(rows or 0 for rows in labels.values())
     return TableSpec(name, tuple(columns.split()), count, labels)._replace(**more)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
     cells,
     file_at,
     github,
-    labelled,
+    labeled,
     picked,
 )
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
@@ -148,7 +148,7 @@ def _twitter_origin() -> DatasetSpec:
     columns = "label votes_of_6 sentence1 sentence2"
     tables = (
         TableSpec(both, ("votes_of_6", "sentence1", "sentence2"), 10120),
-        labelled(decided, columns, {"1": 1821, "0": 7513}),
+        labeled(decided, columns, {"1": 1821, "0": 7513}),
     )
 
     def made(file: str) -> dict[str, Maker]:
@@ -181,8 +181,8 @@ def _pit(undecided: int, file: str, members: Members) -> Rows:
 def _pit_origin() -> DatasetSpec:
     columns, test, dev = "topic_id topic label score sentence1 sentence2", "PIT2015/test", "PIT2015/dev"
     tables = (
-        labelled(test, columns, {"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
-        labelled(dev, columns, {"1": 1470, "0": 2672, "-1": 585}, scores=(0, 5)),
+        labeled(test, columns, {"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
+        labeled(dev, columns, {"1": 1470, "0": 2672, "-1": 585}, scores=(0, 5)),
     )
     copy = ("tochenan/Twitter-Paraphrase-and-Semantic-Similarity", "7e40bff3e09ae94948a537f6918c6bb3728be33d")
     files = tuple(github(*copy, f"data/{split}.data", f"PIT2015/{split}.data") for split in ("test", "dev"))

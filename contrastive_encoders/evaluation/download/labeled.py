@@ -17,7 +17,7 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
     cells,
     file_at,
     github,
-    labelled,
+    labeled,
     picked,
     senteval,
     simcse,
@@ -62,14 +62,14 @@ def _binary_rows(name: str, folder: str, members: Members) -> Rows:
 
 
 def _binary(name: str) -> DatasetSpec:
-    folder, files, licence, empty = _BINARY[name]
+    folder, files, license, empty = _BINARY[name]
     counts = dict(zip("10", files.values(), strict=True))
-    raw = labelled(f"{name}/all", "label sentence", counts, empty=empty, distinct=name in ("MR", "SUBJ"))
+    raw = labeled(f"{name}/all", "label sentence", counts, empty=empty, distinct=name in ("MR", "SUBJ"))
     done = senteval(raw, visible_treebank)
     kim = tuple(github(*_KIM, f"data/raw/{file}") for file in files)
     return DatasetSpec(
         name,
-        licence,
+        license,
         (raw, done),
         (
             DownloadLocation(
@@ -105,7 +105,7 @@ def _label_first(name: str, members: Members) -> Rows:
 
 
 def _sst_tables(name: str, counts: _Counts) -> list[TableSpec]:
-    tables = [labelled(name.format(split), "label sentence", of) for split, of in counts.items()]
+    tables = [labeled(name.format(split), "label sentence", of) for split, of in counts.items()]
     return [table._replace(packed=(table.rows or 0) > 5e4) for table in tables]
 
 
@@ -161,16 +161,16 @@ def _trec_rows(file: str, members: Members) -> Rows:
 
 
 def _trec() -> DatasetSpec:
-    raw = [labelled(f"TREC/{split}", "label fine_label sentence", of) for split, of in _TREC.values()]
+    raw = [labeled(f"TREC/{split}", "label fine_label sentence", of) for split, of in _TREC.values()]
     done = [senteval(table, unquoted) for table in raw]
     made = {table.name: partial(_trec_rows, file) for table, file in zip(raw, _TREC, strict=True)}
     places = [
         DownloadLocation(host.partition("//")[2], tuple(file_at(f"{host}/Data/QA/QC/{file}") for file in _TREC), made)
         for host in _TREC_HOSTS
     ]
-    tokenised = simcse({table.name: partial(_trec_rows, file) for table, file in zip(done, _TREC, strict=True)})
+    tokenized = simcse({table.name: partial(_trec_rows, file) for table, file in zip(done, _TREC, strict=True)})
     return DatasetSpec(
-        "TREC", "not stated (Li, Roth 2002)", (*raw, *done), (*places, tokenised), note="6 coarse labels"
+        "TREC", "not stated (Li, Roth 2002)", (*raw, *done), (*places, tokenized), note="6 coarse labels"
     )
 
 
@@ -186,8 +186,8 @@ def _mrpc() -> DatasetSpec:
     official = tuple(file_at(f"{_FAIR}/msr_paraphrase_{split}.txt") for split in _MRPC)
     return DatasetSpec(
         "MRPC",
-        "Microsoft research licence",
-        tuple(labelled(f"MRPC/{split}", "label id1 id2 sentence1 sentence2", of) for split, of in _MRPC.items()),
+        "Microsoft research license",
+        tuple(labeled(f"MRPC/{split}", "label id1 id2 sentence1 sentence2", of) for split, of in _MRPC.items()),
         (DownloadLocation(_FAIR_NAME, official, made), simcse(made)),
         note="4,076 and 1,725 pairs; GLUE's split of the training pairs is another one",
     )
@@ -207,7 +207,7 @@ def _snli_rows(name: str, members: Members) -> Rows:
             yield label, treebank(left), treebank(right)
 
 
-def _snli_tokenised(split: str, members: Members) -> Iterator[tuple[str, str, str]]:
+def _snli_tokenized(split: str, members: Members) -> Iterator[tuple[str, str, str]]:
     columns = [members.lines(f"SNLI/{part}.{split}") for part in ("labels", "s1", "s2")]
     if len({len(column) for column in columns}) != 1:
         raise InvalidArchiveError(f"SNLI/{{labels,s1,s2}}.{split} have {[len(column) for column in columns]} lines")
@@ -220,14 +220,14 @@ def _snli() -> DatasetSpec:
         "SNLI",
         "CC BY-SA 4.0",
         tuple(
-            labelled(f"SNLI/{split}", "label premise hypothesis", of, rows=rows, packed=split == "train")
+            labeled(f"SNLI/{split}", "label premise hypothesis", of, rows=rows, packed=split == "train")
             for split, (rows, of) in _SNLI.items()
         ),
         (
             DownloadLocation("nlp.stanford.edu", (archive,), _made("SNLI/{}", _snli_rows, "snli_1.0_{}.txt", _SPLITS)),
-            simcse(_made("SNLI/{}", _snli_tokenised, "{}", _SPLITS)),
+            simcse(_made("SNLI/{}", _snli_tokenized, "{}", _SPLITS)),
         ),
-        note="Treebank-tokenised as SentEval has it",
+        note="Treebank-tokenized as SentEval has it",
     )
 
 

@@ -93,8 +93,8 @@ class DataStatus(NamedTuple):
         # A path that is wider than the terminal is wrapped, not truncated
         table = Table("table", "state", Column(overflow="fold"), box=None, padding=(0, 2, 0, 0))
         for row in self.rows:
-            colour = "green" if row.state in _WELL else "yellow" if row.state in _WANTING else "bold red"
-            table.add_row(Text(row.table), Text(row.state, colour), Text(row.detail))
+            color = "green" if row.state in _WELL else "yellow" if row.state in _WANTING else "bold red"
+            table.add_row(Text(row.table), Text(row.state, color), Text(row.detail))
         yield table
         yield ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in self.rows).items())
 
@@ -112,7 +112,7 @@ def _listed(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStatus:
     places = dict.fromkeys(f"from {place.name}" for place in origin.places if table.key in place.tables)
     made = [f"made of {table.name.removesuffix(FORM)}"] if table.change else []
     parts = [f"{table.rows} rows" if table.rows else "rows: not stated", ", or ".join([*made, *places])]
-    parts += [f"licence: {origin.licence}", *([origin.note] if origin.note else [])]
+    parts += [f"license: {origin.license}", *([origin.note] if origin.note else [])]
     return TableStatus(table.key, "there" if table.path(root).is_file() else "absent", "; ".join(parts))
 
 

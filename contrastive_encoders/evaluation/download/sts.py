@@ -34,7 +34,7 @@ SUBSETS = {
 }
 _BASE = "scores CC BY-SA 4.0"
 _YEARS = {  # archive, its folder, license
-    "STS12": ("4/40/STS2012", "test-gold", f"{_BASE}; MSRpar and MSRvid: Microsoft research licence"),
+    "STS12": ("4/40/STS2012", "test-gold", f"{_BASE}; MSRpar and MSRvid: Microsoft research license"),
     "STS13": ("2/2f/STS2013", "test-gs", f"{_BASE}; headlines: EMM terms"),
     "STS14": ("8/8c/STS2014", "sts-en-test-gs-2014", f"{_BASE}; headlines: EMM terms; deft: LDC"),
     "STS15": ("d/da/STS2015", "test_evaluation_task2a", f"{_BASE}; answers-forums CC BY-SA 3.0"),
@@ -64,7 +64,7 @@ def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
 
 
 def _year_origin(year: str) -> DatasetSpec:
-    archive, folder, licence = _YEARS[year]
+    archive, folder, license = _YEARS[year]
     raw = TableSpec(f"{year}/test", ("subset", "sentence1", "sentence2", "score"), YEARS[year.lower()], scores=(0, 5))
     done = senteval(raw, moses_lower)
     prefix = "STS2016" if year == "STS16" else "STS"
@@ -73,10 +73,10 @@ def _year_origin(year: str) -> DatasetSpec:
         urls.append(f"{_QCRI}/semeval2016/task1/data/uploads/sts2016-english-with-gs-v1.0.zip")
     official = {raw.name: partial(_year, year, folder, prefix)}
     copy = {raw.name: partial(_year, year, f"{year}-en-test/{folder}", prefix)}
-    tokenised = {done.name: partial(_year, year, f"{year}-en-test", "STS")}
+    tokenized = {done.name: partial(_year, year, f"{year}-en-test", "STS")}
     places = [DownloadLocation(f"SemEval ({url.split('/')[2]})", (file_at(url),), official) for url in urls]
-    others = DownloadLocation("GitHub amao0o0/SynWMD", (_COPY,), copy), simcse(tokenised)
-    return DatasetSpec(year, licence, (raw, done), (*places, *others))
+    others = DownloadLocation("GitHub amao0o0/SynWMD", (_COPY,), copy), simcse(tokenized)
+    return DatasetSpec(year, license, (raw, done), (*places, *others))
 
 
 def _sbert(split: str, members: Members) -> Rows:

@@ -29,7 +29,7 @@ from contrastive_encoders.evaluation.tasks.classifiers import (
     FOLDS,
     GRID,
     KFOLD_GRID,
-    NO_REGULARISATION,
+    NO_REGULARIZATION,
     Fits,
     Trainer,
     Values,
@@ -58,7 +58,7 @@ class ClassificationSpec(NamedTuple):
     combination: Combination = "sentence"
     f1: bool = False
     changes: Mapping[str, int] = {}  # changed settings of the classifier
-    regularised: bool = True
+    regularized: bool = True
     linear_only: bool = False
 
 
@@ -132,14 +132,14 @@ class Classification:
         sizes = [len(part.labels_N) for part in self.parts.values()]
         ranges = dict(zip(self.parts, np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), strict=True))
         if "dev" in self.parts:
-            grid = GRID if self.recipe.regularised else NO_REGULARISATION
+            grid = GRID if self.recipe.regularized else NO_REGULARIZATION
             return given(rows, self.trainer, grid, ranges["train"], ranges["dev"], ranges["test"])
         return kfold(rows, self.trainer, self.folds, self.seed, ranges["train"], ranges["test"])
 
     def _check(self) -> None:
         for part in self.parts.values():
             if not len(part.labels_N):
-                raise InputError(f"{part.where}: there is a header but no rows; wanted labelled text. Fetch it again.")
+                raise InputError(f"{part.where}: there is a header but no rows; wanted labeled text. Fetch it again.")
         train = self.parts.get("all") or self.parts["train"]
         nested = "all" in self.parts
         fewest = 1 if "dev" in self.parts else fewest_for(self.folds, nested)

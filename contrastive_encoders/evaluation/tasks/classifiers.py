@@ -31,7 +31,7 @@ class Values(NamedTuple):
 _OWN = (1e-5, 1e-4, 1e-3, 1e-2)
 GRID = Values(_OWN, tuple(2.0**power for power in range(-2, 4)))  # nested folds, given splits
 KFOLD_GRID = Values(_OWN, tuple(2.0**power for power in range(-1, 6)))
-NO_REGULARISATION = Values((1e-9,), (1e9,))  # SNLI
+NO_REGULARIZATION = Values((1e-9,), (1e9,))  # SNLI
 
 # https://github.com/facebookresearch/SentEval, "SentEval parameters": those for scores, and those for prototyping
 SETTINGS = {"default": ProbeSettings("adam", 64, 5, 4), "fast": ProbeSettings("rmsprop", 128, 3, 2)}
@@ -49,7 +49,7 @@ class SentEvalClassifier:
         self.settings = settings
 
     def values(self, grid: Values) -> tuple[float, ...]:
-        """Return the candidate values of the regularisation strength."""
+        """Return the candidate values of the regularization strength."""
         return grid.own
 
     def whole(self, rows_N: np.ndarray) -> Split:

@@ -53,7 +53,7 @@ class Geometry:
         self.positive = [row for row, score in enumerate(pairs.gold) if score > threshold]
         if not self.positive:
             raise InputError(
-                f"task {name}: no pair of {pairs.name} is rated above {threshold:g}; set alignment_above lower."
+                f"task {name}: no pair of {pairs.name} is rated above {threshold:g}; set alignment_threshold lower."
             )
         self.distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
 
@@ -164,7 +164,7 @@ _SPLITS = {"": LAYOUTS["stsb"].rows, "-dev": LAYOUTS["stsb-dev"].rows, "-all": d
 def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> Geometry:
     form = SENTEVAL if name.endswith(SENTEVAL) else ""
     pairs = read_pairs(root, f"stsb{split}{form}", STSLayout(_SPLITS[split], 0, 5))
-    return Geometry(name, pairs, config.alignment_above)
+    return Geometry(name, pairs, config.alignment_threshold)
 
 
 ENTRIES = {

@@ -26,10 +26,10 @@ class KNNKMeansTask:
     """Task on labeled single texts, with ``parts`` as in `Classification`."""
 
     def __init__(
-        self, name: str, parts: Mapping[str, LabeledSplit], scores: Sequence[str], neighbours: int, seed: int
+        self, name: str, parts: Mapping[str, LabeledSplit], scores: Sequence[str], neighbors: int, seed: int
     ) -> None:
         self.name, self.parts, self.scores = name, dict(parts), [one for one in SCORES if one in scores]
-        self.neighbours, self.seed = neighbours, seed
+        self.neighbors, self.seed = neighbors, seed
 
     def texts(self) -> Iterator[Sequence[str]]:
         for part in self.parts.values():
@@ -61,7 +61,7 @@ class KNNKMeansTask:
             cosine_BM = asked_ND[start : start + BLOCK] @ known_MD.T
             if without_itself:
                 cosine_BM.diagonal(start).fill_(-torch.inf)
-            near_BK = cosine_BM.topk(min(self.neighbours, len(known_MD) - without_itself), dim=-1).indices
+            near_BK = cosine_BM.topk(min(self.neighbors, len(known_MD) - without_itself), dim=-1).indices
             votes_BC = torch.nn.functional.one_hot(torch.from_numpy(labels_M)[near_BK], int(labels_M.max()) + 1).sum(1)
             voted.append(np.argmax(votes_BC.numpy(), axis=-1))
         return np.concatenate(voted)

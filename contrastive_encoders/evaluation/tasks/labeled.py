@@ -50,7 +50,7 @@ LAYOUTS = {
     "snli": LabeledLayout(
         {"SNLI/train": 549367, "SNLI/dev": 9842, "SNLI/test": 9824},
         ("entailment", "neutral", "contradiction"),
-        ClassificationSpec("inference", changes=SNLI_SETTINGS, regularised=False),
+        ClassificationSpec("inference", changes=SNLI_SETTINGS, regularized=False),
         ("premise", "hypothesis"),
         sort_by=(1, 0),
     ),

@@ -41,12 +41,12 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def candidate_rows(
-    questions: Sequence[Question], collection: Collection, neighbours: NearestPassages
+    questions: Sequence[Question], collection: Collection, neighbors: NearestPassages
 ) -> Iterator[dict[str, Any]]:
     """Yield all candidates with their scores and the decision about them."""
     for one in questions:
         passage = collection.passages[one.passage]
-        cosine = float(neighbours.cosines_Q[one.place])
+        cosine = float(neighbors.cosines_Q[one.place])
         yield {
             "id": one.id,
             "part": collection.part(one.passage),
@@ -68,7 +68,7 @@ def candidate_rows(
 
 
 def training_rows(
-    questions: Sequence[Question], collection: Collection, neighbours: NearestPassages, negatives: int, margin: float
+    questions: Sequence[Question], collection: Collection, neighbors: NearestPassages, negatives: int, margin: float
 ) -> Iterator[dict[str, str]]:
     """Yield an anchor, a positive, and ``negatives`` hard negatives for each kept question of the training part.
 
@@ -80,16 +80,16 @@ def training_rows(
     for one in kept(questions, collection, "train"):
         row = {"anchor": one.text, "positive": collection.passages[one.passage].whole}
         if negatives:
-            found = _negatives(one, collection, neighbours, margin)[:negatives]
+            found = _negatives(one, collection, neighbors, margin)[:negatives]
             if len(found) < negatives:
                 continue
             row |= {f"negative_{at}": collection.passages[place].whole for at, place in enumerate(found, start=1)}
         yield row
 
 
-def _negatives(one: Question, collection: Collection, neighbours: NearestPassages, margin: float) -> list[int]:
-    most = float(neighbours.cosines_Q[one.place]) * (1 - margin)
-    near = zip(neighbours.nearest_QK[one.place], neighbours.nearest_cosines_QK[one.place], strict=True)
+def _negatives(one: Question, collection: Collection, neighbors: NearestPassages, margin: float) -> list[int]:
+    most = float(neighbors.cosines_Q[one.place]) * (1 - margin)
+    near = zip(neighbors.nearest_QK[one.place], neighbors.nearest_cosines_QK[one.place], strict=True)
     return [
         int(place) for place, cosine in near if place >= 0 and cosine <= most and collection.part(int(place)) == "train"
     ]

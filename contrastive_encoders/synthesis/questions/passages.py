@@ -179,7 +179,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
         raise InputError(
             f"input: {len(collection.documents):,} documents make {len(members)} group(s) of near-duplicates, and "
             f"questions are held out by whole groups: wanted {len(wanted) + 1} groups or more. Give more documents, or "
-            "hold nothing out: held_out_share=0 choice_share=0."
+            "hold nothing out: held_out_fraction=0 dev_fraction=0."
         )
     # By the first document of a group, so that adding copies of it changes nothing
     drawn = sorted((_drawn(collection.texts[min(documents)], seed), root) for root, documents in members.items())

@@ -57,7 +57,7 @@ class Question(NamedTuple):
 def apply_rules(
     candidates: Sequence[QuestionCandidate],
     collection: Collection,
-    neighbours: NearestPassages,
+    neighbors: NearestPassages,
     rules: QuestionRules,
     examples: str,
 ) -> list[Question]:
@@ -68,7 +68,7 @@ def apply_rules(
     earlier, found = NearDuplicates(LIKE), list[Question]()
     for place, one in enumerate(candidates):
         passage = collection.passages[one["passage"]]
-        share, rank = copied(one["text"], passage.whole), int(neighbours.ranks_Q[place]) or None
+        share, rank = copied(one["text"], passage.whole), int(neighbors.ranks_Q[place]) or None
         is_long = len(words_of(one["text"])) >= RUN
         from_prompt = copied(one["text"], examples, but_for=passage.whole) if is_long else 0.0
         broken = tuple(_broken(one, share, from_prompt, rank, rules))

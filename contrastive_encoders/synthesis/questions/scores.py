@@ -17,7 +17,7 @@ from contrastive_encoders.synthesis.questions.passages import Collection
 RUN = 3  # consecutive words that count as copied
 MOST_NEAREST = 64  # nearest passages stored for each question, from which negatives are chosen
 COSINES_AT_ONCE = 2**26  # 256 MiB
-NEIGHBOURS, ABOUT = "neighbours.npz", "neighbours.json"
+NEIGHBORS, ABOUT = "neighbors.npz", "neighbors.json"
 NOT_RANKED = 0
 
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -61,7 +61,7 @@ def nothing_found(number: int) -> NearestPassages:
     return NearestPassages(np.full(number, NOT_RANKED, np.int32), np.full(number, np.nan, np.float32), empty, empty)
 
 
-def find_neighbours(
+def find_neighbors(
     candidates: Sequence[QuestionCandidate], collection: Collection, encode_document: Embed, encode_query: Embed
 ) -> NearestPassages:
     """Compare every question with every passage by cosine similarity. Empty questions are not ranked."""
@@ -97,19 +97,19 @@ def find_neighbours(
     return NearestPassages(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def read_neighbours(folder: Path, identity: dict[str, Any]) -> NearestPassages | None:
+def read_neighbors(folder: Path, identity: dict[str, Any]) -> NearestPassages | None:
     """Return the stored result, or None if it does not exist or belongs to another encoder."""
     try:
         if read_record(folder / ABOUT)["identity"] != identity:
             return None
-        with np.load(folder / NEIGHBOURS) as found:
+        with np.load(folder / NEIGHBORS) as found:
             return NearestPassages(*(found[name] for name in NearestPassages._fields))
     except (OSError, CorruptFileError, KeyError, ValueError, EOFError):
         return None
 
 
-def write_neighbours(folder: Path, found: NearestPassages, identity: dict[str, Any]) -> None:
+def write_neighbors(folder: Path, found: NearestPassages, identity: dict[str, Any]) -> None:
     (folder / ABOUT).unlink(missing_ok=True)
-    with atomic_file(folder / NEIGHBOURS) as part, part.open("wb") as file:
+    with atomic_file(folder / NEIGHBORS) as part, part.open("wb") as file:
         np.savez_compressed(file, **found._asdict())
     write_record(folder / ABOUT, {"identity": identity})

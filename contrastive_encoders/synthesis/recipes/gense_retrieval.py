@@ -52,16 +52,16 @@ class Retrieved:
     """Source with the same neighbors for all directions. The discriminator decides to which direction they belong."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
-        self.neighbours, self.directions = BM25Index(sentences, how), directions
+        self.neighbors, self.directions = BM25Index(sentences, how), directions
 
     def __call__(self, first: int, inputs: Sequence[str]) -> list[SentenceCandidates]:
         places = range(first, first + len(inputs))
         return [
             SentenceCandidates(
-                self.neighbours.sentences[place],
+                self.neighbors.sentences[place],
                 {direction: [(one, True) for one in some] for direction in self.directions},
             )
-            for place, some in zip(places, self.neighbours.of(places), strict=True)
+            for place, some in zip(places, self.neighbors.of(places), strict=True)
         ]
 
 
@@ -82,11 +82,11 @@ class BM25Index:
         """
         asked = _words([self.sentences[place] for place in places], ids=False)
         found_QK, scores_QK = self.index.retrieve(asked, k=self.top + 1, show_progress=False, backend_selection="numpy")
-        neighbours = []
+        neighbors = []
         for place, found_K, scores_K in zip(places, found_QK.tolist(), scores_QK.tolist(), strict=True):
             others = [one for one, score in zip(found_K, scores_K, strict=True) if one != place and score > 0]
-            neighbours.append([self.sentences[one] for one in others[: self.top]])
-        return neighbours
+            neighbors.append([self.sentences[one] for one in others[: self.top]])
+        return neighbors
 
 
 def _words(sentences: Sequence[str], *, ids: bool) -> Any:

@@ -57,10 +57,10 @@ from contrastive_encoders.synthesis.questions.report import write_question_card,
 from contrastive_encoders.synthesis.questions.rules import KEPT, apply_rules, tally
 from contrastive_encoders.synthesis.questions.scores import (
     NearestPassages,
-    find_neighbours,
+    find_neighbors,
     nothing_found,
-    read_neighbours,
-    write_neighbours,
+    read_neighbors,
+    write_neighbors,
 )
 from contrastive_encoders.synthesis.recipe import ModelRecipe, load_writer, log
 from contrastive_encoders.synthesis.recipe_configs import QueriesConfig
@@ -122,7 +122,7 @@ class Queries(QueriesConfig, ModelRecipe):
             self.max_skipped,
             self.encoding,
         )
-        shares: dict[Part, float] = {"choice": self.choice_share, "held_out": self.held_out_share}
+        shares: dict[Part, float] = {"choice": self.dev_fraction, "held_out": self.held_out_fraction}
         divide(self.collection, shares, self.how.seed)
         self.fresh = list(range(len(self.collection.passages)))
         self._plan_stages(weights)
@@ -132,7 +132,11 @@ class Queries(QueriesConfig, ModelRecipe):
             self._plan_stages(weights)
         self.identity = {
             "kind": "queries",
-            "parts": {"held_out_share": self.held_out_share, "choice_share": self.choice_share, "seed": self.how.seed},
+            "parts": {
+                "held_out_fraction": self.held_out_fraction,
+                "dev_fraction": self.dev_fraction,
+                "seed": self.how.seed,
+            },
             "rules": asdict(self.rules),
             "encoder": self._identify_encoder(),
             "negatives": {"number": self.negatives, "margin": self.negative_margin},
@@ -149,10 +153,10 @@ class Queries(QueriesConfig, ModelRecipe):
             require(self, "encoder", "an encoder, which rules.rank and negatives need")
         if not self.judged and (self.rules.p_yes is not None or self.judge is not None):
             raise InputError("judged=false: nobody judges, so rules.p_yes and judge have to be null. Leave them out.")
-        if self.held_out_share + self.choice_share >= 1:
+        if self.held_out_fraction + self.dev_fraction >= 1:
             raise InputError(
-                f"held_out_share={self.held_out_share:g} and choice_share={self.choice_share:g} leave nothing to train "
-                "on. Lower them."
+                f"held_out_fraction={self.held_out_fraction:g} and dev_fraction={self.dev_fraction:g} leave nothing to "
+                "train on. Lower them."
             )
 
     def _plan_stages(self, weights: Mapping[str, Any]) -> None:
@@ -227,7 +231,7 @@ class Queries(QueriesConfig, ModelRecipe):
             store.claim(self.identity, overwrite=self.overwrite)
             return False
         same = before["complete"] and before["identity"] == as_read(self.identity)
-        return same and self.scored.is_complete() and not self.plan_only and all(map(Path.exists, self._made()))
+        return same and self.scored.is_complete() and not self.estimate_only and all(map(Path.exists, self._made()))
 
     def _made(self) -> list[Path]:
         """Return the files that are derived from the questions."""
@@ -236,12 +240,12 @@ class Queries(QueriesConfig, ModelRecipe):
 
     def write(self) -> None:
         self._say_plan()
-        if self.plan_only:
+        if self.estimate_only:
             self._measure()
             return
         self._write_scored()
         candidates = self._candidates()
-        self._take(candidates, self._neighbours(candidates))
+        self._take(candidates, self._neighbors(candidates))
 
     def _candidates(self) -> list[QuestionCandidate]:
         """Return the questions of this dataset and of the earlier one, in the order of their passages."""
@@ -275,23 +279,23 @@ class Queries(QueriesConfig, ModelRecipe):
             return replace(self, generator=self.judge).server()  # type: ignore[return-value]
         return partial(load_writer, self.judge, self.precision, self.device, None, chat=self.chat_template)
 
-    def _neighbours(self, candidates: Sequence[QuestionCandidate]) -> NearestPassages:
+    def _neighbors(self, candidates: Sequence[QuestionCandidate]) -> NearestPassages:
         if self.encoder is None:
             return nothing_found(len(candidates))
         identity = as_read({"encoder": self.identity["encoder"]["fingerprint"], SCORED: self.scored.identity})
-        found = read_neighbours(self.scored.folder, identity)
+        found = read_neighbors(self.scored.folder, identity)
         if found is None:
             from contrastive_encoders.encoders.loading.load import load_encoder
 
             encoder = load_encoder(self.encoder, device=device_of(self.device))
-            found = find_neighbours(candidates, self.collection, encoder.encode_document, encoder.encode_query)
-            write_neighbours(self.scored.folder, found, identity)
+            found = find_neighbors(candidates, self.collection, encoder.encode_document, encoder.encode_query)
+            write_neighbors(self.scored.folder, found, identity)
         return found
 
-    def _take(self, candidates: Sequence[QuestionCandidate], neighbours: NearestPassages) -> None:
+    def _take(self, candidates: Sequence[QuestionCandidate], neighbors: NearestPassages) -> None:
         """Write the output files, the manifest last: if it says complete, all other files exist."""
         collection, folder = self.collection, self.folder
-        questions = apply_rules(candidates, collection, neighbours, self.rules, self.asks.examples)
+        questions = apply_rules(candidates, collection, neighbors, self.rules, self.asks.examples)
         number = sum(one.fate == KEPT for one in questions)
         store = ShardStore(folder)
         about = {**self.written.about, "collection": collection.counts()}
@@ -312,8 +316,8 @@ class Queries(QueriesConfig, ModelRecipe):
             "counts": counts,
         }
         store.write_manifest(manifest)
-        write_rows(folder / CANDIDATES, candidate_rows(questions, collection, neighbours))
-        rows = training_rows(questions, collection, neighbours, self.negatives, self.negative_margin)
+        write_rows(folder / CANDIDATES, candidate_rows(questions, collection, neighbors))
+        rows = training_rows(questions, collection, neighbors, self.negatives, self.negative_margin)
         counts["training_rows"] = write_rows(folder / TRAIN, rows)
         write_rows(folder / DOCUMENTS, document_rows(collection))
         write_lines(folder / SENTENCES, sentence_rows(collection))
@@ -324,7 +328,7 @@ class Queries(QueriesConfig, ModelRecipe):
         write_question_card(folder, manifest)
         worst = sorted(counts["rules"].items(), key=lambda pair: -pair[1]["left_out"])[:2]
         why = ", ".join(f"{rule}: {one['left_out']:,}" for rule, one in worst)
-        wanted = {"train": 1.0, "choice": self.choice_share, "held_out": self.held_out_share}
+        wanted = {"train": 1.0, "choice": self.dev_fraction, "held_out": self.held_out_fraction}
         if lacking := [part for part, share in wanted.items() if share and not counts["parts"][part]]:
             raise InputError(
                 f"{folder}: no question was kept of the documents of {' and '.join(lacking)}, of {len(questions):,} in "
@@ -374,7 +378,7 @@ class Queries(QueriesConfig, ModelRecipe):
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
         duration = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
         log.info(
-            "%d passages took %.1f s: about %s for all %s. Nothing was written; leave plan_only out to begin.",
+            "%d passages took %.1f s: about %s for all %s. Nothing was written; leave estimate_only out to begin.",
             *(len(some), time.monotonic() - began, duration, f"{len(passages):,}"),
         )
 

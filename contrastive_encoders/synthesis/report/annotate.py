@@ -92,7 +92,7 @@ class Agreement(NamedTuple):
     labels: list[str]
     percent: dict[str, dict[str, float]]
     items: dict[str, int]  # per DINO label
-    unlabelled: int
+    unlabeled: int
 
 
 def read_agreement(folder: Path, sheet: Path) -> Agreement:
@@ -103,10 +103,10 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
     """
     allowed, key, given = read_column(folder, sheet, "label")
     counts: dict[tuple[str, str], int] = {}
-    unlabelled = 0
+    unlabeled = 0
     for where, place, label in given:
         if not label:
-            unlabelled += 1
+            unlabeled += 1
             continue
         human = _as_label(label, allowed)
         if human is None:
@@ -116,7 +116,7 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
     percent = {
         human: {dino: 100 * counts.get((human, dino), 0) / max(items[dino], 1) for dino in allowed} for human in allowed
     }
-    return Agreement(allowed, percent, items, unlabelled)
+    return Agreement(allowed, percent, items, unlabeled)
 
 
 def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict[str, str], list[tuple[str, str, str]]]:
@@ -175,7 +175,7 @@ def agreement_table(agreement: Agreement) -> str:
     counted = sum(agreement.items.values())
     about = (
         "Percent of the pairs that were written for a label (columns) to which a person gave each label (rows).\n"
-        f"{counted} pairs were labelled, {agreement.unlabelled} were left blank."
+        f"{counted} pairs were labeled, {agreement.unlabeled} were left blank."
     )
     rows: list[list[Any]] = [[human, *by_label.values()] for human, by_label in agreement.percent.items()]
     pairs = [Cell(str(agreement.items[label])) for label in agreement.labels]

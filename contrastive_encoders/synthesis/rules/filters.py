@@ -11,7 +11,7 @@ from typing import Literal
 
 from contrastive_encoders.core.config_schema import config_field
 
-Copies = Literal["keep", "exact", "normalised"]
+Copies = Literal["keep", "exact", "normalized"]
 UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NO_ROOM, CUT = (
     "no quotation mark",
     "empty",
@@ -38,7 +38,7 @@ class Filters:
     min_words: int = config_field(0, "minimum number of words", ge=0)
     copies: Copies = config_field(
         "keep",
-        "copies of the first sentence; exact: drop them; normalised: also if only case, punctuation, or blanks differ",
+        "copies of the first sentence; exact: drop them; normalized: also if only case, punctuation, or blanks differ",
     )
     drop_duplicates: bool = config_field(False, "true: drop a text that was accepted for the same input and label")
 
@@ -60,7 +60,7 @@ class Filters:
     def _is_copy(self, text: str, x1: str) -> bool:
         if self.copies == "keep":
             return False
-        return text == x1 or (self.copies == "normalised" and is_folded_copy(text, x1))
+        return text == x1 or (self.copies == "normalized" and is_folded_copy(text, x1))
 
 
 def folded(text: str) -> str:

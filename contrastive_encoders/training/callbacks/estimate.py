@@ -102,7 +102,7 @@ class RunEstimate(pl.Callback):
         step = tokens_of_step(module, data)
         probe = run_probe(module, data)
         budget = module.encoder.budget(module.device)
-        again = module.encoder.recompute == "on" or step.mean > budget
+        again = module.encoder.activation_checkpointing == "on" or step.mean > budget
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
         at_once = min(step.most, budget)
         memory = held_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once

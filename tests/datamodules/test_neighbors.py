@@ -8,7 +8,7 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sampling import neighbor_groups
 from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler
-from contrastive_encoders.datamodules.sampling.neighbor_groups import grouped_rows, neighbour_groups
+from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, grouped_rows
 from tests.data import as_rank, batches, data_module, write_rows
 
 
@@ -17,7 +17,7 @@ def test_the_first_row_that_is_left_takes_along_the_nearest():
     vectors = np.random.default_rng(3).normal(size=(30, 5))
     texts = [np.arange(30), np.arange(30)]
     left = list(range(30))
-    groups = neighbour_groups(vectors, texts, 8)
+    groups = find_neighbor_groups(vectors, texts, 8)
     for group in groups:
         first, *others = group.tolist()
         assert first == left[0]
@@ -34,21 +34,22 @@ def test_the_first_row_that_is_left_takes_along_the_nearest():
 def test_rows_of_a_group_share_no_text_and_none_is_lost():
     rng = np.random.default_rng(4)
     vectors, texts = rng.normal(size=(200, 3)), [rng.integers(0, 60, 200), rng.integers(0, 40, 200)]
-    groups = neighbour_groups(vectors, texts, 16)
+    groups = find_neighbor_groups(vectors, texts, 16)
     assert sorted(np.concatenate(groups).tolist()) == list(range(200))
     for group, numbers in itertools.product(groups, texts):
         assert len(set(numbers[group].tolist())) == len(group)
 
 
-def test_of_many_rows_neighbours_are_those_of_a_block(monkeypatch):
+def test_of_many_rows_neighbors_are_those_of_a_block(monkeypatch):
     """The time grows with the square of the block size alone; each block is grouped as if it were all rows."""
     vectors = np.random.default_rng(4).normal(size=(70, 6))
     texts = [np.arange(70)]
     blocks = [
-        neighbour_groups(vectors[first : first + 30], [np.arange(70)[first : first + 30]], 8) for first in (0, 30, 60)
+        find_neighbor_groups(vectors[first : first + 30], [np.arange(70)[first : first + 30]], 8)
+        for first in (0, 30, 60)
     ]
     monkeypatch.setattr(neighbor_groups, "BLOCK", 30)
-    found = neighbour_groups(vectors, texts, 8)
+    found = find_neighbor_groups(vectors, texts, 8)
     wanted = [group + first for first, groups in zip((0, 30, 60), blocks, strict=True) for group in groups]
     assert [group.tolist() for group in found] == [group.tolist() for group in wanted]
 

@@ -22,7 +22,14 @@ def words(tmp_path_factory, tiny_bert):
     np.random.default_rng(1).shuffle(rows)
     path.write_text("".join(json.dumps({"question": one, "answer": other}) + "\n" for one, other in rows))
     run = ["model=pairs", "data=qa", f"data.path={path}", f"backbone={tiny_bert}", "batch_size=32", "max_steps=6"]
-    return [*run, "data.neighbours=4", "model.dropout=0", "model.eps=0.001", "log_every_n_steps=1", "trainer=cpu"]
+    return [
+        *run,
+        "data.neighbor_group_size=4",
+        "model.dropout=0",
+        "model.eps=0.001",
+        "log_every_n_steps=1",
+        "trainer=cpu",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +41,7 @@ def trained(words, command, tmp_path_factory):
 
 
 def groups_in(folder):
-    (path,) = (folder / "neighbours").iterdir()
+    (path,) = (folder / "neighbors").iterdir()
     return np.load(path)
 
 
@@ -96,7 +103,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(c
     for name in ("checkpoints", "encoder"):
         shutil.rmtree(tmp_path / "run" / name)
     (tmp_path / "run" / "results.json").unlink()
-    (groups,) = (tmp_path / "run" / "neighbours").iterdir()
+    (groups,) = (tmp_path / "run" / "neighbors").iterdir()
     if change == "damage":
         groups.write_bytes(groups.read_bytes()[:200])
     path.write_text("".join(rows), encoding="utf-8")
@@ -115,7 +122,7 @@ def test_parts_of_a_mixture_are_drawn_by_the_sizes_of_their_files(words, command
     of_parts = [
         f"data.parts.{name}.{key}"
         for name, file in (("all", given), ("few", few))
-        for key in ("data=qa", f"path={file}", "neighbours=2", "max_length=32")
+        for key in ("data=qa", f"path={file}", "neighbor_group_size=2", "max_length=32")
     ]
     plain = [word for word in words if not word.startswith(("data", "batch_size", "max_steps"))]
     outcome = command(
