@@ -481,7 +481,9 @@ def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, s
     assert said(SENTENCES)[0] is None
     with pytest.raises(InputError) as refused:
         run_here("compare", compare.run, ["runs=[run]", "output=comparison"])
-    command, name = re.search(r"contrastive-encoders evaluate (.*), and name (\S+)\.$", str(refused.value)).groups()
+    command, name = re.search(
+        r"contrastive-encoders evaluate (.*), and add (\S+) to runs\.$", str(refused.value)
+    ).groups()
     words = shlex.split(command.replace("EVAL", files["tables"]))
     run_here("evaluate", evaluate.run, words)
     run_here("compare", compare.run, [f"runs=[{name}]", "output=comparison"])

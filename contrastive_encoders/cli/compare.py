@@ -64,7 +64,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
         return compare(config, [config.runs] if isinstance(config.runs, str) else config.runs, output)
     if config.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
-    from contrastive_encoders.comparison.hyperparameter_selection import choice_of, choose
+    from contrastive_encoders.comparison.hyperparameter_selection import choose, selection_of
     from contrastive_encoders.comparison.race import plan, train_all
     from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
     from contrastive_encoders.comparison.run_scheduler import open_workers
@@ -86,7 +86,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
             cfg.output = folder  # where the race would write
             estimate(plain(cfg.race), config.budget, config.seeds, Path(folder), config.parallel, options)
         return 0
-    choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
+    choice, commands = selection_of(asked, where), commands_of(asked.get("prepare"), where)
     commands, made = needed(commands, words_of(asked)), commands
     for name in made.keys() - commands.keys():
         log.info("race.prepare.%s is left out: no arm uses its data.", name)
@@ -111,7 +111,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
             untrained=config.untrained,
         )
     runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
-    status = compare(config, runs, output, asked, race.budget_said(), choice and choice.score)
+    status = compare(config, runs, output, asked, race.budget_description(), choice and choice.score)
     return 1 if failed else status
 
 
@@ -161,7 +161,7 @@ def compare(
     patterns: Sequence[str] | Mapping[str, str],
     output: Path,
     race: Mapping[str, Any] = MappingProxyType({}),
-    spent_alike: str = "",
+    budget: str = "",
     choosing: str | None = None,
 ) -> int:
     """Compare runs. ``choosing`` is the score by which a race recommends an arm."""
@@ -191,7 +191,7 @@ def compare(
     task = task_of(arms, headline) if choosing is not None else None
     if task is not None and all(arm.label != BM25 for arm in arms):
         arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(task))) else []
-    found = compare(arms, headline, left_out, probes_of(config, arms, headline), spent_alike=spent_alike)
+    found = compare(arms, headline, left_out, probes_of(config, arms, headline), budget=budget)
     if choosing is not None:
         found = with_recommendation(config, found, choosing, task, output)
     command = f"contrastive-encoders {shlex.join(sys.argv[1:])}"
@@ -239,7 +239,7 @@ def with_recommendation(
     config: CompareConfig, found: "Comparison", choosing: str, task: "RetrievalScores | None", output: Path
 ) -> "Comparison":
     """Add the verdict about the recommended arm to the comparison, and copy its encoder to ``output``/encoder."""
-    from contrastive_encoders.comparison.outputs import CHOSEN
+    from contrastive_encoders.comparison.outputs import SELECTION_FILE
     from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
     from contrastive_encoders.io.manifest import read_record
 
@@ -247,10 +247,10 @@ def with_recommendation(
     keep_encoder(one, output)
     if one is None:
         lacking = "Nothing can be recommended: the encoder that all began from was not scored, or no other was."
-        return found._replace(recommended=lacking)
+        return found._replace(recommendation=lacking)
     shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(config, arm, texts))
-    tables = [table for table in (shown, values_tried(read_record(output / CHOSEN))) if table]
-    return found._replace(recommended=one.sentence, shown=tables)
+    tables = [table for table in (shown, values_tried(read_record(output / SELECTION_FILE))) if table]
+    return found._replace(recommendation=one.sentence, recommendation_tables=tables)
 
 
 def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric") -> "list[ProbeEmbeddings]":
@@ -318,18 +318,18 @@ def show(found: "Comparison", output: Path) -> None:
     from contrastive_encoders.reports.tables import fitting, on_terminal
 
     console = Console()
-    if found.recommended:
-        console.print(found.recommended, highlight=False, markup=False, soft_wrap=True)
+    if found.recommendation:
+        console.print(found.recommendation, highlight=False, markup=False, soft_wrap=True)
     board = tables.scores_by_family(found.arms, found.families, found.standings)
     for part in fitting(board, console.width, tables.OPTIONAL):
         console.print(on_terminal(part, console.width))
     said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
-    console.print(tables.IN_BRACKETS, highlight=False, markup=False, soft_wrap=True)
+    console.print(tables.INTERVAL_NOTE, highlight=False, markup=False, soft_wrap=True)
     for standing, line in zip(found.standings, said, strict=True):
         console.print(f"{found.arms[standing.arm].label}: {line}", highlight=False, markup=False, soft_wrap=True)
-    for line in tables.seeds_said(found.arms):
+    for line in tables.seed_note(found.arms):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for one in found.left_out:
+    for one in found.skipped:
         console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"{output / 'report.html'}, report.md, table.tex and table.csv are written.",

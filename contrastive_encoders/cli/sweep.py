@@ -22,7 +22,7 @@ from contrastive_encoders.comparison.run_scheduler import (
     Job,
     JobResult,
     open_workers,
-    remove_below,
+    remove_matching,
     run_all,
 )
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
@@ -101,30 +101,32 @@ def run(arguments: Sequence[str]) -> int:
 
     with open_workers(command.output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:
         trials = Trials(command.sweep, command.output, command.words, config.trials, config.seed, command.options)
-        log.info("%d trials, %d of them finished; %s", trials.wanted, trials.finished(), command.output)
-        if refused := trials.refused():
+        log.info("%d trials, %d of them finished; %s", trials.total, trials.count_finished(), command.output)
+        if refused := trials.refused_folders():
             folders = shlex.join(map(str, refused))
             log.warning("Refused before, and not tried again: %d. To try them: rm -r %s", len(refused), folders)
 
         def record(job: Job, done: JobResult) -> None:
             trials.record(job, done)
-            if not config.keep_checkpoints and (done.finished or done.early):
-                remove_below(job.folder, CHECKPOINTS)
-            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+            if not config.keep_checkpoints and (done.finished or done.stop_reason):
+                remove_matching(job.folder, CHECKPOINTS)
+            log.info("%s: %s in %.0f s", done.name, done.describe(), done.seconds)
 
         done = run_all(pool, trials.jobs(), command.output / "trials.jsonl", record, trials.verdict)
-        for folder in trials.ended() if not config.keep_checkpoints else []:  # including those of an earlier command
-            remove_below(folder, CHECKPOINTS)
-        best, finished = trials.best(), trials.finished()
+        for folder in (
+            trials.ended_folders() if not config.keep_checkpoints else []
+        ):  # including those of an earlier command
+            remove_matching(folder, CHECKPOINTS)
+        best, finished = trials.best(), trials.count_finished()
     failed = [one for one in done if one.failed]
     for one in failed:
-        log.warning("%s failed: %s", one.name, one.said)
+        log.warning("%s failed: %s", one.name, one.output_tail)
     if best:
         log.info("best %s: %.2f with %s", command.sweep.metric, *best)
     words = (f"runs=[{command.output}/runs/*]", f"output={command.output / 'comparison'}")
     log.info("Compare: contrastive-encoders compare %s", shlex.join(words))
     if failed and not finished and all(one.status == 2 for one in failed):
-        raise InputError(f"all {len(failed)} trials were refused. {failed[0].said}")
+        raise InputError(f"all {len(failed)} trials were refused. {failed[0].output_tail}")
     return 1 if failed else 0
 
 

@@ -88,25 +88,25 @@ def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """
     values = {
         key: value
-        for key, value in flat(recipe).items()
+        for key, value in flatten(recipe).items()
         if key != "name" and not NOT_A_SETTING & set(key.split("."))  # data.name is a setting
     }
     last = Path(str(recipe.get("output_dir") or ""))
     if not last.name.startswith("stage-"):
         return values
     run = f"{last.parent}/"
-    inside = [key for key, value in values.items() if isinstance(value, str) and value.startswith(f"{run}stage-")]
-    return values | {key: values[key].removeprefix(run) for key in inside}
+    stage_paths = [key for key, value in values.items() if isinstance(value, str) and value.startswith(f"{run}stage-")]
+    return values | {key: values[key].removeprefix(run) for key in stage_paths}
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found = dict[str, Any]()
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    values = dict[str, Any]()
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            found.update(flat(value, f"{prefix}{key}."))
+            values.update(flatten(value, f"{prefix}{key}."))
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            values[f"{prefix}{key}"] = value
+    return values
 
 
 def differing(arms: Sequence[Arm]) -> list[str]:
@@ -142,15 +142,15 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
             for other in arms
             if other.label == arm.label and (arm.label or other.runs[0].results["objective"] == objective)
         ]
-        said = _all_said(rivals, arm)
-        label = " ".join([arm.label or objective or directory(arm), *said])
-        if said and (len(label) > MAX_LABEL or (arm.label and len(said) > MAX_SETTINGS)):
+        settings = _setting_labels(rivals, arm)
+        label = " ".join([arm.label or objective or directory(arm), *settings])
+        if settings and (len(label) > MAX_LABEL or (arm.label and len(settings) > MAX_SETTINGS)):
             label = arm.label or directory(arm)
         labels.append(label)
     for name in (directory, lambda arm: arm.runs[0].path):
-        again = {label for label in labels if labels.count(label) > 1}
+        repeated = {label for label in labels if labels.count(label) > 1}
         labels = [
-            f"{label} ({name(arm)})" if label in again and label != name(arm) else label
+            f"{label} ({name(arm)})" if label in repeated and label != name(arm) else label
             for arm, label in zip(arms, labels, strict=True)
         ]
     return labels
@@ -163,14 +163,17 @@ def directory(arm: Arm) -> str:
     return bare.pop() if len(names) > 1 and len(bare) == 1 and all(bare) else names[0]
 
 
-def _all_said(rivals: Sequence[Arm], arm: Arm) -> list[str]:
+def _setting_labels(rivals: Sequence[Arm], arm: Arm) -> list[str]:
     """Return the settings in which rivals differ. A setting implied by another (``data.batch_size``) is left out."""
     chosen = [key for key in own_settings(rivals, by_name=True) if key not in NOT_IN_A_LABEL]
     names = [short(key) for key in chosen]
-    return [_said(key, arm, key if names.count(name) > 1 else name) for key, name in zip(chosen, names, strict=True)]
+    return [
+        _setting_label(key, arm, key if names.count(name) > 1 else name)
+        for key, name in zip(chosen, names, strict=True)
+    ]
 
 
-def _said(key: str, arm: Arm, name: str) -> str:
+def _setting_label(key: str, arm: Arm, name: str) -> str:
     """Return a setting as it appears in labels, ``tau=0.05``: the last part of a path, the name of a class."""
     value = str(arm.settings.get(key)).rstrip("/").rpartition("/")[2]
     return value.rpartition(".")[2] if key.endswith("_target_") else f"{name}={value}"

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 UNTRAINED, TFIDF, BM25 = "untrained", "TF-IDF", "BM25"
 BASELINES = (TFIDF, BM25)  # arms without an encoder
-OF_A_STAGE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
+STAGE_OVERRIDE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
 
 
 def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
@@ -28,7 +28,7 @@ def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
     The overrides of a stage would come after these overrides.
     """
     name = f"{UNTRAINED}-seed{seed}"
-    still = {
+    fixed = {
         "max_steps": "1",
         "model.lr": "0",
         "monitor": "null",
@@ -38,17 +38,17 @@ def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
         "seed": str(seed),
         "quiet": "true",
     }
-    own = [word for word in words if (said := OF_A_STAGE.match(word)) is None or said[1] not in still]
-    return Job(name, [*own, *(f"{key}={value}" for key, value in still.items())], runs / name)
+    arm_words = [word for word in words if (match := STAGE_OVERRIDE.match(word)) is None or match[1] not in fixed]
+    return Job(name, [*arm_words, *(f"{key}={value}" for key, value in fixed.items())], runs / name)
 
 
 def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
     """Return TF-IDF, which every run with retrieval tasks scores, as an arm, or None if it lacks a headline task."""
     for arm in arms:
         for run in arm.runs:
-            found = {_cosine_name(name): score for name, score in run.results.get("baselines", {}).items()}
-            if all(task in found for task in headline.scores):
-                return Arm(TFIDF, [_as_run(run, found, TFIDF)], {})
+            scores = {_cosine_name(name): score for name, score in run.results.get("baselines", {}).items()}
+            if all(task in scores for task in headline.scores):
+                return Arm(TFIDF, [_as_run(run, scores, TFIDF)], {})
     return None
 
 
@@ -60,13 +60,13 @@ def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, 
         headline: score of the ranking.
         scores: scores of BM25 (`statistics.bootstrap.Estimate`) on the headline's tasks.
     """
-    found = {_cosine_name(name): one for name, one in scores.items()}
-    if any(name not in found for name in headline.scores):
+    estimates = {_cosine_name(name): estimate for name, estimate in scores.items()}
+    if any(name not in estimates for name in headline.scores):
         return None
-    run = _as_run(arms[0].runs[0], {name: one.value for name, one in found.items()}, BM25)
+    run = _as_run(arms[0].runs[0], {name: estimate.value for name, estimate in estimates.items()}, BM25)
     if run.items is not None:
-        replicates = {name: np.asarray(one.replicates_R) for name, one in found.items()}
-        values = {name: np.asarray(one.values_N) for name, one in found.items()}
+        replicates = {name: np.asarray(estimate.replicates_R) for name, estimate in estimates.items()}
+        values = {name: np.asarray(estimate.values_N) for name, estimate in estimates.items()}
         run = run._replace(items=run.items._replace(cosines={}, replicates=replicates, values=values))
     return Arm(BM25, [run], {})
 
@@ -79,16 +79,16 @@ def _cosine_name(name: str) -> str:
 def _as_run(run: FinishedRun, scores: dict[str, float], label: str) -> FinishedRun:
     if (items := run.items) is not None:
         replicates, values = (
-            {_cosine_name(name): one for name, one in kept.items() if ScoreName.parse(name).protocol == "tfidf"}
-            for kept in (items.replicates, items.values)
+            {_cosine_name(name): one for name, one in arrays.items() if ScoreName.parse(name).protocol == "tfidf"}
+            for arrays in (items.replicates, items.values)
         )
         items = items._replace(cosines={}, replicates=replicates, values=values)
-    nothing = Spent(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
+    no_cost = Spent(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
     results: Results = {
         **run.results,
         "objective": label,
         "scores": scores,
-        "spent": nothing,
+        "spent": no_cost,
         "recipe": {},
         "overlap": {},
         "intervals": {},

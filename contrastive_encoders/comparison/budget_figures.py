@@ -17,8 +17,8 @@ from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
 
 LOG_SCALE = alt.Scale(type="log", nice=False, padding=12)  # from the first budget to the last
-ALIKE = 1.2  # budgets count as different if their ratio is above this factor
-LEGEND_OF_NAMES = LEGEND | {"columns": 4}  # also on a page: its legend has a name for each budget
+MIN_BUDGET_RATIO = 1.2  # budgets count as different if their ratio is above this factor
+NAME_LEGEND = LEGEND | {"columns": 4}  # also on a page: its legend has a name for each budget
 
 
 def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
@@ -32,13 +32,13 @@ def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | 
         if (name := arm.runs[0].label) and (_tokens(arm) or name == UNTRAINED):  # an evaluation has no tokens
             budgets.setdefault(name, []).append(arm)
     untrained = budgets.pop(UNTRAINED, [])
-    lines = {name: sorted(held, key=_tokens) for name, held in budgets.items() if _differ(held)}
+    lines = {name: sorted(group, key=_tokens) for name, group in budgets.items() if _differ(group)}
     if not lines:
         return None
     points = [
         {"arm": name, "tokens": _tokens(arm), **_spread(values_of(arm, headline))}
-        for name, held in lines.items()
-        for arm in held
+        for name, group in lines.items()
+        for arm in group
     ]
     start = [float(value) for arm in untrained for value in values_of(arm, headline)]
     names = list(lines)
@@ -49,15 +49,15 @@ def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | 
         *columns("mean", "lowest seed", "highest seed", number=".2f"),
         Column("seeds", ",.0f"),
     ]
-    about = f"{headline.name} by the real tokens that a run was trained on." + (
+    description = f"{headline.name} by the real tokens that a run was trained on." + (
         f" Untrained: {np.mean(start):.2f}, dashed." if start else ""
     )
     return Figure(
         "budgets",
         f"{headline.name} over tokens of training",
-        f"{about} A line is the mean over an arm's seeds, its band the lowest and the highest.",
+        f"{description} A line is the mean over an arm's seeds, its band the lowest and the highest.",
         [_panel(points, names, start, headline.name)],
-        table=Table(heads, rows, about, name="budgets"),
+        table=Table(heads, rows, description, name="budgets"),
     )
 
 
@@ -68,7 +68,7 @@ def _tokens(arm: Arm) -> float:
 def _differ(arms: Sequence[Arm]) -> bool:
     """Return whether these arms have several budgets, all of them different. Otherwise, they are different arms."""
     tokens = sorted(_tokens(arm) for arm in arms)
-    return len(tokens) > 1 and all(later > ALIKE * one for one, later in pairwise(tokens))
+    return len(tokens) > 1 and all(later > MIN_BUDGET_RATIO * one for one, later in pairwise(tokens))
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:
@@ -85,9 +85,9 @@ def _panel(points: list[dict[str, Any]], names: Sequence[str], start: Sequence[f
     arms = alt.Chart({"values": points}).encode(
         x=alt.X("tokens:Q", title="real tokens of training", scale=LOG_SCALE, axis=alt.Axis(format="~s", grid=False)),
         y=y("mean:Q"),
-        color=color(names, legend=LEGEND_OF_NAMES),
+        color=color(names, legend=NAME_LEGEND),
     )
-    shown = tooltip(
+    fields = tooltip(
         ("arm", "arm"),
         ("tokens", "real tokens", ",.0f"),
         ("mean", "mean", ".2f"),
@@ -97,9 +97,7 @@ def _panel(points: list[dict[str, Any]], names: Sequence[str], start: Sequence[f
     layers = [
         arms.mark_area(opacity=0.16).encode(y=y("low:Q"), y2="high:Q"),
         arms.mark_line(strokeWidth=2.2),
-        arms.mark_point(filled=True, size=70, opacity=1).encode(
-            shape=shape(names, legend=LEGEND_OF_NAMES), tooltip=shown
-        ),
+        arms.mark_point(filled=True, size=70, opacity=1).encode(shape=shape(names, legend=NAME_LEGEND), tooltip=fields),
     ]
     if start:
         untrained = alt.Chart({"values": [{"mean": float(np.mean(start))}]})

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.comparison.outputs import REFUSED
+from contrastive_encoders.comparison.outputs import REFUSED_FILE
 from contrastive_encoders.core import InputError, ItemScores, Results, Spent
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.metrics import numbers, read_rows
@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 Row = dict[str, float]
 CLOCK = "time/elapsed_s"
-TRAINED = ("metrics.csv", "checkpoints")
-STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep stopped early
+TRAINING_FILES = ("metrics.csv", "checkpoints")
+STOPPED_FILE = "stopped_early.json"  # in the folder of a trial that its sweep stopped early
 
 
 class FinishedRun(NamedTuple):
@@ -54,23 +54,23 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedR
     Raises:
         InputError: a pattern matches nothing, or no run can be read.
     """
-    runs, left_out = list[FinishedRun](), list[SkippedRun]()
-    named = dict[Path, tuple[Path, str | None]]()  # the same folder may be given in several spellings
+    runs, skipped = list[FinishedRun](), list[SkippedRun]()
+    paths = dict[Path, tuple[Path, str | None]]()  # the same folder may be given in several spellings
     labeled = patterns.items() if isinstance(patterns, Mapping) else [(None, pattern) for pattern in patterns]
     for label, pattern in labeled:
-        for found in _matches(pattern):
-            named.setdefault(found.resolve(), (found, label))
-    for path, label in named.values():
+        for match in _matches(pattern):
+            paths.setdefault(match.resolve(), (match, label))
+    for path, label in paths.values():
         try:
             runs.append(read_run(path)._replace(label=label))
         except InputError as error:
-            left_out.append(SkippedRun(path, str(error)))
-    if not runs and not left_out:
-        raise InputError("runs=[]: wanted folders of runs, got none. Say runs='[outputs/*]'.")
+            skipped.append(SkippedRun(path, str(error)))
+    if not runs and not skipped:
+        raise InputError(key="runs", value="[]", expected="directories of runs", hint="Set runs='[outputs/*]'.")
     if not runs:
-        reasons = " ".join(one.reason for one in left_out[:MAX_REASONS])
-        raise InputError(f"runs: none of the {len(left_out)} folders holds a run that can be compared. {reasons}")
-    return runs, left_out
+        reasons = " ".join(one.reason for one in skipped[:MAX_REASONS])
+        raise InputError(key="runs", expected="directories of finished runs", hint=reasons)
+    return runs, skipped
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -83,38 +83,38 @@ def read_run(path: Path) -> FinishedRun:
     from contrastive_encoders.io.results import read_results
 
     if path.is_dir() and not (path / "results.json").exists():
-        if (path / STOPPED).exists():
-            raise InputError(f"{path}: its sweep has stopped it early: {_read_json(path / STOPPED).get('reason')}.")
-        if (path / REFUSED).exists():
-            raise InputError(f"{path}: its settings were refused. {_read_json(path / REFUSED).get('reason')}")
-        if _has_trained(path):
-            raise InputError(f"{path}: the run is not finished. Start its command again; it continues.")
+        if (path / STOPPED_FILE).exists():
+            hint = f"The sweep stopped this run early: {_read_json(path / STOPPED_FILE).get('reason')}."
+        elif (path / REFUSED_FILE).exists():
+            hint = f"The settings of this run were refused. {_read_json(path / REFUSED_FILE).get('reason')}"
+        elif _has_trained(path):
+            hint = "The run is not finished. Rerun its command to resume it."
+        else:
+            hint = "Nothing was trained in it." if _has_started(path) else "Choose another directory."
         raise InputError(
-            location=str(path),
-            expected="the directory of a finished run, which has results.json",
-            hint="Nothing was trained in it." if _has_begun(path) else "Name another.",
+            location=str(path), expected="the directory of a finished run, which contains results.json", hint=hint
         )
     file = path / "results.json" if path.is_dir() else path
     results = read_results(file)
     rows = list[Row]()
     is_a_run = file.name == "results.json"  # an evaluation may have written its file next to the metrics.csv of a run
     steps = seconds = 0.0
-    turns = in_turn(results)
-    folders = [file.parent / f"stage-{name}" if name else file.parent for name, _ in turns]
-    for folder, (_, spent) in zip(folders, turns, strict=True):
+    stages = stage_costs(results)
+    folders = [file.parent / f"stage-{name}" if name else file.parent for name, _ in stages]
+    for folder, (_, spent) in zip(folders, stages, strict=True):
         for row in _read_rows(folder) if is_a_run else []:
             if row["step"] or not steps:  # the first row of a stage repeats the end of the previous stage
-                later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
-                rows.append(row | {"step": row["step"] + steps} | later)
+                elapsed = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
+                rows.append(row | {"step": row["step"] + steps} | elapsed)
         steps, seconds = steps + spent["steps"], seconds + spent["wall_seconds"]
     items = items_beside(folder / file.name)  # the scores of a run are those of its last stage
     if results.get("intervals") and not items.exists():
-        log.warning("%s: the scores of its test items, %s, are not there: no test is paired with it.", path, items)
+        log.warning("%s: there is no paired test, because the scores of its test items are missing: %s", path, items)
     earlier = tuple(read_results(one / "results.json")["recipe"] for one in folders[:-1] if is_finished(one))
     return FinishedRun(path, results, rows, read_items(items) if items.exists() else None, earlier=earlier)
 
 
-def in_turn(results: Results) -> list[tuple[str, Spent]]:
+def stage_costs(results: Results) -> list[tuple[str, Spent]]:
     """Return the name and cost of each stage, or an empty name and the run's cost for a run without stages."""
     stages = results.get("stages", {})
     names = sorted(stages, key=lambda name: stages[name]["place"])
@@ -128,36 +128,38 @@ def _read_rows(folder: Path) -> list[Row]:
     try:
         return numbers(read_rows(path))
     except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: wanted numbers under a header, got: {error}. Run it again.") from error
+        raise InputError(
+            location=str(path), value=error, expected="numbers below a header", hint="Train the run again."
+        ) from error
 
 
 def _matches(pattern: str) -> Iterator[Path]:
     pattern = str(Path(pattern).expanduser())
     # Path.glob does not accept absolute patterns
-    found = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).name != "labels.json"]  # noqa: PTH207
-    if not found:
-        raise InputError(f"runs: nothing matches {pattern}. Name run folders, or a pattern such as 'outputs/*'.")
-    for path in found:
+    paths = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).name != "labels.json"]  # noqa: PTH207
+    if not paths:
+        raise InputError(key="runs", value=pattern, expected="an existing path or a pattern such as 'outputs/*'")
+    for path in paths:
         if str(path) != pattern and (path / "comparison.json").exists():
             continue  # an earlier report that is among its own runs
-        inside = sorted(one for one in path.iterdir() if _is_run(one)) if _holds_runs(path) else []
+        run_folders = sorted(one for one in path.iterdir() if _is_run(one)) if _holds_runs(path) else []
         folder = path / "runs"  # folder of a race or a sweep
-        if not inside and _holds_runs(path) and folder.is_dir():
-            inside = sorted(one for one in folder.iterdir() if one.is_dir())
-        yield from inside or [path]
+        if not run_folders and _holds_runs(path) and folder.is_dir():
+            run_folders = sorted(one for one in folder.iterdir() if one.is_dir())
+        yield from run_folders or [path]
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "results.json").exists() or _has_begun(path)
+    return (path / "results.json").exists() or _has_started(path)
 
 
-def _has_begun(path: Path) -> bool:
+def _has_started(path: Path) -> bool:
     return any((path / name).exists() for name in ("metrics.csv", "checkpoints", ".hydra"))
 
 
 def _has_trained(path: Path) -> bool:
     """Return whether a run has a state from which it can resume."""
-    return any((folder / name).exists() for folder in (path, *path.glob("stage-*")) for name in TRAINED)
+    return any((folder / name).exists() for folder in (path, *path.glob("stage-*")) for name in TRAINING_FILES)
 
 
 def _holds_runs(path: Path) -> bool:
@@ -174,4 +176,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         return read_record(path) if path.exists() else {}
     except (OSError, CorruptFileError) as error:
-        raise InputError(f"{path}: {error}. Remove it, then start its command again.") from error
+        raise InputError(
+            location=str(path),
+            value=error,
+            expected="the record of a race or a sweep",
+            hint="Remove the file and rerun the command that wrote it.",
+        ) from error

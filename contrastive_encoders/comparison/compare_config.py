@@ -12,15 +12,18 @@ from contrastive_encoders.core.config_schema import config_field
 class WorkersConfig:
     """Configuration keys of races and sweeps for their workers and their output."""
 
-    parallel: int = config_field(1, "runs at the same time, with a GPU each if there are any", ge=1)
+    parallel: int = config_field(
+        1, "number of runs at the same time, each with a GPU of its own if there are enough", ge=1
+    )
     cluster: str | None = config_field(
         None,
-        "several machines: auto, ray://HOST:PORT, or ray, which starts a Ray cluster here; parallel counts its workers",
+        "Ray cluster with `parallel` workers: auto, ray://HOST:PORT, or ray to start a cluster here; null: "
+        "processes of this machine",
     )
-    num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
-    num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
+    num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
+    num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     keep_checkpoints: bool = config_field(
-        False, "true: keep the checkpoints of finished runs, 12 bytes per weight; false: only encoders and scores"
+        False, "whether to keep the checkpoints of finished runs, which take 12 bytes per weight"
     )
 
 
@@ -30,41 +33,50 @@ class CompareConfig(WorkersConfig):
 
     runs: str | Sequence[str] | Mapping[str, str] | None = config_field(
         None,
-        "directories of runs, patterns, or FILE.json of evaluations: runs='[outputs/*,scores.json]'; with names: "
-        "runs='{mine: outputs/a, base: scores.json}'",
+        "runs to compare: directories, patterns, or result files of evaluations, such as "
+        "runs='[outputs/*,scores.json]'; with names of the arms: runs='{mine: outputs/a, base: scores.json}'",
     )
     output: str | None = config_field(
-        None, "directory of report.html, report.md, table.tex, table.csv, comparison.json, and figures"
+        None, "output directory for report.html, report.md, table.tex, table.csv, comparison.json, and figures"
     )
     headline: str | None = config_field(
         None,
-        "score to rank by; null: sts-avg7/all/spearman, or the mean of the STS tasks of all, or of nDCG@10 (MRR) of "
-        "their retrieval tasks",
+        "score that ranks the runs; null: sts-avg7/all/spearman, or the mean over the STS tasks that all runs have, or "
+        "the mean nDCG@10 (or MRR) over their retrieval tasks",
     )
-    strict: bool = config_field(False, "true: fail if a run cannot be read; false: leave it out")
+    strict: bool = config_field(False, "whether to fail if a run cannot be read, instead of skipping it")
 
     # Sentences for the map, the neighbors, alignment, and uniformity
-    sentences: int = config_field(400, "sentences of STS-B's development set, or of sentences_from; 0: none", ge=0)
-    sentences_from: str | None = config_field(None, "FILE with one sentence per line")
-    data_root: str | None = config_field(None, "directory of the evaluation tables; null: that of the runs")
-    device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
+    sentences: int = config_field(
+        400, "number of sentences in the map, from the STS-B development set or sentences_from; 0: no map", ge=0
+    )
+    sentences_from: str | None = config_field(
+        None, "text file with one sentence per line for the map; null: the STS-B development set"
+    )
+    data_root: str | None = config_field(
+        None, "directory of the evaluation tables; null: the directory that the runs used"
+    )
+    device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
 
-    wandb: bool = config_field(False, "true: upload tables, figures, and a summary to W&B")
-    project: str = config_field("contrastive-encoders", "project on W&B")
-    name: str | None = config_field(None, "name of the W&B run; null: that of the output directory")
-    offline: bool = config_field(False, "true: W&B writes to the disk")
+    wandb: bool = config_field(False, "whether to upload tables, figures, and a summary to W&B")
+    project: str = config_field("contrastive-encoders", "name of the W&B project")
+    name: str | None = config_field(None, "name of the W&B run; null: name of the output directory")
+    offline: bool = config_field(False, "whether W&B writes to the disk instead of uploading")
 
     # Keys of a race
     budget: Mapping[str, Any] | None = config_field(
         None,
-        "of a run: {steps: 1000}, {examples: 100000}, {tokens: 10000000}, or {seconds: 600}; null: that of the race",
+        "training budget of each run: {steps: 1000}, {examples: 100000}, {tokens: 10000000}, or {seconds: 600}; null: "
+        "the budget in the race's config",
     )
-    seeds: Sequence[int] | None = config_field(None, "seeds of the runs, e.g. [1,2,3]; null: those of the race")
+    seeds: Sequence[int] | None = config_field(
+        None, "seeds of the runs, such as [1,2,3]; null: the seeds in the race's config"
+    )
     untrained: bool = config_field(
-        True, "true: also compare the initial encoder of the first arm (a run of one step with model.lr=0)"
+        True, "whether to also compare the initial encoder of the first arm (a run of one step with model.lr=0)"
     )
-    tfidf: bool = config_field(True, "true: also compare TF-IDF, if the headline is of retrieval tasks")
-    quiet: bool = config_field(False, "true: only warnings and errors")
+    tfidf: bool = config_field(True, "whether to also compare TF-IDF if the headline is a retrieval score")
+    quiet: bool = config_field(False, "whether to log only warnings and errors")
 
 
 register("compare", CompareConfig)

@@ -64,29 +64,32 @@ class Standing(NamedTuple):
     worst_rank: int
 
 
-def choose_headline(arms: Sequence[Arm], wanted: str | None) -> RankingMetric:
+def choose_headline(arms: Sequence[Arm], requested: str | None) -> RankingMetric:
     """Return the score by which the arms are ranked.
 
     Raises:
         InputError: a run lacks the score, or the arms have no score in common.
     """
     shared, members = shared_scores(arms), members_of_averages(arms)
-    if wanted is not None and wanted not in shared:
-        lacking = [str(run.path) for arm in arms for run in arm.runs if wanted not in run.results["scores"]]
+    if requested is not None and requested not in shared:
+        lacking = [str(run.path) for arm in arms for run in arm.runs if requested not in run.results["scores"]]
         raise InputError(
-            f"headline={wanted}: {lacking[0]} has no such score. All runs have: {', '.join(shared) or 'none'}."
+            key="headline",
+            value=requested,
+            expected=f"a score of all runs ({', '.join(shared) or 'none'})",
+            hint=f"{lacking[0]} lacks it.",
         )
-    for name in [wanted] if wanted else AVERAGES:
+    for name in [requested] if requested else AVERAGES:
         if name in shared:
-            held = [one for one in members.get(name, [name]) if one in shared]
-            return RankingMetric(name, held or [name])
-    single = [name for name in shared if is_usual(name) and name not in members]
+            parts = [one for one in members.get(name, [name]) if one in shared]
+            return RankingMetric(name, parts or [name])
+    single = [name for name in shared if is_standard_score(name) and name not in members]
     scores = pair_scores(single) or retrieval_scores(single) or pair_scores(shared) or shared[:1]
     if not scores:
-        has = "; ".join(f"{arm.runs[0].path}: {_some_of(arm.runs[0].results['scores'])}" for arm in arms)
+        scores_of_arms = "; ".join(f"{arm.runs[0].path}: {_first_names(arm.runs[0].results['scores'])}" for arm in arms)
         raise InputError(
             key="runs",
-            expected=f"runs with a score in common, but {has}",
+            expected=f"runs with a score in common, but {scores_of_arms}",
             hint=f"Set headline={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that have it.",
         )
     return RankingMetric.mean_of(scores)
@@ -103,12 +106,12 @@ def members_of_averages(arms: Sequence[Arm]) -> dict[str, list[str]]:
     return {name: scores for run in runs for name, scores in run.results.get("averages", {}).items()}
 
 
-def _some_of(scores: Iterable[str]) -> str:
+def _first_names(scores: Iterable[str]) -> str:
     names = sorted(scores)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def is_usual(name: str) -> bool:
+def is_standard_score(name: str) -> bool:
     """Return whether a score is of a test split, of unchanged text, and of full embeddings."""
     found = ScoreName.parse(name)
     return found.is_plain and not found.form
@@ -126,8 +129,8 @@ def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
     if len(headline.scores) > 1:
         parts = [replicates_of(arm, RankingMetric.mean_of([score])) for score in headline.scores]
         return None if any(part is None for part in parts) else np.mean(np.array(parts), axis=0)
-    kept = [run.items.replicates.get(headline.name) if run.items else None for run in arm.runs]
-    return None if any(one is None for one in kept) else np.mean(np.array(kept, np.float64), axis=0)
+    replicates = [run.items.replicates.get(headline.name) if run.items else None for run in arm.runs]
+    return None if any(one is None for one in replicates) else np.mean(np.array(replicates, np.float64), axis=0)
 
 
 def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple[float, float] | None:
@@ -135,8 +138,8 @@ def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple
 
     The interval is None if the arms were scored on different items or if a run has not stored its items.
     """
-    kept = replicates_of(arm, headline) if same_items(arms, headline.scores) else None
-    return None if kept is None else interval(kept)
+    replicates = replicates_of(arm, headline) if same_items(arms, headline.scores) else None
+    return None if replicates is None else interval(replicates)
 
 
 def contrasts(arms: Sequence[Arm], headline: RankingMetric) -> list[PairwiseComparison]:
@@ -146,15 +149,15 @@ def contrasts(arms: Sequence[Arm], headline: RankingMetric) -> list[PairwiseComp
         return []
     tests = {one: _swap_test(arms, pairs, one) or _sign_test(arms, pairs, one) for one in headline.scores}
     single = [RankingMetric.mean_of([score]) for score in headline.scores if score != headline.name]
-    found = list[PairwiseComparison]()
+    comparisons = list[PairwiseComparison]()
     for family in ([headline], single):
-        family_found = [one for score in family for one in _contrasts_by(score, arms, pairs, tests)]
-        with_p = [place for place, one in enumerate(family_found) if one.p is not None]
-        corrected = holm([float(family_found[place].p or 0.0) for place in with_p])
-        for place, p_holm in zip(with_p, corrected, strict=True):
-            family_found[place] = family_found[place]._replace(p_holm=p_holm)
-        found += family_found
-    return found
+        family_comparisons = [one for score in family for one in _contrasts_by(score, arms, pairs, tests)]
+        tested = [place for place, one in enumerate(family_comparisons) if one.p is not None]
+        corrected = holm([float(family_comparisons[place].p or 0.0) for place in tested])
+        for place, p_holm in zip(tested, corrected, strict=True):
+            family_comparisons[place] = family_comparisons[place]._replace(p_holm=p_holm)
+        comparisons += family_comparisons
+    return comparisons
 
 
 def _contrasts_by(
@@ -168,8 +171,8 @@ def _contrasts_by(
     test = None
     if len(known) == len(parts):
         test = SwapTest(np.mean([one.observed for one in known], axis=0), np.mean([one.null for one in known], axis=0))
-    judged = np.where(np.isnan(test.observed), np.nan, test.p_values()) if test else np.full(len(pairs), np.nan)
-    for (a, b), p in zip(pairs, judged, strict=True):
+    p_values = np.where(np.isnan(test.observed), np.nan, test.p_values()) if test else np.full(len(pairs), np.nan)
+    for (a, b), p in zip(pairs, p_values, strict=True):
         first, second = values_of(arms[a], headline), values_of(arms[b], headline)
         items = _paired(arms[a], arms[b], headline)
         by_task = [_paired(arms[a], arms[b], RankingMetric.mean_of([score])) for score in headline.scores]
@@ -211,24 +214,26 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
     """
     name = ScoreName.parse(score)
     task = name.full_task
-    kept = [[run.items.cosines[task] for run in arm.runs if run.items and task in run.items.cosines] for arm in arms]
-    whole = [len(one) == len(arm.runs) for one, arm in zip(kept, arms, strict=True)]
+    cosines = [[run.items.cosines[task] for run in arm.runs if run.items and task in run.items.cosines] for arm in arms]
+    complete = [len(one) == len(arm.runs) for one, arm in zip(cosines, arms, strict=True)]
     tested = [
-        place for place, (a, b) in enumerate(pairs) if whole[a] and whole[b] and same_items([arms[a], arms[b]], [score])
+        place
+        for place, (a, b) in enumerate(pairs)
+        if complete[a] and complete[b] and same_items([arms[a], arms[b]], [score])
     ]
     if name.measure not in PAIR_MEASURES or not tested:
         return None
     first = arms[pairs[tested[0]][0]]
     gold = next(run.items.gold[task] for run in first.runs if run.items)
     tested = [place for place in tested if same_items([first, *(arms[arm] for arm in pairs[place])], [score])]
-    ranks = {arm: centered_ranks(kept[arm]) for arm in {arm for place in tested for arm in pairs[place]}}
+    ranks = {arm: centered_ranks(cosines[arm]) for arm in {arm for place in tested for arm in pairs[place]}}
     sides = list[tuple[np.ndarray, np.ndarray]]()
     for a, b in (pairs[place] for place in tested):
-        seeds = math.lcm(len(kept[a]), len(kept[b]))
-        first_SN, second_SN = (np.tile(ranks[arm], (seeds // len(kept[arm]), 1)) for arm in (a, b))
+        seeds = math.lcm(len(cosines[a]), len(cosines[b]))
+        first_SN, second_SN = (np.tile(ranks[arm], (seeds // len(cosines[arm]), 1)) for arm in (a, b))
         sides.append((first_SN, second_SN))
-    found = swap_test(sides, gold, f"swaps of {task}")
-    return _of_all(found, tested, len(pairs))
+    test = swap_test(sides, gold, f"swaps of {task}")
+    return _for_all_pairs(test, tested, len(pairs))
 
 
 def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
@@ -236,8 +241,10 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
     The result is NaN for a pair of arms if a run has not stored its queries or was scored on other queries.
     """
-    kept = [[run.items.values[score] for run in arm.runs if run.items and score in run.items.values] for arm in arms]
-    sizes = {arm: {len(one) for one in held} for arm, held in enumerate(kept) if len(held) == len(arms[arm].runs)}
+    values = [[run.items.values[score] for run in arm.runs if run.items and score in run.items.values] for arm in arms]
+    sizes = {
+        arm: {len(one) for one in arrays} for arm, arrays in enumerate(values) if len(arrays) == len(arms[arm].runs)
+    }
     tested = [
         place
         for place, (a, b) in enumerate(pairs)
@@ -247,23 +254,23 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
         return None
     [size] = sizes[pairs[tested[0]][0]]
     tested = [place for place in tested if sizes[pairs[place][0]] == {size}]
-    means = {arm: np.mean(kept[arm], axis=0) for place in tested for arm in pairs[place]}
-    found = sign_test(np.stack([means[a] - means[b] for a, b in (pairs[place] for place in tested)], 1), score)
-    return _of_all(found, tested, len(pairs))
+    means = {arm: np.mean(values[arm], axis=0) for place in tested for arm in pairs[place]}
+    test = sign_test(np.stack([means[a] - means[b] for a, b in (pairs[place] for place in tested)], 1), score)
+    return _for_all_pairs(test, tested, len(pairs))
 
 
-def _of_all(found: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
+def _for_all_pairs(test: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
     """Return the test with a column for each pair, NaN for the pairs that were not tested."""
-    observed, null = np.full(pairs, np.nan), np.full((len(found.null), pairs), np.nan)
-    observed[tested], null[:, tested] = found.observed, found.null
+    observed, null = np.full(pairs, np.nan), np.full((len(test.null), pairs), np.nan)
+    observed[tested], null[:, tested] = test.observed, test.null
     return SwapTest(observed, null)
 
 
-def ranking(arms: Sequence[Arm], headline: RankingMetric, found: Sequence[PairwiseComparison]) -> list[Standing]:
+def ranking(arms: Sequence[Arm], headline: RankingMetric, comparisons: Sequence[PairwiseComparison]) -> list[Standing]:
     """Rank the arms by the mean over seeds. Arms that are not distinguishable share a range of ranks."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     better, worse = [0] * len(arms), [0] * len(arms)
-    for one in found:
+    for one in comparisons:
         if one.score == headline.name and one.distinguishable:
             winner, loser = (one.first, one.second) if one.difference > 0 else (one.second, one.first)
             better[loser] += 1

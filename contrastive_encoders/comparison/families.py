@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.contrasts import is_usual, members_of_averages, shared_scores
+from contrastive_encoders.comparison.contrasts import is_standard_score, members_of_averages, shared_scores
 from contrastive_encoders.statistics.headline import PAIR_MEASURES, RETRIEVAL_METRICS, RankingMetric
 from contrastive_encoders.statistics.score_names import ScoreName
 
@@ -44,15 +44,15 @@ def families_of(arms: Sequence[Arm], headline: RankingMetric) -> list[Family]:
     """Return the families of the tasks on which all arms were scored. The family of the headline is first."""
     shared, members = shared_scores(arms), members_of_averages(arms)
     counted = {_task(name) for name in headline.scores}
-    tasks = [name for name in shared if name not in members and is_usual(name) and _task(name) not in counted]
-    kind = next((kind for kind, known in KINDS.items() if _is_one_of(headline.scores[0], known)), OTHER)
-    found = [Family(kind, headline)]
+    tasks = [name for name in shared if name not in members and is_standard_score(name) and _task(name) not in counted]
+    kind = next((kind for kind, known in KINDS.items() if _matches(headline.scores[0], known)), OTHER)
+    families = [Family(kind, headline)]
     for kind, names in _by_kind(tasks):
-        average = next((name for name, held in members.items() if name in shared and set(held) == set(names)), None)
+        average = next((name for name, parts in members.items() if name in shared and set(parts) == set(names)), None)
         mean = RankingMetric.mean_of(names)
         name = mean.name if len(names) == 1 else average or f"{kind}: {mean.name}"
-        found.append(Family(kind, RankingMetric(name, names)))
-    return found
+        families.append(Family(kind, RankingMetric(name, names)))
+    return families
 
 
 def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -62,14 +62,14 @@ def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         names = dict[str, str]()  # names of the tasks
         for measure in known:
             for name in scores:
-                if _is_one_of(name, [measure]) and _task(name) not in counted:
+                if _matches(name, [measure]) and _task(name) not in counted:
                     names.setdefault(_task(name), name)
         counted |= names.keys()
         if names:
             yield kind, list(names.values())
 
 
-def _is_one_of(score: str, known: Sequence[str]) -> bool:
+def _matches(score: str, known: Sequence[str]) -> bool:
     """Return whether the metric of a score, or its protocol and metric, is one of the known ones."""
     name = ScoreName.parse(score)
     return name.metric in known or name.measure in known

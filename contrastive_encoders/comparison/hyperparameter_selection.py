@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.collect import read_run
-from contrastive_encoders.comparison.outputs import CHOOSING, CHOSEN
-from contrastive_encoders.comparison.race import Race, run_jobs, steps_of, warn_of_failures
+from contrastive_encoders.comparison.outputs import SELECTION_FILE, SELECTION_RUNS
+from contrastive_encoders.comparison.race import Race, log_failures, run_jobs, steps_of
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Job, JobResult
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.manifest import read_record, write_record
@@ -29,23 +29,25 @@ class HyperparameterChoice(NamedTuple):
     words: list[str]
 
 
-def choice_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | None:
+def selection_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | None:
     """Return the selection that a race asks for with ``choose``, or None.
 
     Raises:
         InputError: ``choose`` lacks a part, or an arm has no values.
     """
-    given = race.get("choose")
-    if given is None:
+    selection = race.get("choose")
+    if selection is None:
         return None
-    if not isinstance(given, Mapping) or {"key", "values", "score"} - set(given):
-        raise InputError(f"{where}: wanted choose, a mapping with key, values and score.")
-    values = {str(label): list(some) for label, some in given["values"].items()}
+    if not isinstance(selection, Mapping) or {"key", "values", "score"} - set(selection):
+        raise InputError(
+            location=where, key="choose", value=selection, expected="a mapping with key, values, and score"
+        )
+    values = {str(label): list(some) for label, some in selection["values"].items()}
     for label in race.get("arms") or {}:
         if not values.get(str(label)):
-            raise InputError(f"{where}: choose.values has none for the arm {label}. Add a list of values.")
-    words = [str(word) for word in given.get("words") or []]
-    return HyperparameterChoice(str(given["key"]), values, str(given["score"]), words)
+            raise InputError(location=where, key="choose.values", expected=f"a list of values for the arm {label}")
+    words = [str(word) for word in selection.get("words") or []]
+    return HyperparameterChoice(str(selection["key"]), values, str(selection["score"]), words)
 
 
 def choose(
@@ -65,47 +67,49 @@ def choose(
     Raises:
         InputError: the training refused every arm, or a run lacks the score.
     """
-    jobs, tried, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
+    jobs, folders, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
     for label, words in race.arms.items():
         try:
-            own = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
+            arm_words = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
         except InputError as error:
             failed.append(JobResult(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
             continue
         for value in choice.values[label]:
-            folder = output / CHOOSING / f"{label}-{value}"
-            told = [*own, *choice.words, f"{choice.key}={value}", f"seed={race.seeds[0]}", "quiet=true"]
-            jobs.append(Job(f"{label} {choice.key}={value}", told, folder))
-            tried.setdefault(label, {})[value] = folder
+            folder = output / SELECTION_RUNS / f"{label}-{value}"
+            arguments = [*arm_words, *choice.words, f"{choice.key}={value}", f"seed={race.seeds[0]}", "quiet=true"]
+            jobs.append(Job(f"{label} {choice.key}={value}", arguments, folder))
+            folders.setdefault(label, {})[value] = folder
 
     failed += run_jobs(pool, jobs, output, quiet, keep_checkpoints=keep_checkpoints)
-    warn_of_failures(failed)
-    lost = {done.name for done in failed}
-    kept = read_record(output / CHOSEN)["chosen"] if (output / CHOSEN).exists() else {}
-    arms, found, chosen = dict[str, list[str]](), dict[str, dict[str, float]](), dict[str, Any]()
+    log_failures(failed)
+    failed_names = {result.name for result in failed}
+    previous_choice = read_record(output / SELECTION_FILE)["chosen"] if (output / SELECTION_FILE).exists() else {}
+    arms, tried, chosen = dict[str, list[str]](), dict[str, dict[str, float]](), dict[str, Any]()
     for label, words in race.arms.items():
         scores = {
             value: _score(folder, choice.score)
-            for value, folder in tried.get(label, {}).items()
-            if f"{label} {choice.key}={value}" not in lost
+            for value, folder in folders.get(label, {}).items()
+            if f"{label} {choice.key}={value}" not in failed_names
         }
         if not scores:
             continue
         best = max(scores, key=lambda value: scores[value])
-        if label in kept and any((output / "runs").glob(f"{label}-seed*")):
-            best = kept[label]
+        if label in previous_choice and any((output / "runs").glob(f"{label}-seed*")):
+            best = previous_choice[label]
         chosen[label] = best
         arms[label] = [*words, f"{choice.key}={best}"]
-        found[label] = {str(value): score for value, score in scores.items()}
+        tried[label] = {str(value): score for value, score in scores.items()}
         log.info("%s: %s=%s, %s %.2f", label, choice.key, best, choice.score, scores[best])
     if not arms:
-        raise InputError(f"race: none of its arms can be trained. {failed[0].name}: {failed[0].said}")
-    write_record(output / CHOSEN, {"key": choice.key, "score": choice.score, "values": found, "chosen": chosen})
+        hint = f"{failed[0].name}: {failed[0].output_tail}"
+        raise InputError(location="race", expected="at least one arm that can be trained", hint=hint)
+    write_record(output / SELECTION_FILE, {"key": choice.key, "score": choice.score, "values": tried, "chosen": chosen})
     return race._replace(arms=arms), failed
 
 
 def _score(folder: Path, name: str) -> float:
     scores = read_run(folder).results["scores"]
     if name not in scores:
-        raise InputError(f"choose.score={name}: {folder} has no such score. It has {', '.join(scores) or 'none'}.")
+        expected = f"a score of {folder} ({', '.join(scores) or 'none'})"
+        raise InputError(key="choose.score", value=name, expected=expected)
     return scores[name]

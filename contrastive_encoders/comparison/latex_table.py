@@ -26,7 +26,9 @@ SPECIAL = {
 }
 
 
-def in_latex(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing], command: str = "") -> str:
+def format_latex(
+    arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing], command: str = ""
+) -> str:
     """Return a ``tabular`` for ``\\input``: the arms in the order of the ranking, the best of each score in bold.
 
     A cell is the mean and the standard deviation over seeds. With one seed, it is the score and, below it, the 95 %
@@ -37,16 +39,16 @@ def in_latex(arms: Sequence[Arm], families: Sequence[Family], standings: Sequenc
     width = max(sum(len(family.scores) for family in panel) for panel in panels)
     lines = [
         *([f"% Written by: {' '.join(command.split())}"] if command else []),
-        "% Wants \\usepackage{booktabs}. Mean and standard deviation over seeds; of one seed the 95 % interval.",
+        "% Requires \\usepackage{booktabs}. Mean and standard deviation over seeds; with one seed, the 95 % interval.",
         rf"\begin{{tabular}}{{ll{'r' * width}}}",
         r"\toprule",
     ]
     for place, panel in enumerate(panels):
         scores = [score for family in panel for score in family.scores]
-        heads = ["arm", "rank", *(escaped(score.name) for score in scores)]
+        heads = ["arm", "rank", *(escape(score.name) for score in scores)]
         lines += [r"\midrule"] if place else []
         if len(families) > 1:
-            spans = [rf"\multicolumn{{{len(family.scores)}}}{{c}}{{{escaped(family.kind)}}}" for family in panel]
+            spans = [rf"\multicolumn{{{len(family.scores)}}}{{c}}{{{escape(family.kind)}}}" for family in panel]
             lines.append(" & ".join(["", "", *spans]) + r" \\")
         lines += [" & ".join(heads) + r" \\", r"\midrule", *_rows(arms, scores, standings)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -67,22 +69,22 @@ def _rows(arms: Sequence[Arm], scores: Sequence[RankingMetric], standings: Seque
     means = [[round(spread(values_of(arm, score)).mean, 2) for arm in arms] for score in scores]
     for standing in standings:
         arm = arms[standing.arm]
-        cells, intervals = [escaped(arm.label), escaped(rank(standing).text)], list[str]()
+        cells, intervals = [escape(arm.label), escape(rank(standing).text)], list[str]()
         for score, column in zip(scores, means, strict=True):
-            found, shown = spread(values_of(arm, score)), column[standing.arm]
-            number = f"{shown:z.2f}"
-            number = rf"\textbf{{{number}}}" if shown == max(column) else number
+            summary, mean = spread(values_of(arm, score)), column[standing.arm]
+            number = f"{mean:z.2f}"
+            number = rf"\textbf{{{number}}}" if mean == max(column) else number
             bounds = interval_of(arms, arm, score)
-            of_seeds = found.deviation is not None
-            cells.append(rf"{number} $\pm$ {found.deviation:.2f}" if of_seeds else number)
-            small = "" if of_seeds or bounds is None else rf"{{\scriptsize [{bounds[0]:z.2f}, {bounds[1]:z.2f}]}}"
+            has_deviation = summary.deviation is not None
+            cells.append(rf"{number} $\pm$ {summary.deviation:.2f}" if has_deviation else number)
+            small = "" if has_deviation or bounds is None else rf"{{\scriptsize [{bounds[0]:z.2f}, {bounds[1]:z.2f}]}}"
             intervals.append(small)
         yield " & ".join(cells) + r" \\"
         if any(intervals):
             yield " & ".join(["", "", *intervals]) + r" \\"
 
 
-def in_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> str:
+def format_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> str:
     """Return a row for each arm and score: mean and deviation over seeds, and the 95 % interval over test items."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -92,14 +94,16 @@ def in_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[
     for standing in standings:
         arm = arms[standing.arm]
         for family, score in ((one, score) for one in families for score in one.scores):
-            found = spread(values_of(arm, score))
+            summary = spread(values_of(arm, score))
             bounds = interval_of(arms, arm, score) or ("", "")
-            deviation = "" if found.deviation is None else found.deviation
+            deviation = "" if summary.deviation is None else summary.deviation
             ranks = (standing.best_rank, standing.worst_rank)
-            writer.writerow([arm.label, *ranks, family.kind, score.name, found.mean, deviation, found.seeds, *bounds])
+            writer.writerow(
+                [arm.label, *ranks, family.kind, score.name, summary.mean, deviation, summary.seeds, *bounds]
+            )
     return text.getvalue()
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return the text on one line, escaped so that LaTeX prints every character."""
     return "".join(SPECIAL.get(letter, letter) for letter in " ".join(text.split()))

@@ -4,13 +4,16 @@ from contrastive_encoders.io.output_directory import PREFIX
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 LATEX, CSV = "table.tex", "table.csv"
-REFUSED = f"{PREFIX}-refused.json"  # in the directory of a run whose settings the training refused
-CHOOSING, CHOSEN = "choosing", "chosen.json"  # runs that select a key of each arm, and the file of their results
+REFUSED_FILE = f"{PREFIX}-refused.json"  # in the directory of a run whose settings the training refused
+SELECTION_RUNS, SELECTION_FILE = (
+    "choosing",
+    "chosen.json",
+)  # runs that select a key of each arm, and the file of their results
 SWEEP = "sweep.json"  # values of the trials of a sweep
 COMPARISON = "comparison"  # kind of output
 ENTRIES = (
     *(PAGE, MARKDOWN, NUMBERS, LATEX, CSV, "pictures"),
     *("race.json", "pilots", "runs", "runs.jsonl"),
-    *("made", CHOOSING, CHOSEN, "encoder"),
+    *("made", SELECTION_RUNS, SELECTION_FILE, "encoder"),
     *(SWEEP, "trials.jsonl", COMPARISON),
 )

@@ -9,9 +9,9 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
 
-ASKED, NEAREST = 5, 3  # sentences in a table, and neighbors of each
-LISTED = 6  # neighbors of a sentence on a page
-MOST_SENTENCES = 1000  # maximum number of sentences on a page
+TABLE_SENTENCES, TABLE_NEIGHBORS = 5, 3  # sentences in a table, and neighbors of each
+PAGE_NEIGHBORS = 6  # neighbors of a sentence on a page
+MAX_SENTENCES = 1000  # maximum number of sentences on a page
 
 
 class ProbeEmbeddings(NamedTuple):
@@ -54,51 +54,53 @@ def project(vectors: np.ndarray) -> np.ndarray:
     return PCA(2, random_state=1).fit_transform(vectors)
 
 
-def turned(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
+def align_maps(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
     """Rotate, mirror, and scale every map to fit the first map as closely as possible (orthogonal Procrustes)."""
     from scipy.linalg import orthogonal_procrustes
 
-    found = list[ProbeEmbeddings]()
+    aligned = list[ProbeEmbeddings]()
     for probe in probes:
         places = probe.places - probe.places.mean(0)
         places = places / max(float(np.linalg.norm(places)), 1e-12)
-        if found:
-            turn, _ = orthogonal_procrustes(places, found[0].places)
+        if aligned:
+            turn, _ = orthogonal_procrustes(places, aligned[0].places)
             places = places @ turn
-        found.append(probe._replace(places=places))
-    return found
+        aligned.append(probe._replace(places=places))
+    return aligned
 
 
-def shown_of(probes: Sequence[ProbeEmbeddings]) -> list[int]:
-    """Return the positions of the sentences on a page: all, or ``MOST_SENTENCES`` at even steps."""
+def displayed_rows(probes: Sequence[ProbeEmbeddings]) -> list[int]:
+    """Return the positions of the sentences on a page: all, or ``MAX_SENTENCES`` at even steps."""
     number = len(probes[0].sentences) if probes else 0
-    return np.linspace(0, number - 1, min(number, MOST_SENTENCES)).round().astype(int).tolist() if number else []
+    return np.linspace(0, number - 1, min(number, MAX_SENTENCES)).round().astype(int).tolist() if number else []
 
 
-def explorer(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> dict[str, Any]:
+def explorer(probes: Sequence[ProbeEmbeddings], displayed: Sequence[int]) -> dict[str, Any]:
     """Return the data of the page's script: sentences, and their nearest neighbors in each arm with cosines x 100."""
     arms = list[dict[str, Any]]()
     for probe in probes:
-        cosines = probe.units[shown] @ probe.units[shown].T
+        cosines = probe.units[displayed] @ probe.units[displayed].T
         np.fill_diagonal(cosines, -np.inf)
-        near = np.argsort(-cosines, axis=1, kind="stable")[:, : min(LISTED, len(shown) - 1)]
-        percent = (100 * np.take_along_axis(cosines, near, axis=1)).round().astype(int)
-        arms.append({"arm": probe.arm.label, "near": near.tolist(), "cosines": percent.tolist()})
-    return {"sentences": [beginning(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
+        neighbors = np.argsort(-cosines, axis=1, kind="stable")[:, : min(PAGE_NEIGHBORS, len(displayed) - 1)]
+        percent = (100 * np.take_along_axis(cosines, neighbors, axis=1)).round().astype(int)
+        arms.append({"arm": probe.arm.label, "near": neighbors.tolist(), "cosines": percent.tolist()})
+    return {"sentences": [beginning(probes[0].sentences[row]) for row in displayed] if probes else [], "arms": arms}
 
 
-def neighbors(probes: Sequence[ProbeEmbeddings]) -> Table | None:
+def neighbor_table(probes: Sequence[ProbeEmbeddings]) -> Table | None:
     """Return the table of nearest neighbors of some sentences, taken at even steps from the list."""
     if not probes or len(probes[0].sentences) < 2:
         return None
     sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()
-    for asked in np.linspace(0, len(sentences) - 1, min(ASKED, len(sentences))).round().astype(int):
+    for query in np.linspace(0, len(sentences) - 1, min(TABLE_SENTENCES, len(sentences))).round().astype(int):
         for one in probes:
-            cosines = one.units @ one.units[asked]
+            cosines = one.units @ one.units[query]
             order = np.argsort(-cosines, kind="stable")
-            near = [row for row in order if sentences[row] != sentences[asked]][:NEAREST]
-            cells = [Cell(f"{beginning(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
-            rows.append([beginning(sentences[asked]), one.arm.label, *cells, *[""] * (NEAREST - len(cells))])
-    note = "Among the sentences of the map, with their cosine; first run of each arm."
-    heads = columns("sentence", "arm", *["nearest", "second", "third"][:NEAREST])
+            neighbors = [row for row in order if sentences[row] != sentences[query]][:TABLE_NEIGHBORS]
+            cells = [
+                Cell(f"{beginning(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in neighbors
+            ]
+            rows.append([beginning(sentences[query]), one.arm.label, *cells, *[""] * (TABLE_NEIGHBORS - len(cells))])
+    note = "Neighbors among the sentences of the map, with their cosine; first run of each arm."
+    heads = columns("sentence", "arm", *["nearest", "second", "third"][:TABLE_NEIGHBORS])
     return Table(heads, rows, "Nearest neighbors", note, "neighbors", folded=True)

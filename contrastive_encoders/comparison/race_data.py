@@ -28,8 +28,8 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
     """
     for name, words in commands.items():
         flags = [option for option in options if option.startswith("-")]
-        rest = [option for option in options if not option.startswith("-")]
-        process = start([sys.executable, "-m", "contrastive_encoders", "generate", *flags, *words, *rest])
+        overrides = [option for option in options if not option.startswith("-")]
+        process = start([sys.executable, "-m", "contrastive_encoders", "generate", *flags, *words, *overrides])
         try:
             status = process.wait()
         except (KeyboardInterrupt, SystemExit):
@@ -41,25 +41,32 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
         if status in (TERMINATED, -signal.SIGTERM):
             raise SystemExit(TERMINATED)
         if status == WRONG_INPUT:
-            raise InputError(f"race.prepare.{name}: its input was refused, for the reason above.")
+            raise InputError(
+                key=f"race.prepare.{name}", expected="valid overrides of `generate`", hint="The reason is logged above."
+            )
         if status:
             raise OutputError(
-                f"race.prepare.{name}: it ended with status {status}, for the reason above. What it had written is "
-                "kept; the same command continues."
+                f"race.prepare.{name} failed with exit code {status}; the reason is logged above. Its finished part is "
+                "kept. Rerun the same command to resume."
             )
 
 
-def commands_of(given: object, where: str) -> dict[str, list[str]]:
+def commands_of(commands: object, where: str) -> dict[str, list[str]]:
     """Return the overrides of each command in a race's ``prepare``, by the command's name.
 
     Raises:
         InputError: ``prepare`` is not a mapping of a name to a list of overrides.
     """
-    if given is None:
+    if commands is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(words, list) for words in given.values()):
-        raise InputError(f"{where}: wanted prepare, a mapping of a name to overrides of `generate`.")
-    return {str(name): list(_flat(words)) for name, words in given.items()}
+    if not isinstance(commands, Mapping) or not all(isinstance(words, list) for words in commands.values()):
+        raise InputError(
+            location=where,
+            key="prepare",
+            value=commands,
+            expected="a mapping of names to lists of overrides of `generate`",
+        )
+    return {str(name): list(_flat(words)) for name, words in commands.items()}
 
 
 def words_of(race: Mapping[str, Any]) -> list[str]:
@@ -76,17 +83,17 @@ def needed(commands: Mapping[str, Sequence[str]], words: Sequence[str]) -> dict[
     no ``output=``.
     """
     outputs = {name: _output_of(command) for name, command in commands.items()}
-    found = {name for name, output in outputs.items() if output is None}
-    texts = [*words, *(word for name in found for word in commands[name])]
+    names = {name for name, output in outputs.items() if output is None}
+    texts = [*words, *(word for name in names for word in commands[name])]
     while texts:
-        now = {
+        more = {
             name
-            for name in commands.keys() - found
+            for name in commands.keys() - names
             if any(re.search(rf"{re.escape(outputs[name] or '')}(?![\w.-])", text) for text in texts)
         }
-        found |= now
-        texts = [word for name in now for word in commands[name] if not word.startswith("output=")]
-    return {name: list(command) for name, command in commands.items() if name in found}
+        names |= more
+        texts = [word for name in more for word in commands[name] if not word.startswith("output=")]
+    return {name: list(command) for name, command in commands.items() if name in names}
 
 
 def _output_of(command: Sequence[str]) -> str | None:

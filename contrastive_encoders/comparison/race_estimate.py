@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.comparison.collect import read_run
-from contrastive_encoders.comparison.hyperparameter_selection import choice_of
-from contrastive_encoders.comparison.race import amount_of_a_step, pilot_words, plan
+from contrastive_encoders.comparison.hyperparameter_selection import selection_of
+from contrastive_encoders.comparison.race import amount_of_a_step, pilot_overrides, plan
 from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
 from contrastive_encoders.comparison.tables import duration
@@ -17,8 +17,8 @@ from contrastive_encoders.core import InputError
 log = logging.getLogger(__name__)
 
 STEPS = 6  # the first steps are slower
-FORWARD = 1 / 3  # time of a forward pass, as a fraction of a training step
-TEXTS_OF_A_PAIR = 2  # scoring encodes documents, and one of the two texts is a document
+FORWARD_FRACTION = 1 / 3  # time of a forward pass, as a fraction of a training step
+TEXTS_PER_PAIR = 2  # scoring encodes documents, and one of the two texts is a document
 
 
 def estimate(
@@ -44,37 +44,39 @@ def estimate(
     """
     where = f"race={race.get('name', '?')}"
     commands = list(needed(commands_of(race.get("prepare"), where), words_of(race)).items())
-    choice, planned = choice_of(race, where), plan(race, budget, seeds, folder)
+    choice, race_plan = selection_of(race, where), plan(race, budget, seeds, folder)
     prepare(dict(commands[:1]), options)
     if race.get("plan_run") is None:
-        log.info("Training is not estimated: %s has no plan_run.", where)
+        log.info("The training time is not estimated, because %s has no plan_run.", where)
         return
     cache = format_override("data.cache_dir", str(folder))
     words = [*map(str, race.get("common") or []), *map(str, race["plan_run"]), cache]
-    job = Job("pilot", [*options, *words, *pilot_words(STEPS, 1, planned.seeds[0])], folder / "pilots" / "plan")
+    job = Job("pilot", [*options, *words, *pilot_overrides(STEPS, 1, race_plan.seeds[0])], folder / "pilots" / "plan")
     with open_workers(folder) as pool:
-        [done] = run_all(pool, [job], folder / "runs.jsonl")
-    if not done.finished:
-        raise InputError(key="race.plan_run", expected="a run that can be trained", location=where, hint=done.said)
+        [result] = run_all(pool, [job], folder / "runs.jsonl")
+    if not result.finished:
+        raise InputError(
+            key="race.plan_run", expected="a run that can be trained", location=where, hint=result.output_tail
+        )
     run = read_run(job.folder)
-    step, (kind, amount) = amount_of_a_step(run, "seconds"), planned.budget
+    step, (kind, amount) = amount_of_a_step(run, "seconds"), race_plan.budget
     spent = run.results["spent"]
     training = amount if kind == "seconds" else step * amount / (1 if kind == "steps" else amount_of_a_step(run, kind))
     examples = max((part.get("kept", 0) for part in run.results["data"]), default=0)
-    scoring = step * spent["steps"] / max(1, spent["examples"]) * examples * FORWARD / TEXTS_OF_A_PAIR
-    starting = max(0.0, done.seconds - spent["wall_seconds"])
-    chosen = sum(len(choice.values[label]) for label in planned.arms) if choice else 0
-    compared = len(planned.arms) * len(planned.seeds) + 1
-    pilots = len(planned.arms) if kind != "steps" else 0
-    total = pilots * (starting + STEPS * step) + (chosen + compared) * (starting + training + scoring)
+    scoring = step * spent["steps"] / max(1, spent["examples"]) * examples * FORWARD_FRACTION / TEXTS_PER_PAIR
+    startup = max(0.0, result.seconds - spent["wall_seconds"])
+    selection_runs = sum(len(choice.values[label]) for label in race_plan.arms) if choice else 0
+    compared_runs = len(race_plan.arms) * len(race_plan.seeds) + 1
+    pilots = len(race_plan.arms) if kind != "steps" else 0
+    total = pilots * (startup + STEPS * step) + (selection_runs + compared_runs) * (startup + training + scoring)
     log.info(
-        "Training: %s%d runs are compared, each %s: about %s in all%s.",
-        f"{chosen} runs choose {choice.key}, " if choice else "",
-        compared,
-        duration(starting + training + scoring),
+        "Training: %s%d runs to compare, %s each; about %s in total%s.",
+        f"{selection_runs} runs to select {choice.key}, " if choice else "",
+        compared_runs,
+        duration(startup + training + scoring),
         duration(total / parallel),
         f", {parallel} at a time" if parallel > 1 else "",
     )
     if commands[1:]:
-        log.info("Not counted: %s.", ", ".join(f"race.prepare.{name}" for name, _ in commands[1:]))
-    log.info("Nothing was kept. Leave race.estimate_only out to begin.")
+        log.info("Not included in the estimate: %s.", ", ".join(f"race.prepare.{name}" for name, _ in commands[1:]))
+    log.info("Nothing was kept. Remove race.estimate_only to start the race.")

@@ -18,7 +18,7 @@ from contrastive_encoders.statistics.paired_tests import spread
 MAX_CELLS = 5_000  # maximum number of cells of the matrix over all scores; above it, only the headline is drawn
 MAX_LETTERS = 18  # maximum characters in a line of a name on a narrow page
 NARROW = "containerSize()[0] < 500 ? {1} : {0}"
-NAME_OF_ROW = NARROW.format("datum.label", "wrapped[datum.label]")
+ROW_LABEL = NARROW.format("datum.label", "wrapped[datum.label]")
 MAX_ARMS_WITH_NUMBERS = 14  # with more arms, the cells of the matrix are too small for numbers
 
 
@@ -29,26 +29,31 @@ def dots(arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Stand
         arm = arms[standing.arm]
         values = values_of(arm, headline)
         bounds = interval_of(arms, arm, headline)
-        found = spread(values)
-        row: dict[str, Any] = {"arm": arm.label, "mean": found.mean, "seeds": found.seeds, "rank": rank(standing).text}
-        row["sd"] = "one seed" if found.deviation is None else f"{found.deviation:.2f}"
+        summary = spread(values)
+        row: dict[str, Any] = {
+            "arm": arm.label,
+            "mean": summary.mean,
+            "seeds": summary.seeds,
+            "rank": rank(standing).text,
+        }
+        row["sd"] = "one seed" if summary.deviation is None else f"{summary.deviation:.2f}"
         if bounds is not None:
             row["low"], row["high"] = bounds
             row["items"] = f"{row['low']:.2f} to {row['high']:.2f}"
-        if found.deviation is not None:
-            row["below"], row["above"] = found.mean - found.deviation, found.mean + found.deviation
+        if summary.deviation is not None:
+            row["below"], row["above"] = summary.mean - summary.deviation, summary.mean + summary.deviation
         rows.append(row)
         seeds += [
             {"arm": arm.label, "value": float(value), "seed": run.seed}
             for run, value in zip(arm.runs, values, strict=True)
         ]
     order = [row["arm"] for row in rows]
-    y = alt.Y("arm:N", sort=order, title=None, axis=alt.Axis(domain=False, ticks=False, labelExpr=NAME_OF_ROW))
+    y = alt.Y("arm:N", sort=order, title=None, axis=alt.Axis(domain=False, ticks=False, labelExpr=ROW_LABEL))
     x = partial(alt.X, scale=alt.Scale(zero=False, nice=True), title=headline.name)
     means = alt.Chart().encode(y=y, color=color(key, legend=None))
     over_items = means.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=9, strokeCap="round")
     over_seeds = means.transform_filter("isValid(datum.below)").mark_rule(strokeWidth=2)
-    shown = tooltip(
+    fields = tooltip(
         ("arm", "arm"),
         ("rank", "rank"),
         ("mean", headline.name, ".2f"),
@@ -63,7 +68,7 @@ def dots(arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Stand
         .mark_tick(thickness=1.5, height=13, color=INK)
         .encode(x=x("value:Q"), y=y, opacity=opacity(0.75)),
         means.mark_point(filled=True, size=110, opacity=1).encode(
-            x=x("mean:Q"), shape=shape(key, legend=None), opacity=opacity(), tooltip=shown
+            x=x("mean:Q"), shape=shape(key, legend=None), opacity=opacity(), tooltip=fields
         ),
         data={"values": rows},
     ).properties(height=alt.Step(34 if len(rows) <= 12 else 28))
@@ -80,17 +85,20 @@ def _wrap(name: str) -> list[str]:
 
 
 def differences(
-    arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
+    arms: Sequence[Arm],
+    headline: RankingMetric,
+    standings: Sequence[Standing],
+    comparisons: Sequence[PairwiseComparison],
 ) -> Figure | None:
     """Draw a matrix with a cell for each pair of arms: row minus column."""
-    if not found:
+    if not comparisons:
         return None
     places = {standing.arm: place for place, standing in enumerate(standings, start=1)}
-    scores = list(dict.fromkeys(one.score for one in found))
-    if 2 * len(found) > MAX_CELLS:
+    scores = list(dict.fromkeys(one.score for one in comparisons))
+    if 2 * len(comparisons) > MAX_CELLS:
         scores = [headline.name]
     cells = list[dict[str, Any]]()
-    for one in found:
+    for one in comparisons:
         if one.score not in scores:
             continue
         for row, column, sign in ((one.first, one.second, 1), (one.second, one.first, -1)):
@@ -112,13 +120,13 @@ def differences(
                 }
             )
     caption = (
-        "Row minus column, the arms in the order of the ranking. Blue: the row is above, orange: below; the stronger, "
-        "the more. A dot: the two are distinguishable, for these seeds."
+        "Row minus column, with the arms in the order of the ranking. Blue: the row is better; orange: it is worse. A "
+        "stronger color means a larger difference, and a dot that the two are distinguishable for these seeds."
     )
     names = [f"{arms[one.arm].label}  {place}" for place, one in enumerate(standings, start=1)]
     return Figure(
         "differences",
-        "Every two arms",
+        "Pairwise differences",
         caption,
         [_matrix(len(standings), cells, numbers=len(arms) <= MAX_ARMS_WITH_NUMBERS)],
         signals={"score": headline.name, "names": names, "wrapped": [_wrap(name) for name in names]},
@@ -135,7 +143,7 @@ def _matrix(arms: int, cells: list[dict[str, Any]], *, numbers: bool) -> alt.Top
         x=alt.X("column:O", **names, axis=axis(orient="top", labelAngle=0, labelOverlap="parity")),
         y=alt.Y("row:O", **names, axis=axis(labelExpr=name_of_row)),
     )
-    shown = tooltip(
+    fields = tooltip(
         ("arm", "arm"),
         ("minus", "minus"),
         ("score", "score"),
@@ -149,7 +157,7 @@ def _matrix(arms: int, cells: list[dict[str, Any]], *, numbers: bool) -> alt.Top
         pairs.mark_rect(cornerRadius=3 if numbers else 0, stroke=LINE).encode(
             color=alt.Color("sign:N", legend=None, scale=sides),
             fillOpacity=alt.FillOpacity("size:Q", legend=None, scale=alt.Scale(domainMin=0, range=[0.04, 0.75])),
-            tooltip=shown,
+            tooltip=fields,
         ),
         pairs.transform_filter("datum.distinguishable").mark_point(
             filled=True,

@@ -22,8 +22,8 @@ from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
 from contrastive_encoders.statistics.headline import RankingMetric
 
 ENCODER = "encoder"  # folder of the recommended encoder
-FEW = 100  # a small number of questions
-ASKED = 5  # queries for which a report shows the results before and after training
+FEW_QUERIES = 100  # a small number of questions
+SAMPLE_QUERIES = 5  # queries for which a report shows the results before and after training
 
 
 class Recommendation(NamedTuple):
@@ -36,7 +36,7 @@ class Recommendation(NamedTuple):
 
 
 def recommend(
-    arms: Sequence[Arm], headline: RankingMetric, found: Sequence[PairwiseComparison], score: str, output: Path
+    arms: Sequence[Arm], headline: RankingMetric, comparisons: Sequence[PairwiseComparison], score: str, output: Path
 ) -> Recommendation | None:
     """Test whether the arm with the best mean of ``score``, a score of the tasks for selection, is better.
 
@@ -50,7 +50,7 @@ def recommend(
     best = max(trained, key=lambda arm: float(arm.values(score).mean()))
     places = {arm.label: place for place, arm in enumerate(arms)}
     pair = {places[best.label], places[UNTRAINED]}
-    one = next(one for one in found if one.score == headline.name and {one.first, one.second} == pair)
+    one = next(one for one in comparisons if one.score == headline.name and {one.first, one.second} == pair)
     one = one._replace(p_holm=one.p)
     sign = 1 if one.first == places[best.label] else -1
     before, after = (float(values_of(arm, headline).mean()) for arm in (untrained, best))
@@ -61,42 +61,49 @@ def recommend(
     if one.p is not None:
         facts.append(f"p {p_value(one.p).text}" if one.p < 0.001 else f"p = {p_value(one.p).text}")
     items = best.runs[0].items
-    asked = len(items.values[headline.name]) if items is not None and headline.name in items.values else 0
-    if asked:
-        facts.append(f"{asked:,} questions")
-    said = f"{headline.name} {facts[0]} ({', '.join(facts[1:])})" if facts[1:] else f"{headline.name} {facts[0]}"
+    queries = len(items.values[headline.name]) if items is not None and headline.name in items.values else 0
+    if queries:
+        facts.append(f"{queries:,} queries")
+    evidence = f"{headline.name} {facts[0]} ({', '.join(facts[1:])})" if facts[1:] else f"{headline.name} {facts[0]}"
     others = [f"{arm.label} {float(values_of(arm, headline).mean()):.1f}" for arm in arms if arm.label in BASELINES]
-    beside = f" {', '.join(others)}." if others else ""
+    baselines = f" {', '.join(others)}." if others else ""
     if one.distinguishable and after > before:
-        from_seed = f", the one of seed {best.runs[0].results['seeds'][0]}" if len(best.runs) > 1 else ""
+        from_seed = f", from seed {best.runs[0].results['seeds'][0]}" if len(best.runs) > 1 else ""
         return Recommendation(
-            best, best, untrained, f"Better: {best.label}, {said}.{beside} It lies in {output / ENCODER}{from_seed}."
+            best,
+            best,
+            untrained,
+            f"Better: {best.label}, {evidence}.{baselines} Encoder: {output / ENCODER}{from_seed}.",
         )
-    outcome = "is worse" if one.distinguishable else "cannot be told apart from it"
-    few = f" {asked} questions are few: more documents may tell." if 0 < asked < FEW and not one.distinguishable else ""
+    outcome = "is worse" if one.distinguishable else "is not distinguishable from it"
+    advice = (
+        f" {queries} queries are few: more documents may give a clear result."
+        if 0 < queries < FEW_QUERIES and not one.distinguishable
+        else ""
+    )
     return Recommendation(
         None,
         best,
         untrained,
-        f"Nothing is recommended: keep the encoder that you have. Of {len(trained)} ways to train {best.label}, the "
-        f"best on the questions for choosing, {outcome}: {said}.{beside}{few}",
+        f"Nothing is recommended: keep the encoder that you have. {best.label}, the best of {len(trained)} ways to "
+        f"train by the selection queries, {outcome}: {evidence}.{baselines}{advice}",
     )
 
 
-def keep_encoder(one: Recommendation | None, output: Path) -> None:
+def keep_encoder(recommendation: Recommendation | None, output: Path) -> None:
     """Copy the encoder of the recommended arm's first run to ``output``/encoder.
 
     If no arm is recommended, an earlier copy is removed.
     """
-    if one is None or one.arm is None:
+    if recommendation is None or recommendation.arm is None:
         remove(output / ENCODER)
         return
     with atomic_directory(output / ENCODER) as part:
-        shutil.copytree(one.arm.runs[0].path / ENCODER, part, dirs_exist_ok=True)
+        shutil.copytree(recommendation.arm.runs[0].path / ENCODER, part, dirs_exist_ok=True)
 
 
 def before_and_after(
-    one: Recommendation, task: RetrievalTask, vectors: Callable[[Arm, list[str]], np.ndarray | None]
+    recommendation: Recommendation, task: RetrievalTask, vectors: Callable[[Arm, list[str]], np.ndarray | None]
 ) -> Table | None:
     """Show what the untrained encoder and the best arm find first for five queries of the task.
 
@@ -107,39 +114,47 @@ def before_and_after(
         task: task that the queries are taken from.
         vectors: function that returns an arm's embeddings (N, D) of N texts, or None if the arm has no encoder.
     """
-    step = max(1, len(task.queries) // ASKED)
-    places = list(range(0, len(task.queries), step))[:ASKED]
-    found = list[list[int]]()
-    for arm in (one.untrained, one.best):
+    step = max(1, len(task.queries) // SAMPLE_QUERIES)
+    places = list(range(0, len(task.queries), step))[:SAMPLE_QUERIES]
+    first_results = list[list[int]]()
+    for arm in (recommendation.untrained, recommendation.best):
         rows = vectors(arm, [*task.documents, *(task.queries[place] for place in places)])
         if rows is None:
             return None
         unit = unit_rows(rows)
-        found.append((unit[len(task.documents) :] @ unit[: len(task.documents)].T).argmax(1).tolist())
+        first_results.append((unit[len(task.documents) :] @ unit[: len(task.documents)].T).argmax(1).tolist())
     cells = list[list[Any]]()
-    for place, *firsts in zip(places, *found, strict=True):
+    for place, *results in zip(places, *first_results, strict=True):
         gains = task.relevant[place] if task.relevant is not None else {place: 1.0}
-        right = next((document for document, gain in gains.items() if gain > 0 and document >= 0), None)
+        answer = next((document for document, gain in gains.items() if gain > 0 and document >= 0), None)
         cells.append(
             [
                 beginning(task.queries[place]),
-                *(Cell(beginning(task.documents[one]), mark="best" if gains.get(one, 0) > 0 else "") for one in firsts),
-                "" if right is None else beginning(task.documents[right]),
+                *(
+                    Cell(
+                        beginning(task.documents[document]),
+                        mark="best" if gains.get(document, 0) > 0 else "",
+                    )
+                    for document in results
+                ),
+                "" if answer is None else beginning(task.documents[answer]),
             ]
         )
-    names = [f"found first by {arm.label}" for arm in (one.untrained, one.best)]
-    note = "At even steps through the held-out questions, not chosen by what they find. What is right is bold."
-    heads = columns("question", *names, "what it was written for")
-    return Table(heads, cells, "Five questions, before and after", note, "five-questions")
+    names = [f"found first by {arm.label}" for arm in (recommendation.untrained, recommendation.best)]
+    note = "Held-out queries at even steps, independent of the results. Relevant documents are bold."
+    heads = columns("query", *names, "relevant document")
+    return Table(heads, cells, "Five queries before and after training", note, "five-questions")
 
 
 def values_tried(record: Mapping[str, Any]) -> Table:
     """Show how the values of a key were selected, from the record that `hyperparameter_selection.choose` writes."""
     rows = [
-        [arm, value, Cell(f"{score:.2f}", score, "best" if score == max(tried.values()) else "")]
-        for arm, tried in record["values"].items()
-        for value, score in tried.items()
+        [arm, value, Cell(f"{score:.2f}", score, "best" if score == max(scores.values()) else "")]
+        for arm, scores in record["values"].items()
+        for value, score in scores.items()
     ]
-    note = f"One run each, by the first seed. {record['score']} is of questions that are not reported."
+    note = (
+        f"One run with the first seed for each value. {record['score']} is measured on queries that are not reported."
+    )
     heads = [*columns("arm", str(record["key"])), *columns(str(record["score"]), right=True)]
-    return Table(heads, rows, f"How {record['key']} was chosen", note, "chosen", folded=True)
+    return Table(heads, rows, f"Selection of {record['key']}", note, "chosen", folded=True)

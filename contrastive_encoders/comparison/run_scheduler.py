@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from contrastive_encoders.comparison.outputs import REFUSED
+from contrastive_encoders.comparison.outputs import REFUSED_FILE
 from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.io.atomic import remove
@@ -40,12 +40,12 @@ log = logging.getLogger(__name__)
 
 TRAIN = ("-m", "contrastive_encoders", "train")  # arguments of Python
 WRONG_INPUT = 2
-ENDED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
-MOST_ATTEMPTS = 2
+INTERRUPTION_CODES = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
+MAX_ATTEMPTS = 2
 CHECKPOINTS = "checkpoints"  # folder of a run and of each of its stages
 MESSAGE_PREFIX = "contrastive-encoders train: "
-LINES_KEPT = 30  # of the output of a failed run
-REPORTED_EVERY = 0.5  # seconds between reports of a run to the driver
+MAX_OUTPUT_LINES = 30  # of the output of a failed run
+REPORT_INTERVAL_S = 0.5  # seconds between reports of a run to the driver
 
 
 class Job(NamedTuple):
@@ -61,8 +61,8 @@ class JobResult(NamedTuple):
     status: int  # exit code; 0: the run has its results
     seconds: float
     attempts: int
-    said: str  # last lines of the output of a failed run
-    early: str = ""  # reason why it was ended early
+    output_tail: str  # last lines of the output of a failed run
+    stop_reason: str = ""  # why it was stopped early
 
     @property
     def finished(self) -> bool:
@@ -70,14 +70,14 @@ class JobResult(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        return self.status not in (0, *ENDED) and not self.early
+        return self.status not in (0, *INTERRUPTION_CODES) and not self.stop_reason
 
-    def in_words(self) -> str:
-        if self.early:
-            return f"stopped early ({self.early})"
-        if self.status in ENDED:
+    def describe(self) -> str:
+        if self.stop_reason:
+            return f"stopped early ({self.stop_reason})"
+        if self.status in INTERRUPTION_CODES:
             return "interrupted"
-        return "done" if self.finished else f"failed with status {self.status}"
+        return "done" if self.finished else f"failed with exit code {self.status}"
 
 
 class DriverEnvironment(NamedTuple):
@@ -103,30 +103,32 @@ def open_workers(
         InputError: the cluster cannot be joined, lacks the resources, or (when it is used) does not see ``output``.
     """
     path = {"PYTHONPATH": _import_path()}
-    here = [{**os.environ, **path, **device} for device in devices_here(parallel)] if cluster is None else [path]
-    origin = DriverEnvironment(TRAIN, Path.cwd(), output.absolute(), here, cluster)
-    return open_pool(partial(begin, origin), parallel, cluster, num_cpus, num_gpus)
+    environments = (
+        [{**os.environ, **path, **device} for device in device_environments(parallel)] if cluster is None else [path]
+    )
+    origin = DriverEnvironment(TRAIN, Path.cwd(), output.absolute(), environments, cluster)
+    return open_pool(partial(prepare_worker, origin), parallel, cluster, num_cpus, num_gpus)
 
 
 def _import_path() -> str:
     """Return the PYTHONPATH with which a run imports the user's modules that this process can import."""
-    here = Path.cwd()
-    own = [str(here)] if any(Path(entry).resolve() == here for entry in sys.path) else []
-    return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *own])
+    cwd = Path.cwd()
+    working_folder = [str(cwd)] if any(Path(entry).resolve() == cwd for entry in sys.path) else []
+    return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *working_folder])
 
 
-def devices_here(parallel: int) -> list[dict[str, str]]:
+def device_environments(parallel: int) -> list[dict[str, str]]:
     """Return the environment variables of each worker, which assign the visible GPUs, if any, to workers in turn."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         import torch
 
-        given = ",".join(map(str, range(torch.cuda.device_count())))
-    names = [name for name in given.split(",") if name]
+        visible = ",".join(map(str, range(torch.cuda.device_count())))
+    names = [name for name in visible.split(",") if name]
     return [{"CUDA_VISIBLE_DEVICES": names[place % len(names)]} if names else {} for place in range(parallel)]
 
 
-def begin(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
+def prepare_worker(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
     """Prepare a worker. Return the arguments of Python for training, and the environment variables.
 
     Raises:
@@ -136,8 +138,10 @@ def begin(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
         return origin.program, origin.environments[local_rank() % len(origin.environments)]
     if not (origin.output / MARKER).exists():
         raise InputError(
-            f"cluster={origin.cluster}: the worker on {socket.gethostname()} does not see {origin.output}, where its "
-            "runs are to be written. Choose an output on a disk that all nodes share."
+            key="output",
+            value=origin.output,
+            expected=f"a directory that the worker on {socket.gethostname()} sees",
+            hint="Choose an output on a disk that all nodes of the cluster share.",
         )
     with contextlib.suppress(OSError):  # absolute paths work from any folder
         os.chdir(origin.folder)
@@ -145,7 +149,7 @@ def begin(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
 
 
 def train_runs(
-    started: tuple[Sequence[str], dict[str, str]], tasks: Iterable[WorkItem]
+    worker: tuple[Sequence[str], dict[str, str]], tasks: Iterable[WorkItem]
 ) -> Iterator[tuple[int | None, Any]]:
     """Train one run after another in a worker, and report the number of the current run.
 
@@ -153,18 +157,18 @@ def train_runs(
     fail again.
     """
     for task in tasks:
-        job, began = task.payload, time.monotonic()
-        done = JobResult(job.name, TERMINATED, 0.0, 0, "")
-        while done.attempts < MOST_ATTEMPTS and not stop_file(job.folder).exists():
-            if done.attempts:
-                last = "".join(done.said.splitlines()[-1:])
-                log.warning("%s %s; it is begun once more. %s", job.name, done.in_words(), last)
+        job, start_time = task.payload, time.monotonic()
+        result = JobResult(job.name, TERMINATED, 0.0, 0, "")
+        while result.attempts < MAX_ATTEMPTS and not stop_file(job.folder).exists():
+            if result.attempts:
+                last = "".join(result.output_tail.splitlines()[-1:])
+                log.warning("%s %s and is started again. %s", job.name, result.describe(), last)
             yield None, task.number
-            status, said = yield from _attempt(job, task.number, *started)
-            done = JobResult(job.name, status, time.monotonic() - began, done.attempts + 1, said)
-            if status in (0, WRONG_INPUT, *ENDED):
+            status, output_tail = yield from _attempt(job, task.number, *worker)
+            result = JobResult(job.name, status, time.monotonic() - start_time, result.attempts + 1, output_tail)
+            if status in (0, WRONG_INPUT, *INTERRUPTION_CODES):
                 break
-        yield task.number, done
+        yield task.number, result
 
 
 def stop_file(folder: Path) -> Path:
@@ -181,50 +185,50 @@ def _attempt(
     """Train once. Return the exit code and, if it is not 0, the last lines of the output."""
     options = [word for word in job.words if word.startswith("-")]  # Hydra reads no overrides after an option
     words = [word for word in job.words if not word.startswith("-")]
-    stop, told = stop_file(job.folder), False
-    while _is_taken(job.folder) and not stop.exists():
+    stop, terminated = stop_file(job.folder), False
+    while _is_locked(job.folder) and not stop.exists():
         yield None, number
     with tempfile.TemporaryFile() as output:  # not a pipe, because the run may outlive this process for a moment
         command = [sys.executable, *program, *options, *words, format_override("output_dir", str(job.folder))]
         process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
-                if stop.exists() and not told:
+                if stop.exists() and not terminated:
                     process.terminate()  # it saves its state
-                    told = True
+                    terminated = True
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(REPORTED_EVERY)
+                    process.wait(REPORT_INTERVAL_S)
                 yield None, number
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
         output.seek(0)
-        status, written = process.returncode, output.read().decode(errors="replace")
-        return status, end_of(written, status == WRONG_INPUT) if status else ""
+        status, text = process.returncode, output.read().decode(errors="replace")
+        return status, last_lines(text, status == WRONG_INPUT) if status else ""
 
 
-def end_of(written: str, refused: bool) -> str:
+def last_lines(output: str, refused: bool) -> str:
     """Return the last lines of a run's output, or its message alone if the run was refused.
 
     Of a progress bar, only the last state is kept.
     """
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip().split("\n")]
     starts = [place for place, line in enumerate(lines) if line.startswith(MESSAGE_PREFIX)] if refused else []
     if starts:
         return "\n".join(lines[starts[-1] :])
     _, program, message = "\n".join(lines).partition(MESSAGE_PREFIX)  # after a progress bar without a line end
-    return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
+    return program + message if refused and program else "\n".join(lines[-MAX_OUTPUT_LINES:])
 
 
 def remove_checkpoints(jobs: Iterable[Job]) -> None:
     """Remove the checkpoints of jobs whose run has finished, including those that finished in an earlier command."""
     for job in jobs:
         if is_finished(job.folder):
-            remove_below(job.folder, CHECKPOINTS)
+            remove_matching(job.folder, CHECKPOINTS)
 
 
-def remove_below(folder: Path, pattern: str) -> None:
+def remove_matching(folder: Path, pattern: str) -> None:
     """Remove all files and subdirectories of ``folder``, at any depth, whose names match a glob pattern."""
     for path in [*folder.rglob(pattern)]:
         try:
@@ -233,12 +237,12 @@ def remove_below(folder: Path, pattern: str) -> None:
             log.warning("%s could not be removed: %s", path, error)
 
 
-def _is_taken(folder: Path) -> bool:
+def _is_locked(folder: Path) -> bool:
     """Return whether a run whose worker or driver was killed is still saving its state in the folder."""
     if not (folder / LOCK).exists():
         return False
     try:
-        with FileLock(folder / LOCK).acquire(timeout=REPORTED_EVERY):
+        with FileLock(folder / LOCK).acquire(timeout=REPORT_INTERVAL_S):
             return False
     except Timeout:
         return True
@@ -271,23 +275,25 @@ def run_all(
         OutputError: workers end before they have started a run.
     """
     driver = _Driver(jobs, record, at_end, verdict, at_start)
-    with driver.noting_signals(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
+    with driver.signal_handlers(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
         try:
             for number, value in answers:
-                driver.hear(number, value)
-                if driver.ended_by and not driver.under_way:
+                driver.handle_message(number, value)
+                if driver.exit_code and not driver.running:
                     break
         except TaskFailedError as error:
             for number in error.numbers:
-                name = driver.dealt[number].name
-                driver.finish(number, JobResult(name, 1, 0.0, MOST_TRIES, f"Its worker has ended {MOST_TRIES} times."))
+                name = driver.assigned[number].name
+                driver.finish(number, JobResult(name, 1, 0.0, MOST_TRIES, f"Its worker ended {MOST_TRIES} times."))
         except WorkerCrashError as error:
-            raise OutputError(f"{record}: {error}. What is there is kept; the same command goes on.") from error
-    if driver.ended_by == TERMINATED:
+            raise OutputError(
+                f"{record}: {error}. Finished runs are kept. Rerun the same command to resume."
+            ) from error
+    if driver.exit_code == TERMINATED:
         raise SystemExit(TERMINATED)
-    if driver.ended_by:
+    if driver.exit_code:
         raise KeyboardInterrupt
-    return [driver.done[number] for number in sorted(driver.done)]
+    return [driver.results[number] for number in sorted(driver.results)]
 
 
 class _Driver:
@@ -303,77 +309,86 @@ class _Driver:
     ) -> None:
         self.jobs, self.record, self.at_end, self.verdict = enumerate(jobs), record, at_end, verdict
         self.at_start = at_start
-        self.done, self.dealt = dict[int, JobResult](), dict[int, Job]()
-        self.under_way, self.early = set[int](), dict[int, str]()
-        self.ended_by = 0  # exit code after an interruption
+        self.results, self.assigned = dict[int, JobResult](), dict[int, Job]()
+        self.running, self.stop_reasons = set[int](), dict[int, str]()
+        self.exit_code = 0  # exit code after an interruption
 
     def tasks(self) -> Iterator[WorkItem]:
-        while not self.ended_by and (taken := next(self.jobs, None)):
-            number, job = taken
+        while not self.exit_code and (entry := next(self.jobs, None)):
+            number, job = entry
             stop_file(job.folder).unlink(missing_ok=True)
             if is_finished(job.folder):
-                self.done[number] = JobResult(job.name, 0, 0.0, 0, "")
+                self.results[number] = JobResult(job.name, 0, 0.0, 0, "")
                 continue
             job.folder.parent.mkdir(parents=True, exist_ok=True)
-            (job.folder / REFUSED).unlink(missing_ok=True)
-            self.dealt[number] = job
+            (job.folder / REFUSED_FILE).unlink(missing_ok=True)
+            self.assigned[number] = job
             yield WorkItem(number, job)
 
-    def hear(self, number: int | None, value: Any) -> None:
+    def handle_message(self, number: int | None, value: Any) -> None:
         """Handle a message of a worker: the end of a run, or a report of a current run."""
         if number is not None:
             self.finish(number, value)
         else:
-            if self.at_start and value not in self.under_way:
-                self.at_start(self.dealt[value])
-            self.under_way.add(value)
-            if self.verdict and value not in self.early and (reason := self.verdict(self.dealt[value])):
-                self.early[value] = reason
-        for place, job in self.dealt.items():
-            if self.ended_by or place in self.early:
+            if self.at_start and value not in self.running:
+                self.at_start(self.assigned[value])
+            self.running.add(value)
+            if self.verdict and value not in self.stop_reasons and (reason := self.verdict(self.assigned[value])):
+                self.stop_reasons[value] = reason
+        for place, job in self.assigned.items():
+            if self.exit_code or place in self.stop_reasons:
                 stop_file(job.folder).touch()
 
-    def finish(self, number: int, done: JobResult) -> None:
-        job = self.dealt.pop(number)
+    def finish(self, number: int, result: JobResult) -> None:
+        job = self.assigned.pop(number)
         stop_file(job.folder).unlink(missing_ok=True)
-        self.under_way.discard(number)
-        if number in self.early and not done.finished:
-            done = done._replace(said="", early=self.early[number])
-        elif done.status in ENDED:  # the signal was sent to the run alone, or to the run first
-            terminated = done.status in (TERMINATED, -signal.SIGTERM)
-            self.ended_by = self.ended_by or (TERMINATED if terminated else INTERRUPTED)
-        if not done.attempts and not done.early:
+        self.running.discard(number)
+        if number in self.stop_reasons and not result.finished:
+            result = result._replace(output_tail="", stop_reason=self.stop_reasons[number])
+        elif result.status in INTERRUPTION_CODES:  # the signal was sent to the run alone, or to the run first
+            terminated = result.status in (TERMINATED, -signal.SIGTERM)
+            self.exit_code = self.exit_code or (TERMINATED if terminated else INTERRUPTED)
+        if not result.attempts and not result.stop_reason:
             return
-        if done.status == WRONG_INPUT:
+        if result.status == WRONG_INPUT:
             job.folder.mkdir(exist_ok=True)
-            write_record(job.folder / REFUSED, {"reason": done.said})
-        line = {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")}
+            write_record(job.folder / REFUSED_FILE, {"reason": result.output_tail})
+        line = {
+            "name": result.name,
+            "status": result.status,
+            "seconds": result.seconds,
+            "attempts": result.attempts,
+            "said": result.output_tail,
+            "early": result.stop_reason,
+            "words": job.words,
+            "ended": time.strftime("%Y-%m-%dT%H:%M:%S"),
+        }
         with self.record.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         if self.at_end:
-            self.at_end(job, done)
-        self.done[number] = done
+            self.at_end(job, result)
+        self.results[number] = result
 
     @contextlib.contextmanager
-    def noting_signals(self) -> Iterator[None]:
+    def signal_handlers(self) -> Iterator[None]:
         """Context manager that handles SIGTERM and Ctrl-C.
 
         The first signal ends the current runs, which save their state. A second signal exits.
         """
-        before = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: exit_on_sigterm()}
-        leave = {number: signal.getsignal(number) for number in before}
+        previous = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: exit_on_sigterm()}
+        handlers = {number: signal.getsignal(number) for number in previous}
 
         def note(number: int, frame: FrameType | None) -> None:
-            handler = leave[signal.Signals(number)]
-            if callable(handler) and (self.ended_by or not self.under_way):
+            handler = handlers[signal.Signals(number)]
+            if callable(handler) and (self.exit_code or not self.running):
                 handler(number, frame)
-            self.ended_by = self.ended_by or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
+            self.exit_code = self.exit_code or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
 
-        for number, handler in leave.items():
+        for number, handler in handlers.items():
             if callable(handler):  # otherwise Ctrl-C is for other processes, for example after a shell's &
                 signal.signal(number, note)
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)

@@ -13,33 +13,31 @@ def select(runs: Sequence[FinishedRun], headline: str | None) -> tuple[list[Fini
     A copy of a run would count as another seed, so it is left out. If no run has the headline, all runs are kept, and
     the choice of the headline raises the error.
     """
-    left_out = list[SkippedRun]()
-    kept = list[FinishedRun]()
+    skipped = list[SkippedRun]()
+    scored = list[FinishedRun]()
     for run in runs:
         if run.results["scores"]:
-            kept.append(run)
+            scored.append(run)
         else:
-            left_out.append(
-                SkippedRun(run.path, f"{run.path}: nothing was scored in it. Score it: {_evaluation(run)}.")
-            )
-    if headline is not None and any(headline in run.results["scores"] for run in kept):
-        lacking = [run for run in kept if headline not in run.results["scores"]]
-        left_out += [SkippedRun(run.path, f"{run.path}: it has no score {headline}.") for run in lacking]
-        kept = [run for run in kept if headline in run.results["scores"]]
+            skipped.append(SkippedRun(run.path, f"{run.path}: the run has no scores. Run {_evaluation(run)}."))
+    if headline is not None and any(headline in run.results["scores"] for run in scored):
+        others = [run for run in scored if headline not in run.results["scores"]]
+        skipped += [SkippedRun(run.path, f"{run.path}: the run has no score {headline}.") for run in others]
+        scored = [run for run in scored if headline in run.results["scores"]]
     longest = dict[tuple[str, int], FinishedRun]()
-    for run in kept:
+    for run in scored:
         key = (recipe_key(run), run.seed)
         if key not in longest or _steps(run) > _steps(longest[key]):
             longest[key] = run
-    chosen = list[FinishedRun]()
-    for run in kept:
+    selected = list[FinishedRun]()
+    for run in scored:
         other = longest[recipe_key(run), run.seed]
         if other is run:
-            chosen.append(run)
+            selected.append(run)
         else:
-            reason = f"{run.path}: the same recipe and seed {run.seed} as {other.path}, which is taken."
-            left_out.append(SkippedRun(run.path, reason))
-    return chosen, left_out
+            reason = f"{run.path}: the run has the same recipe and seed {run.seed} as {other.path}, which is used."
+            skipped.append(SkippedRun(run.path, reason))
+    return selected, skipped
 
 
 def _steps(run: FinishedRun) -> float:
@@ -48,4 +46,4 @@ def _steps(run: FinishedRun) -> float:
 
 def _evaluation(run: FinishedRun) -> str:
     words = shlex.join([f"encoder={run.path}", "suite=sts", "data_root=EVAL", "output=FILE.json"])
-    return f"contrastive-encoders evaluate {words}, and name FILE.json"
+    return f"contrastive-encoders evaluate {words}, and add FILE.json to runs"

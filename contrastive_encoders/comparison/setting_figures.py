@@ -29,8 +29,8 @@ def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figur
     if len({arm.runs[0].results["objective"] for arm in arms}) > 1 or len(arms) < 3:
         return []
     keys = [key for key in own_settings(arms) if all(key in arm.settings for arm in arms) and "_target_" not in key]
-    found = [_over_settings(arms, headline, keys), _parallel(arms, headline, keys) if keys else None]
-    return [one for one in found if one is not None]
+    figures = [_over_settings(arms, headline, keys), _parallel(arms, headline, keys) if keys else None]
+    return [one for one in figures if one is not None]
 
 
 def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure | None:
@@ -40,16 +40,16 @@ def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[
     so they are drawn as points.
     """
     rows = [key for key in (ANCHORS, POSITIVES) if key in keys] if TEMPERATURE in keys else []
-    across = TEMPERATURE if rows else next(iter(keys[1:]), None)
+    column_key = TEMPERATURE if rows else next(iter(keys[1:]), None)
     rows = rows or list(keys[:1])
-    if across is None:
+    if column_key is None:
         return None
-    if drawn := next((key for key in (across, *rows) if _drawn_at_random(arms, key)), None):
-        return _points(arms, headline, drawn, next(key for key in (*rows, across) if key != drawn))
-    return _heat_map(arms, headline, rows, across, [key for key in keys if key not in (*rows, across)])
+    if random_key := next((key for key in (column_key, *rows) if _is_random_search(arms, key)), None):
+        return _points(arms, headline, random_key, next(key for key in (*rows, column_key) if key != random_key))
+    return _heat_map(arms, headline, rows, column_key, [key for key in keys if key not in (*rows, column_key)])
 
 
-def _drawn_at_random(arms: Sequence[Arm], key: str) -> bool:
+def _is_random_search(arms: Sequence[Arm], key: str) -> bool:
     """Return whether the values are numbers and nearly every arm has a different one."""
     values = [arm.settings[key] for arm in arms]
     different = {value for value in values if isinstance(value, int | float)}
@@ -57,28 +57,28 @@ def _drawn_at_random(arms: Sequence[Arm], key: str) -> bool:
 
 
 def _heat_map(
-    arms: Sequence[Arm], headline: RankingMetric, rows: Sequence[str], across: str, others: Sequence[str]
+    arms: Sequence[Arm], headline: RankingMetric, rows: Sequence[str], column_key: str, others: Sequence[str]
 ) -> Figure | None:
     scores = dict[tuple[Any, Any], list[float]]()
     for arm in arms:
-        place = (tuple(_plain(arm.settings[key]) for key in rows), _plain(arm.settings[across]))
+        place = (tuple(_plain(arm.settings[key]) for key in rows), _plain(arm.settings[column_key]))
         scores.setdefault(place, []).extend(values_of(arm, headline))
-    down = sorted({place[0] for place in scores}, key=_order)
-    wide = sorted({place[1] for place in scores}, key=_order)
-    if 2 * len(scores) <= len(down) * len(wide):
+    row_values = sorted({place[0] for place in scores}, key=_order)
+    column_values = sorted({place[1] for place in scores}, key=_order)
+    if 2 * len(scores) <= len(row_values) * len(column_values):
         return None  # the settings were not combined with each other
-    as_in_paper = list(rows) == [ANCHORS, POSITIVES]
+    is_paper_sweep = list(rows) == [ANCHORS, POSITIVES]
     names = {
         row: "A/P " + "/".join(map(str, row))
-        if as_in_paper
-        else ", ".join(f"{short(key)}={_shown(value)}" for key, value in zip(rows, row, strict=True))
-        for row in down
+        if is_paper_sweep
+        else ", ".join(f"{short(key)}={_format(value)}" for key, value in zip(rows, row, strict=True))
+        for row in row_values
     }
     means = {place: float(np.mean(values)) for place, values in scores.items()}
     cells = [
         {
             "row": names[row],
-            "column": _shown(column),
+            "column": _format(column),
             "score": means[row, column],
             "runs": len(values),
             "lowest": float(min(values)),
@@ -90,15 +90,15 @@ def _heat_map(
     map_of_scores = alt.Chart({"values": cells}).encode(
         x=alt.X(
             "column:O",
-            sort=[_shown(one) for one in wide],
-            title=short(across),
+            sort=[_format(one) for one in column_values],
+            title=short(column_key),
             axis=alt.Axis(labelAngle=0, domain=False, ticks=False),
         ),
         y=alt.Y("row:O", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
     )
-    shown = tooltip(
+    fields = tooltip(
         ("row", "setting"),
-        ("column", short(across)),
+        ("column", short(column_key)),
         ("score", headline.name, ".2f"),
         ("lowest", "lowest run", ".2f"),
         ("highest", "highest run", ".2f"),
@@ -107,25 +107,25 @@ def _heat_map(
     shade = alt.Color("score:Q", scale=alt.Scale(scheme="blues", zero=False), legend=None)
     ink = alt.condition(f"datum.score > {middle}", alt.value("#ffffff"), alt.value("#16181d"))
     panel = alt.layer(
-        map_of_scores.mark_rect(cornerRadius=3).encode(color=shade, tooltip=shown),
+        map_of_scores.mark_rect(cornerRadius=3).encode(color=shade, tooltip=fields),
         map_of_scores.mark_text(tooltip=None).encode(text=alt.Text("score:Q", format=".2f"), color=ink),
     ).properties(width=alt.Step(78), height=alt.Step(34))
-    over = f" and over {', '.join(others)}" if others else ""
-    caption = f"{headline.name}, mean over seeds{over}; the darker, the higher."
-    heads = [Column("setting"), *columns(*map(_shown, wide), number=NUMBER)]
-    numbers = [[names[row], *(means.get((row, column)) for column in wide)] for row in down]
-    title = f"{' and '.join(rows)} against {across}"
+    averaged = f" and over {', '.join(others)}" if others else ""
+    caption = f"{headline.name}, mean over seeds{averaged}. Darker is higher."
+    heads = [Column("setting"), *columns(*map(_format, column_values), number=NUMBER)]
+    numbers = [[names[row], *(means.get((row, column)) for column in column_values)] for row in row_values]
+    title = f"{' and '.join(rows)} against {column_key}"
     return Figure("sweep", title, caption, [panel], Table(heads, numbers, title, name="sweep"), width=None)
 
 
-def _points(arms: Sequence[Arm], headline: RankingMetric, across: str, by: str) -> Figure:
+def _points(arms: Sequence[Arm], headline: RankingMetric, x_key: str, color_key: str) -> Figure:
     """Draw a point for each arm over the setting with the most values."""
-    values = sorted({_plain(arm.settings[by]) for arm in arms}, key=_order)
+    values = sorted({_plain(arm.settings[color_key]) for arm in arms}, key=_order)
     rows: list[dict[str, Any]] = [
         {
-            "x": float(arm.settings[across]),
+            "x": float(arm.settings[x_key]),
             "score": spread(values_of(arm, headline)).mean,
-            "by": f"{short(by)} {_shown(_plain(arm.settings[by]))}",
+            "by": f"{short(color_key)} {_format(_plain(arm.settings[color_key]))}",
             "arm": arm.label,
         }
         for arm in arms
@@ -135,12 +135,12 @@ def _points(arms: Sequence[Arm], headline: RankingMetric, across: str, by: str) 
     scale = alt.Scale(type="log" if log else "linear", zero=False)
     panel = alt.Chart({"values": rows}).mark_point(filled=True, size=70, opacity=1)
     panel = panel.properties(height=320).encode(
-        x=alt.X("x:Q", title=short(across), scale=scale),
+        x=alt.X("x:Q", title=short(x_key), scale=scale),
         y=alt.Y("score:Q", title=headline.name, scale=NOT_FROM_ZERO),
         tooltip=tooltip(("arm", "arm"), ("score", headline.name, ".2f")),
     )
     if len(values) <= len(SERIES):
-        order = [f"{short(by)} {_shown(value)}" for value in values]
+        order = [f"{short(color_key)} {_format(value)}" for value in values]
         by_value: dict[str, Any] = {
             "shorthand": "by:N",
             "title": None,
@@ -148,31 +148,35 @@ def _points(arms: Sequence[Arm], headline: RankingMetric, across: str, by: str) 
             "sort": order,
         }
         panel = panel.encode(color=alt.Color(**by_value), shape=alt.Shape(**by_value))
-    return Figure("sweep", f"{across} and {by}", f"{headline.name}, mean over seeds; a point is a setting.", [panel])
+    return Figure(
+        "sweep", f"{x_key} and {color_key}", f"{headline.name}, mean over seeds. Each point is a setting.", [panel]
+    )
 
 
 def _parallel(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure:
     scores = np.array([spread(values_of(arm, headline)).mean for arm in arms])
     values = {key: [_plain(arm.settings[key]) for arm in arms] for key in keys}
-    chosen = [{f"value{place}": _shown(values[key][row]) for place, key in enumerate(keys)} for row in range(len(arms))]
+    settings_of_arms = [
+        {f"value{place}": _format(values[key][row]) for place, key in enumerate(keys)} for row in range(len(arms))
+    ]
 
     def stops(axis: str, heights: Sequence[float]) -> list[dict[str, Any]]:
         return [
             {"arm": arm.label, "axis": axis, "height": float(height), "score": float(score), **settings}
-            for arm, height, score, settings in zip(arms, heights, scores, chosen, strict=True)
+            for arm, height, score, settings in zip(arms, heights, scores, settings_of_arms, strict=True)
         ]
 
     rows, labels, controls = list[dict[str, Any]](), list[dict[str, Any]](), list[Control]()
     for place, key in enumerate(keys):
         heights = _heights(values[key])
-        height_of = dict(zip(_last_parts([_shown(value) for value in values[key]]), heights, strict=True))
+        height_of = dict(zip(_last_parts([_format(value) for value in values[key]]), heights, strict=True))
         known = sorted(height_of.items(), key=lambda one: one[1])
         labels += [
             {"axis": short(key), "height": height, "text": text, "last": False}
             for text, height in known[:: -(-len(known) // MAX_LABELS)]
         ]
         rows += stops(short(key), heights)
-        options = dict.fromkeys(_shown(value) for value in sorted(values[key], key=_order))
+        options = dict.fromkeys(_format(value) for value in sorted(values[key], key=_order))
         controls.append(Control(f"only{place}", short(key), [ALL, *options]))
     rows += stops(headline.name, (scores - scores.min()) / max(np.ptp(scores), 1e-9))
     labels += [
@@ -180,8 +184,8 @@ def _parallel(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str])
         for height, score in ((0.0, scores.min()), (1.0, scores.max()))
     ]
     caption = (
-        "A line is a setting of the sweep; the stronger, the higher its score. Point at a line to follow it; "
-        "choose values to leave the others out."
+        "Each line is a setting of the sweep; a stronger color means a higher score. Point at a line to highlight it, "
+        "or select values to hide the others."
     )
     panel = _lines(rows, labels, [*map(short, keys), headline.name], headline)
     signals = {control.signal: ALL for control in controls}
@@ -191,7 +195,7 @@ def _parallel(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str])
 def _lines(
     rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: RankingMetric
 ) -> alt.TopLevelMixin:
-    kept = " && ".join(
+    is_selected = " && ".join(
         f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(len(axes) - 1)
     )
     room = alt.ExprRef(f"width / {len(axes) - 1 + 2 * PADDING:g} - {GAP}")  # pixels for a label, up to the next axis
@@ -203,7 +207,7 @@ def _lines(
     line = alt.selection_point("line", fields=["arm"], on="pointerover", clear="pointerout")
     lines = (
         places.add_params(line)
-        .transform_filter(kept)
+        .transform_filter(is_selected)
         .mark_line(strokeCap="round", color=SERIES[0])
         .encode(
             opacity=alt.Opacity("score:Q", scale=alt.Scale(range=[0.12, 0.95], zero=False), legend=None),
@@ -215,9 +219,9 @@ def _lines(
     layers = [lines]
     texts = places.properties(data={"values": labels}).encode(text="text:N")
     for last, align, offset in (("false", "right", -8), ("true", "left", 8)):
-        of_axis = texts.transform_filter(f"datum.last == {last}")
+        axis_texts = texts.transform_filter(f"datum.last == {last}")
         mark: dict[str, Any] = {"align": align, "dx": offset, "tooltip": None, "limit": room}
-        layers += [of_axis.mark_text(**mark, stroke=PAPER, strokeWidth=4), of_axis.mark_text(**mark)]
+        layers += [axis_texts.mark_text(**mark, stroke=PAPER, strokeWidth=4), axis_texts.mark_text(**mark)]
     return alt.layer(*layers, data={"values": rows}).properties(height=300)
 
 
@@ -233,7 +237,7 @@ def _heights(values: Sequence[Any]) -> list[float]:
     return [order[str(value)] / max(1, len(order) - 1) for value in values]
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

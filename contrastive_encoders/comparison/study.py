@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contrastive_encoders.comparison.collect import STOPPED
-from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED, SWEEP
+from contrastive_encoders.comparison.collect import STOPPED_FILE
+from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED_FILE, SWEEP
 from contrastive_encoders.comparison.run_scheduler import Job, JobResult
 from contrastive_encoders.comparison.sweep_file import TRIALS, Sweep, words_of
 from contrastive_encoders.core import InputError
@@ -44,38 +44,40 @@ class Trials:
         self.sweep, self.output, self.words, self.seed, self.options = sweep, output, words, seed, list(options)
         self.distributions, self.grid = sweep.distributions(), sweep.grid()
         number = number or sweep.run_cap
-        self.wanted = min(number or len(self.grid), len(self.grid)) if self.grid else number or TRIALS
+        self.total = min(number or len(self.grid), len(self.grid)) if self.grid else number or TRIALS
         rungs = sweep.rungs
         self.study = optuna.create_study(
             direction="maximize" if sweep.maximize else "minimize",
             pruner=optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else None,
         )
         self._sweeps = _read_sweeps(output / SWEEP)
-        self._drawn: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(words, seed), [])
+        self._proposed: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(words, seed), [])
         self._running: dict[str, Trial] = {}  # by the name of the job
-        self._warned_of_metric = False
-        if not self.finished():  # the refused settings may be common to all trials, or a missing file may exist now
-            for folder in self.refused():
-                (folder / REFUSED).unlink()
-        jobs = [self._ask(values) for values in self._drawn]
-        self._unfinished = [job for job in jobs if not self._tell_end(job)]
+        self._metric_warning_logged = False
+        if (
+            not self.count_finished()
+        ):  # the refused settings may be common to all trials, or a missing file may exist now
+            for folder in self.refused_folders():
+                (folder / REFUSED_FILE).unlink()
+        jobs = [self._ask(values) for values in self._proposed]
+        self._unfinished = [job for job in jobs if not self._report_end(job)]
 
     def jobs(self) -> Iterator[Job]:
         """Yield the jobs of trials that an earlier command did not finish, then those of new trials."""
         for job in self._unfinished:
-            if not self._tell_end(job):
+            if not self._report_end(job):
                 yield job
-        while len(self._drawn) < self.wanted:
-            job = self._draw()
-            if not self._tell_end(job):
+        while len(self._proposed) < self.total:
+            job = self._propose()
+            if not self._report_end(job):
                 yield job
 
-    def _draw(self) -> Job:
+    def _propose(self) -> Job:
         """Draw a new trial, whose seed depends on its position alone."""
-        place = len(self._drawn)
+        place = len(self._proposed)
         self.study.sampler = self._sampler(place)
         job = self._ask(self.grid[place] if self.grid else None)
-        self._drawn.append(self._running[job.name].params)
+        self._proposed.append(self._running[job.name].params)
         write_record(self.output / SWEEP, self._sweeps)
         return job
 
@@ -103,7 +105,7 @@ class Trials:
         digest = hashlib.sha256(json.dumps(self._words(values)).encode()).hexdigest()[:8]
         return self.output / "runs" / digest
 
-    def _tell_end(self, job: Job) -> bool:
+    def _report_end(self, job: Job) -> bool:
         """Report to the study how the run of a job ended, or return False if it has not ended.
 
         The run may be of an earlier command or trial.
@@ -112,9 +114,9 @@ class Trials:
 
         trial = self._running[job.name]
         self.verdict(job)  # other trials are compared with the scores that it logged
-        if (job.folder / REFUSED).exists():
+        if (job.folder / REFUSED_FILE).exists():
             self.study.tell(trial, state=TrialState.FAIL)
-        elif (job.folder / STOPPED).exists():
+        elif (job.folder / STOPPED_FILE).exists():
             self.study.tell(trial, state=TrialState.PRUNED)
         elif is_finished(job.folder):
             score = self._score(job)
@@ -142,19 +144,19 @@ class Trials:
             trial.report(best(scores[:place]), place)
             others = sum(count >= place for number, count in reported.items() if number != trial.number)
             if trial.should_prune() and others + 1 >= rungs.eta:  # with fewer, no trial is the worst
-                reasons.append(f"{self.sweep.metric} {best(scores[:place]):.2f} at scoring {place}")
+                reasons.append(f"{self.sweep.metric} {best(scores[:place]):.2f} at evaluation {place}")
         return reasons[0] if reasons else ""
 
     def record(self, job: Job, done: JobResult) -> None:
         """Record the end of a trial. The next command starts an interrupted or failed trial again."""
         from optuna.trial import TrialState
 
-        if done.early:
-            write_record(job.folder / STOPPED, {"reason": done.early})
-        if self._tell_end(job):
+        if done.stop_reason:
+            write_record(job.folder / STOPPED_FILE, {"reason": done.stop_reason})
+        if self._report_end(job):
             return
         if done.finished:
-            log.warning("%s ended without an error, but left no scores in %s.", job.name, job.folder)
+            log.warning("%s ended without an error, but wrote no scores to %s.", job.name, job.folder)
         if done.finished or done.failed:
             self.study.tell(self._running[job.name], state=TrialState.FAIL)
 
@@ -162,31 +164,31 @@ class Trials:
         """Return the score of a finished run, or None if it has no such score. The first such run logs a warning."""
         scores = read_record(job.folder / "results.json").get("scores") or {}
         value = scores.get(self.sweep.metric)
-        if value is None and self.sweep.metric and not self._warned_of_metric:
-            self._warned_of_metric = True
+        if value is None and self.sweep.metric and not self._metric_warning_logged:
+            self._metric_warning_logged = True
             near = nearest(self.sweep.metric, scores, cutoff=0.0)
             log.warning(
-                "%s: metric.name %s is not among the scores of %s, so there is no best.%s",
+                "%s: metric.name %s is not among the scores of %s, so there is no best trial.%s",
                 self.sweep.path,
                 self.sweep.metric,
                 job.name,
-                f" The nearest is {near}." if near else "",
+                f" Did you mean {near}?" if near else "",
             )
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
-    def finished(self) -> int:
+    def count_finished(self) -> int:
         return sum(map(is_finished, self._folders()))
 
-    def ended(self) -> list[Path]:
+    def ended_folders(self) -> list[Path]:
         """Return the directories of trials that finished or were stopped early."""
-        return [folder for folder in self._folders() if is_finished(folder) or (folder / STOPPED).exists()]
+        return [folder for folder in self._folders() if is_finished(folder) or (folder / STOPPED_FILE).exists()]
 
-    def refused(self) -> list[Path]:
+    def refused_folders(self) -> list[Path]:
         """Return the directories of trials whose settings were refused."""
-        return [folder for folder in self._folders() if (folder / REFUSED).exists()]
+        return [folder for folder in self._folders() if (folder / REFUSED_FILE).exists()]
 
     def _folders(self) -> list[Path]:
-        return sorted({self._folder(values) for values in self._drawn})
+        return sorted({self._folder(values) for values in self._proposed})
 
     def best(self) -> tuple[float, str] | None:
         """Return the best score and the settings of its trial; None before a trial has finished."""
@@ -210,6 +212,7 @@ def _read_sweeps(path: Path) -> dict[str, Any]:
     except (OSError, CorruptFileError) as error:
         raise InputError(
             location=str(path),
+            value=error,
             expected="the record of a sweep",
-            hint=f"It is {error}. Choose another output.",
+            hint="Choose a different output.",
         ) from error

@@ -13,8 +13,10 @@ from contrastive_encoders.core import InputError
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-OTHERS_OF_A_COMMAND = ("${env}", "${interpreter}", "${program}", "${args_no_hyphens}", "python", "/usr/bin/env")
+COMMAND_PLACEHOLDERS = ("${env}", "${interpreter}", "${program}", "${args_no_hyphens}", "python", "/usr/bin/env")
 METHODS = ("grid", "random", "bayes")
+PARAMETER = "value, a list of values, or min and max"
+EXAMPLES = "Examples are in configs/sweeps."
 TRIALS = 20  # trials of random and bayes if neither the command line nor run_cap sets the number
 
 
@@ -52,8 +54,8 @@ class Sweep(NamedTuple):
 
     def identity(self, words: list[str], seed: int) -> str:
         """Return the identity of the study: the same search with the same overrides has the same identity."""
-        asked = [self.method, self.metric, self.maximize, self.parameters, self.words, self.rungs, words, seed]
-        return hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()[:16]
+        fields = [self.method, self.metric, self.maximize, self.parameters, self.words, self.rungs, words, seed]
+        return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()[:16]
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -65,68 +67,70 @@ def read_sweep(path: Path) -> Sweep:
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: wanted a sweep file of W&B, got: {error}. configs/sweeps has some.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("parameters"), dict) or not found["parameters"]:
-        raise InputError(
-            f"{path}: wanted method, metric and parameters, as W&B's sweeps have them. configs/sweeps has some."
-        )
-    method, metric = found.get("method"), found.get("metric") or {}
+        raise InputError(location=str(path), value=error, expected="a W&B sweep file", hint=EXAMPLES) from error
+    if not isinstance(content, dict) or not isinstance(content.get("parameters"), dict) or not content["parameters"]:
+        expected = "a W&B sweep file with method, metric, and parameters"
+        raise InputError(location=str(path), expected=expected, hint=EXAMPLES)
+    method, metric = content.get("method"), content.get("metric") or {}
     if method not in METHODS:
-        raise InputError(f"{path}: method {method!r} is unknown; choose {', '.join(METHODS)}.")
+        raise InputError(location=str(path), key="method", value=method, expected=f"one of {', '.join(METHODS)}")
     if not isinstance(metric, dict):
-        raise InputError(f"{path}: metric {metric!r}: wanted name and goal, as W&B's sweeps have them.")
+        raise InputError(location=str(path), key="metric", value=metric, expected="a mapping with name and goal")
     goal = metric.get("goal", "maximize")
     if goal not in ("maximize", "minimize"):
-        raise InputError(f"{path}: metric.goal {goal!r} is unknown; choose maximize, minimize.")
-    command = found.get("command") or []
+        raise InputError(location=str(path), key="metric.goal", value=goal, expected="maximize or minimize")
+    command = content.get("command") or []
     if not any("${args_no_hyphens}" in str(word) for word in command):
-        raise InputError(f"{path}: wanted a command with ${{args_no_hyphens}}, by which `train` gets its overrides.")
-    words = [str(word) for word in command if str(word) not in OTHERS_OF_A_COMMAND]
-    for name, parameter in found["parameters"].items():
+        expected = "a list with ${args_no_hyphens}, which stands for the overrides of a trial"
+        raise InputError(location=str(path), key="command", value=command, expected=expected)
+    words = [str(word) for word in command if str(word) not in COMMAND_PLACEHOLDERS]
+    for name, parameter in content["parameters"].items():
         if not isinstance(parameter, dict) or not isinstance(parameter.get("values", []), list):
-            raise InputError(
-                f"{path}: parameter {name}: wanted value, a list of values, or min and max; got {parameter!r}."
-            )
-    early = found.get("early_terminate") or None
+            raise InputError(location=str(path), key=f"parameters.{name}", value=parameter, expected=PARAMETER)
+    early = content.get("early_terminate") or None
     if not metric.get("name") and (early is not None or method == "bayes"):
-        asking = "method bayes" if early is None else "early_terminate"
-        raise InputError(f"{path}: {asking} wants metric.name, the score that trials are judged by.")
-    cap = found.get("run_cap")
+        feature = "method: bayes" if early is None else "early_terminate"
+        expected = f"the name of the score that {feature} compares"
+        raise InputError(location=str(path), key="metric.name", value=None, expected=expected)
+    cap = content.get("run_cap")
     if cap is not None and (type(cap) is not int or cap < 1):
-        raise InputError(f"{path}: run_cap {cap!r}: wanted a whole number, at least 1.")
+        raise InputError(location=str(path), key="run_cap", value=cap, expected="a whole number of 1 or more")
     return Sweep(
         path,
         method,
         str(metric.get("name") or ""),
         goal == "maximize",
-        found["parameters"],
+        content["parameters"],
         words,
         None if early is None else rungs_of(early, path),
         cap,
     )
 
 
-def rungs_of(early_terminate: Any, where: Path) -> Rungs:
+def rungs_of(early_terminate: Any, path: Path) -> Rungs:
     """Read the rungs from ``min_iter`` and ``eta``, or from ``max_iter``, ``s``, and ``eta``. The default of eta is 3.
 
     Raises:
         InputError: ``early_terminate`` has another type, or its numbers define no rungs.
     """
     if not isinstance(early_terminate, dict) or early_terminate.get("type") != "hyperband":
-        raise InputError(f"{where}: early_terminate {early_terminate!r}: wanted type: hyperband with min_iter and eta.")
+        expected = "a mapping with type: hyperband, min_iter, and eta"
+        raise InputError(location=str(path), key="early_terminate", value=early_terminate, expected=expected)
     eta = early_terminate.get("eta", 3)
-    least, most, brackets = (early_terminate.get(key) for key in ("min_iter", "max_iter", "s"))
+    min_iter, max_iter, brackets = (early_terminate.get(key) for key in ("min_iter", "max_iter", "s"))
     if not isinstance(eta, int) or eta < 2:
-        raise InputError(f"{where}: early_terminate: eta {eta!r}: wanted a whole number, 2 or more.")
-    if isinstance(least, int) and least > 0:
-        return Rungs(least, eta, None)
-    if isinstance(most, int) and isinstance(brackets, int) and most > 0 and brackets > 0:
-        powers = [power for power in range(1, brackets + 1) if most >= eta**power]
+        expected = "a whole number of 2 or more"
+        raise InputError(location=str(path), key="early_terminate.eta", value=eta, expected=expected)
+    if isinstance(min_iter, int) and min_iter > 0:
+        return Rungs(min_iter, eta, None)
+    if isinstance(max_iter, int) and isinstance(brackets, int) and max_iter > 0 and brackets > 0:
+        powers = [power for power in range(1, brackets + 1) if max_iter >= eta**power]
         if powers:
-            return Rungs(most // eta ** max(powers), eta, most)
-    raise InputError(f"{where}: early_terminate wanted min_iter, or max_iter and s, as whole numbers above 0.")
+            return Rungs(max_iter // eta ** max(powers), eta, max_iter)
+    expected = "min_iter, or max_iter and s, as whole numbers greater than 0"
+    raise InputError(location=str(path), key="early_terminate", value=early_terminate, expected=expected)
 
 
 def words_of(values: Mapping[str, Any]) -> list[str]:
@@ -140,32 +144,37 @@ def _choices(parameter: Mapping[str, Any]) -> list[Any]:
     Optuna records plain values, so a list is replaced by its text. If two values are equal for Python but have
     different texts, such as 1 and True, all values are replaced by their texts.
     """
-    found = [parameter["value"]] if "value" in parameter else list(parameter.get("values", []))
-    plain = [one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in found]
-    words = [str(one) for one in plain]
-    return words if len({*plain}) < len({*words}) else plain
+    values = [parameter["value"]] if "value" in parameter else list(parameter.get("values", []))
+    plain = [one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in values]
+    texts = [str(one) for one in plain]
+    return texts if len({*plain}) < len({*texts}) else plain
 
 
 def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "BaseDistribution":
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    where = f"{sweep.path}: parameter {name}"
+    location, key = str(sweep.path), f"parameters.{name}"
     if choices := _choices(parameter):
         return CategoricalDistribution(choices)
     if sweep.method == "grid":
-        raise InputError(f"{where}: a grid wants value or values, got {dict(parameter)}. Say method: random.")
+        raise InputError(
+            location=location,
+            key=key,
+            value=parameter,
+            expected="value or values, because method is grid",
+            hint="For a range, use method: random.",
+        )
     low, high = (_number(parameter.get(side)) for side in ("min", "max"))
     if low is None or high is None or low > high:
-        raise InputError(f"{where}: wanted value, values, or min and max, got {dict(parameter)}.")
-    whole = all(isinstance(parameter[side], int) for side in ("min", "max"))
-    kind = parameter.get("distribution", "int_uniform" if whole else "uniform")
+        raise InputError(location=location, key=key, value=parameter, expected=PARAMETER)
+    integers = all(isinstance(parameter[side], int) for side in ("min", "max"))
+    kind = parameter.get("distribution", "int_uniform" if integers else "uniform")
     if kind == "int_uniform":
         return IntDistribution(int(low), int(high))
     if kind == "uniform" or (kind == "log_uniform_values" and low > 0):
         return FloatDistribution(low, high, log=kind != "uniform")
-    raise InputError(
-        f"{where}: distribution {kind!r} is not drawn here; choose values, uniform, int_uniform or log_uniform_values."
-    )
+    expected = "uniform, int_uniform, or log_uniform_values with min greater than 0"
+    raise InputError(location=location, key=f"{key}.distribution", value=kind, expected=expected)
 
 
 def _number(value: Any) -> float | None:

@@ -18,14 +18,14 @@ from contrastive_encoders.comparison.contrasts import (
 from contrastive_encoders.comparison.families import Family
 from contrastive_encoders.reports.tables import Cell, Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
-from contrastive_encoders.statistics.paired_tests import SEEDS_WANTED, spread
+from contrastive_encoders.statistics.paired_tests import MIN_SEEDS, spread
 
-TOO_FEW = "too few seeds"
+TOO_FEW_SEEDS = "too few seeds"
 NUMBER = "z,.2f"
-IN_BRACKETS = "In brackets: the 95 % interval of the difference over test items, and p after Holm's correction."
+INTERVAL_NOTE = "In parentheses: the 95 % interval of the difference over test items, and p after Holm's correction."
 INTERVAL, DEVIATION, TIME = "95 %", "sd over seeds", "time"
 OPTIONAL = (INTERVAL, DEVIATION, TIME)  # columns left out in a narrow terminal; the report has them
-MANY = 6  # from this number of arms, each arm is a row instead of a column
+MIN_ARMS_AS_ROWS = 6  # from this number of arms, each arm is a row instead of a column
 
 
 def span(bounds: tuple[float, float] | None) -> Cell | None:
@@ -71,10 +71,10 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
         Column("runs"),
     ]
     note = (
-        "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: two "
-        "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
+        "Means over seeds. The interval resamples test items for these seeds; the standard deviation is over seeds. "
+        "Arms that are not distinguishable share a range of ranks. Costs are means over an arm's runs."
     )
-    return Table(heads, rows, "Leaderboard: every number and run", note, "leaderboard", folded=True)
+    return Table(heads, rows, "Leaderboard: all numbers and runs", note, "leaderboard", folded=True)
 
 
 def mean_cost(arm: Arm) -> dict[str, float]:
@@ -116,20 +116,22 @@ def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings:
 def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
     """Return a heat map of all scores: the average of each family, and its tasks."""
     scores = [score for family in families for score in family.scores]
-    found = {score.name: [spread(values_of(arms[one.arm], score)) for one in standings] for score in scores}
-    best = {name: max(one.mean for one in held) for name, held in found.items()}
+    scores_by_name = {score.name: [spread(values_of(arms[one.arm], score)) for one in standings] for score in scores}
+    best = {name: max(one.mean for one in summaries) for name, summaries in scores_by_name.items()}
     rows = []
     for place, standing in enumerate(standings):
         cells: list[Cell | str] = [arms[standing.arm].label]
         for score in scores:
-            one = found[score.name][place]
+            one = scores_by_name[score.name][place]
             text = f"{one.mean:.2f}" + ("" if one.deviation is None else f" ± {one.deviation:.2f}")
             mark = "best" if one.mean == best[score.name] else ""
-            cells.append(Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in found[score.name]])))
+            cells.append(
+                Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in scores_by_name[score.name]]))
+            )
         rows.append(cells)
     note = (
-        "Mean ± standard deviation over seeds; the darker, the higher in its column, whose highest is bold. A click on "
-        "a heading sorts."
+        "Mean ± standard deviation over seeds. Darker is higher within a column, and the highest score is bold. Click "
+        "a heading to sort."
     )
     return Table([Column("arm"), *columns(*best, right=True)], rows, "Scores by task", note, "tasks")
 
@@ -139,9 +141,9 @@ def shade(value: float, column: Sequence[float]) -> float:
     return (value - low) / (high - low) if high > low else 0.0
 
 
-def all_contrasts(arms: Sequence[Arm], found: Sequence[PairwiseComparison]) -> Table:
+def all_contrasts(arms: Sequence[Arm], comparisons: Sequence[PairwiseComparison]) -> Table:
     rows = []
-    for one in found:
+    for one in comparisons:
         rows.append(
             [
                 f"{arms[one.first].label} - {arms[one.second].label}",
@@ -151,29 +153,29 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[PairwiseComparison]) -> T
                 span(one.over_tasks),
                 p_value(one.p),
                 p_value(one.p_holm),
-                p_value(one.p_seeds, TOO_FEW),
+                p_value(one.p_seeds, TOO_FEW_SEEDS),
                 "distinguishable" if one.distinguishable else Cell("not distinguishable", mark="warn"),
             ]
         )
     heads = [
         *columns("difference", "score"),
         Column("value", NUMBER),
-        *columns("95 % over test items", "95 % over tasks, too", "p", "p, Holm", "p over seeds", right=True),
+        *columns("95 % over test items", "95 % over items and tasks", "p", "p, Holm", "p over seeds", right=True),
         Column("for these seeds"),
     ]
     note = (
-        "p is of a paired permutation test over test pairs, for these seeds: what the seeds of the two arms say of a "
-        "pair is swapped. Holm's correction is over all pairs of arms, of the average and, apart from it, of all "
-        "tasks. Two arms are distinguishable where p after correction is below 0.05 and the interval over test items "
-        f"has no zero in it. A test over seeds wants {SEEDS_WANTED} a side."
+        "p is from a paired permutation test over test items for these seeds: it swaps the results of the two arms for "
+        "an item. Holm's correction covers all pairs of arms, separately for the average and for all tasks. Two arms "
+        "are distinguishable if the corrected p is below 0.05 and the interval over test items excludes zero. A test "
+        f"over seeds requires {MIN_SEEDS} seeds per arm."
     )
-    return Table(heads, rows, "Every two arms, in numbers", note, "contrasts", folded=True)
+    return Table(heads, rows, "Pairwise differences in numbers", note, "contrasts", folded=True)
 
 
 def before_and_after(arms: Sequence[Arm]) -> Table | None:
     """Return the table of verdicts for the runs that were scored before training."""
-    judged = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
-    if not judged:
+    verdicts = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
+    if not verdicts:
         return None
     marks = {"better": "best", "worse": "warn"}
     rows = [
@@ -188,7 +190,7 @@ def before_and_after(arms: Sequence[Arm]) -> Table | None:
             one["tfidf"],
             Cell(one["outcome"], mark=marks.get(one["outcome"], "")),
         ]
-        for arm, run, one in judged
+        for arm, run, one in verdicts
     ]
     heads = [
         *columns("arm", "seed", "score"),
@@ -198,36 +200,41 @@ def before_and_after(arms: Sequence[Arm]) -> Table | None:
         Column("verdict"),
     ]
     note = (
-        "Each run against the encoder that it began from, on the score by which it judges itself: the interval is of a "
-        "paired bootstrap over test items, and of retrieval a permutation test over queries has to agree."
+        "Each run compared with its initial encoder on the score of its verdict. The interval is from a paired "
+        "bootstrap over test items. For retrieval, a permutation test over queries has to agree."
     )
     return Table(heads, rows, "Before and after training", note, "before-after")
 
 
 def conclusions(
-    arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
+    arms: Sequence[Arm],
+    headline: RankingMetric,
+    standings: Sequence[Standing],
+    comparisons: Sequence[PairwiseComparison],
 ) -> list[str]:
     """Return a sentence for each arm in the order of the ranking: its distance from the best, and arms like it."""
     if len(standings) == 1:
         return ["the only arm."]
-    most = 3 if len(arms) <= 8 else 0
-    of_two = {frozenset((one.first, one.second)): one for one in found if one.score == headline.name}
-    said = list[str]()
+    max_names = 3 if len(arms) <= 8 else 0
+    by_pair = {frozenset((one.first, one.second)): one for one in comparisons if one.score == headline.name}
+    sentences = list[str]()
     for standing in standings:
         rivals = [one.arm for one in standings if one.arm != standing.arm]
-        alike = [arm for arm in rivals if not of_two[frozenset((standing.arm, arm))].distinguishable]
+        similar = [arm for arm in rivals if not by_pair[frozenset((standing.arm, arm))].distinguishable]
         other = rivals[0]  # the best arm, or the second best for the best arm
-        one = of_two[frozenset((standing.arm, other))]
+        one = by_pair[frozenset((standing.arm, other))]
         upper, lower = (standing.arm, other) if standing is standings[0] else (other, standing.arm)
         facts = _facts(arms, headline, one, upper, lower)
         side = "above" if standing is standings[0] else "below"
-        away = f"{abs(one.difference):.2f} {side} {arms[other].label} ({facts})"
-        if not alike:
-            alone = "above every other arm" if standing is standings[0] else "told apart from every other arm"
-            said.append(f"{away}; {alone}, for these seeds.")
+        distance = f"{abs(one.difference):.2f} {side} {arms[other].label} ({facts})"
+        if not similar:
+            conclusion = "above every other arm" if standing is standings[0] else "distinguishable from every other arm"
+            sentences.append(f"{distance}; {conclusion}, for these seeds.")
         else:
-            said.append(f"{away}; not distinguishable from {_listed([arms[arm].label for arm in alike], most)}.")
-    return said
+            sentences.append(
+                f"{distance}; not distinguishable from {_listed([arms[arm].label for arm in similar], max_names)}."
+            )
+    return sentences
 
 
 def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison, upper: int, lower: int) -> str:
@@ -235,35 +242,38 @@ def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison
     sign = 1 if one.first == upper else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
     facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
-    for p, what in ((one.p_holm, ""), (one.p_seeds, " over seeds")):
-        facts += [f"p = {p_value(p).text}{what}".replace("= < ", "< ")] if p is not None else []
+    for p, suffix in ((one.p_holm, ""), (one.p_seeds, " over seeds")):
+        facts += [f"p = {p_value(p).text}{suffix}".replace("= < ", "< ")] if p is not None else []
     deviations = [spread(values_of(arms[arm], headline)).deviation for arm in (upper, lower)]
     known = [deviation for deviation in deviations if deviation is not None]
     if one.p_seeds is None and known and one.distinguishable and abs(one.difference) < 2 * max(known):
-        facts.append(f"seeds differ by {max(known):.2f}: others may turn it round")
-    return ", ".join(facts) or "no test: test items were not kept, or differ"
+        facts.append(f"seeds differ by {max(known):.2f}, so other seeds may reverse it")
+    return ", ".join(facts) or "no test: scores of test items are missing or differ in their items"
 
 
-def _listed(names: Sequence[str], most: int) -> str:
+def _listed(names: Sequence[str], max_names: int) -> str:
     """Return ``a, b and c``; of a longer list, the first ``most`` names and the number of the others."""
-    names = [*names[:most], f"{len(names) - most} others"] if len(names) > most + 1 else list(names)
+    names = [*names[:max_names], f"{len(names) - max_names} others"] if len(names) > max_names + 1 else list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def seeds_said(arms: Sequence[Arm]) -> list[str]:
-    few = sorted({len(arm.runs) for arm in arms if len(arm.runs) < SEEDS_WANTED})
-    if not few or len(arms) == 1:
+def seed_note(arms: Sequence[Arm]) -> list[str]:
+    counts = sorted({len(arm.runs) for arm in arms if len(arm.runs) < MIN_SEEDS})
+    if not counts or len(arms) == 1:
         return []
-    counted = f"{few[0]}" if len(few) == 1 else f"{few[0]} to {few[-1]}"
-    return [f"Too few seeds to test over seeds: {counted} an arm, wanted {SEEDS_WANTED} a side."]
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return [f"Too few seeds for a test over seeds: {number} per arm, {MIN_SEEDS} are needed."]
 
 
 def answer(
-    arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
+    arms: Sequence[Arm],
+    headline: RankingMetric,
+    standings: Sequence[Standing],
+    comparisons: Sequence[PairwiseComparison],
 ) -> Table:
     """Return the ranking in plain words, with the cost of each arm."""
     rows = []
-    for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
+    for standing, sentence in zip(standings, conclusions(arms, headline, standings, comparisons), strict=True):
         arm = arms[standing.arm]
         seeds = spread(values_of(arm, headline))
         mean = mean_cost(arm)
@@ -283,10 +293,12 @@ def answer(
     heads = [
         *columns("arm", "rank"),
         Column(headline.name, right=True),
-        Column("what follows"),
+        Column("conclusion"),
         *columns("tokens", "time", "memory", right=True),
     ]
-    return Table(heads, rows, "In words", f"{IN_BRACKETS} Scores and costs are means of an arm's runs.", "answer")
+    return Table(
+        heads, rows, "Conclusions", f"{INTERVAL_NOTE} Scores and costs are means over an arm's runs.", "answer"
+    )
 
 
 def rank(standing: Standing) -> Cell:
@@ -321,15 +333,15 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
         cells: list[Cell | str] = [task]
         for arm in arms:
             one = arm.runs[0].results["overlap"].get(task)
-            found = one["found"] if one else 0
+            count = one["found"] if one else 0
             cells.append(
-                Cell(f"{found} of {one['checked']}", found, "warn" if found else "")
+                Cell(f"{count} of {one['checked']}", count, "warn" if count else "")
                 if one
                 else Cell("not checked", -1.0)
             )
         rows.append(cells)
-    note = "Test sentences that stand word for word in the training text of each arm's first run, of those long enough."
-    heads, rows = _arms_down("task", arms, rows)
+    note = "Test sentences of sufficient length that occur verbatim in the training text of each arm's first run."
+    heads, rows = _transpose_many_arms("task", arms, rows)
     return Table(
         [Column(heads[0]), *columns(*heads[1:], right=True)], rows, "Test sentences in the training text", note, "leaks"
     )
@@ -339,34 +351,34 @@ def configs(arms: Sequence[Arm]) -> list[Table]:
     """Return the settings in which the arms differ, next to each other, and the settings that all share, folded."""
     different = set(differing(arms))
     keys = sorted({key for arm in arms for key in arm.settings})
-    rows = [[key, *(Cell(_shown(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]
-    same = [[key, Cell(_shown(arms[0].settings.get(key)))] for key in keys if key not in different]
-    heads, rows = _arms_down("setting", arms, rows)
+    rows = [[key, *(Cell(_format(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]
+    shared = [[key, Cell(_format(arms[0].settings.get(key)))] for key in keys if key not in different]
+    heads, rows = _transpose_many_arms("setting", arms, rows)
     return [
-        *([Table(columns(*heads), rows, "What differs", "", "configs")] if different else []),
-        Table(columns("setting", "value of all"), same, "What all share", "", "configs-shared", folded=True),
+        *([Table(columns(*heads), rows, "Settings that differ", "", "configs")] if different else []),
+        Table(columns("setting", "common value"), shared, "Common settings", "", "configs-shared", folded=True),
     ]
 
 
-def _arms_down(what: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
+def _transpose_many_arms(heading: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
     """Return headings and rows. With many arms, the table is transposed, so that each arm is a row."""
     labels = [arm.label for arm in arms]
-    if len(arms) <= MANY:
-        return [what, *labels], rows
-    turned = [list(cells) for cells in zip(*rows, strict=True)] if rows else [[]]
-    return ["arm", *turned[0]], [[label, *cells] for label, cells in zip(labels, turned[1:], strict=False)]
+    if len(arms) <= MIN_ARMS_AS_ROWS:
+        return [heading, *labels], rows
+    transposed = [list(cells) for cells in zip(*rows, strict=True)] if rows else [[]]
+    return ["arm", *transposed[0]], [[label, *cells] for label, cells in zip(labels, transposed[1:], strict=False)]
 
 
-def left_out(found: Sequence[SkippedRun]) -> Table | None:
-    if not found:
+def skipped_runs(skipped: Sequence[SkippedRun]) -> Table | None:
+    if not skipped:
         return None
-    rows = [[str(one.path), Cell(one.reason, mark="warn")] for one in found]
-    return Table(columns("folder", "why"), rows, "Left out", "What was named and could not be compared.", "left-out")
+    rows = [[str(one.path), Cell(one.reason, mark="warn")] for one in skipped]
+    return Table(columns("path", "reason"), rows, "Skipped runs", "Given paths that could not be compared.", "left-out")
 
 
 def relative(path: Path, output: Path) -> str:
     return Path(os.path.relpath(path.resolve(), output.resolve())).as_posix()
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

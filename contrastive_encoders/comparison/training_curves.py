@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, in_turn
+from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, stage_costs
 from contrastive_encoders.reports.curves import MAX_POINTS, STEP, Curves, add_scores, lines_of, thin
 from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, opacity, tooltip
 from contrastive_encoders.reports.figure import SERIES, Control, Figure
@@ -20,28 +20,28 @@ NO_SCORES = ("train/", "throughput/")
 
 def curves_of(arms: Sequence[Arm]) -> list[Curves]:
     """Return the curves of every run that logged something."""
-    found = list[Curves]()
+    curves = list[Curves]()
     for arm in arms:
         finals = [_final_scores(run) for run in arm.runs]
         # A point without values of all seeds would be read as the mean over seeds
         if len({tuple(step for step, _ in one) for one in finals}) > 1:
             finals = [[] for _ in arm.runs]
-        found += [_curves(arm.label, run, one) for run, one in zip(arm.runs, finals, strict=True)]
-    return [one for one in found if one.lines]
+        curves += [_curves(arm.label, run, one) for run, one in zip(arm.runs, finals, strict=True)]
+    return [one for one in curves if one.lines]
 
 
 def _final_scores(run: FinishedRun) -> list[tuple[float, Mapping[str, float]]]:
     """Return the final scores of each stage, and the step at which they were measured."""
-    start, found = 0, list[tuple[float, Mapping[str, float]]]()
-    for name, spent in in_turn(run.results):
+    start, finals = 0, list[tuple[float, Mapping[str, float]]]()
+    for name, spent in stage_costs(run.results):
         results = run.results["stages"][name] if name else run.results
-        found.append((start + results["best_step"], results["scores"]))
+        finals.append((start + results["best_step"], results["scores"]))
         start += spent["steps"]
-    return found
+    return finals
 
 
 def _curves(name: str, run: FinishedRun, finals: Sequence[tuple[float, Mapping[str, float]]]) -> Curves:
-    spent = [one for _, one in in_turn(run.results)]
+    spent = [one for _, one in stage_costs(run.results)]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     steps, seconds = zip(*[(0.0, 0.0), *timed], strict=True)
     ends = [0.0, *accumulate(float(max(1, one["steps"])) for one in spent)]
@@ -64,11 +64,12 @@ def training(arms: Sequence[Arm]) -> Figure | None:
     order = sorted(scores, key=lambda name: (-monitored.count(name), not name.endswith("cosine/spearman"), name))
     first = [*order, *sorted(logged, key=lambda name: name != LOSS)][0]
     measures = [STEP, *dict.fromkeys(one for run in runs for one in run.others)]
-    staged = any("stages" in run.results for arm in arms for run in arm.runs)
+    has_stages = any("stages" in run.results for arm in arms for run in arm.runs)
     caption = (
-        "A broad line is the mean over an arm's seeds, its band the lowest and the highest, a thin line a run. Tokens "
-        f"are spread evenly over the steps{' of a stage; stages stand one after another' if staged else ''}. Losses of "
-        "different objectives are not comparable."
+        "A broad line is the mean over an arm's seeds, its band the range from the lowest to the highest seed, and a "
+        "thin line a run. Tokens are spread evenly over the steps"
+        f"{' of a stage; stages are concatenated' if has_stages else ''}. Losses of different objectives are not "
+        "comparable."
     )
     return Figure(
         "training-score",
@@ -88,13 +89,13 @@ def training(arms: Sequence[Arm]) -> Figure | None:
 
 
 def _points(runs: Sequence[Curves], metric: str, over: str) -> list[dict[str, Any]]:
-    found = list[dict[str, Any]]()
+    points = list[dict[str, Any]]()
     for run in runs:
         steps, values = thin(run.lines.get(metric, ([], [])), MAX_POINTS)
         x = np.interp(steps, *run.others[over]) if over in run.others else steps
         for step, at, value in zip(steps, x, values, strict=True):
-            found.append({"arm": run.name, "run": run.run, "step": float(step), "x": float(at), "y": float(value)})
-    return found
+            points.append({"arm": run.name, "run": run.run, "step": float(step), "x": float(at), "y": float(value)})
+    return points
 
 
 def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hover: bool) -> alt.TopLevelMixin:
@@ -104,7 +105,7 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
         color=color(key),
     )
     means = runs.transform_aggregate(x="mean(x)", y="mean(y)", low="min(y)", high="max(y)", groupby=["arm", "step"])
-    few = len({point["step"] for point in points}) < 30
+    show_points = len({point["step"] for point in points}) < 30
     layers = [
         means.mark_area().encode(
             y=alt.Y("low:Q", title=None, scale=NOT_FROM_ZERO),
@@ -112,13 +113,13 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
             opacity=opacity(0.18, 0.02) if len(key) <= len(SERIES) else opacity(0.05, 0),
         ),
         runs.mark_line(strokeWidth=0.8).encode(detail="run:N", opacity=opacity(0.45, 0.04)),
-        means.mark_line(strokeWidth=2.2, point={"size": 28} if few else False).encode(opacity=opacity()),
+        means.mark_line(strokeWidth=2.2, point={"size": 28} if show_points else False).encode(opacity=opacity()),
     ]
     if hover:
         nearest = alt.selection_point(
             "nearest", fields=["arm", "step"], nearest=True, on="pointerover", clear="pointerout"
         )
-        shown = tooltip(
+        fields = tooltip(
             ("arm", "arm"),
             ("step", STEP, ",.0f"),
             ("y", "mean", ".4~r"),
@@ -126,7 +127,7 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
             ("high", "highest run", ".4~r"),
         )
         hidden = alt.condition(nearest, alt.value(1), alt.value(0), empty=False)
-        points_of_means = means.mark_point(filled=True, size=90).encode(tooltip=shown, opacity=hidden)
+        points_of_means = means.mark_point(filled=True, size=90).encode(tooltip=fields, opacity=hidden)
         layers.append(points_of_means.add_params(nearest))
     return alt.layer(*layers, data={"values": points} | ({"name": "points"} if hover else {})).properties(
         height=300 if hover else 200,

@@ -18,7 +18,12 @@ def _value(cell: Cell, numeric: bool) -> float | str | None:
 
 
 def upload(
-    found: Comparison, whole: list[ReportSection], written: dict[str, Path], project: str, name: str, offline: bool
+    comparison: Comparison,
+    all_sections: list[ReportSection],
+    written: dict[str, Path],
+    project: str,
+    name: str,
+    offline: bool,
 ) -> str:
     """Upload a comparison, with ``comparison/ARM/mean``, ``/sd``, and ``/rank`` in the summary.
 
@@ -27,17 +32,17 @@ def upload(
     """
     import wandb
 
-    headline, folder = found.headline, written["report.html"].parent
+    headline, folder = comparison.headline, written["report.html"].parent
     run = wandb.init(
         project=project,
         name=name,
         job_type="comparison",
         dir=str(folder),
         mode="offline" if offline else None,
-        config={"headline": headline.name, "tasks": headline.scores, "arms": [arm.label for arm in found.arms]},
+        config={"headline": headline.name, "tasks": headline.scores, "arms": [arm.label for arm in comparison.arms]},
     )
     content = dict[str, object]()
-    for section in whole:
+    for section in all_sections:
         for table in section.tables:
             heads = table.columns
             rows = [
@@ -50,8 +55,8 @@ def upload(
             )
     content["comparison/report"] = wandb.Html(written["report.html"].read_text(encoding="utf-8"), inject=False)
     run.log(content)
-    for standing in found.standings:
-        arm = found.arms[standing.arm]
+    for standing in comparison.standings:
+        arm = comparison.arms[standing.arm]
         score = spread(values_of(arm, headline))
         run.summary[f"comparison/{arm.label}/mean"] = score.mean
         run.summary[f"comparison/{arm.label}/sd"] = score.deviation

@@ -24,46 +24,48 @@ BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # ranges of the ratings, wh
 QUANTILES = {"low": 0.05, "lower": 0.25, "median": 0.5, "upper": 0.75, "high": 0.95}
 MAX_PANELS = 8  # the best arms are drawn
 # Colors of positions in the first map from left to right, visible on light and dark backgrounds
-PLACES = ["#3b6fd4", "#1ba39c", "#b8860b", "#d9552b"]
+MAP_COLORS = ["#3b6fd4", "#1ba39c", "#b8860b", "#d9552b"]
 WIDTH, MAX_LETTERS = 250, 32  # width of a panel in a figure, and characters in a line of its title
 
 
 def best(arms: Sequence[Arm], headline: RankingMetric) -> list[Arm]:
     """Return the `MAX_PANELS` arms with the highest means, in their given order."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
-    chosen = sorted(sorted(range(len(arms)), key=lambda place: -means[place])[:MAX_PANELS])
-    return [arms[place] for place in chosen]
+    indices = sorted(sorted(range(len(arms)), key=lambda place: -means[place])[:MAX_PANELS])
+    return [arms[place] for place in indices]
 
 
 def similarities(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
     """Draw the cosines of pairs by their rating, for the first run of each of the best arms."""
-    shown = best(arms, headline)
+    best_arms = best(arms, headline)
     tasks = sorted((ScoreName.parse(score).full_task for score in headline.scores), key=lambda task: task != "stsb")
-    items = [arm.runs[0].items for arm in shown]
+    items = [arm.runs[0].items for arm in best_arms]
     task = next((one for one in tasks if all(each is not None and one in each.cosines for each in items)), None)
     if task is None:
         return None
     quantiles = [_quantiles(each.cosines[task], each.gold[task]) for each in items if each is not None]
     bands = list(dict.fromkeys(row["rating"] for rows in quantiles for row in rows))
     medians = [{row["rating"]: row["median"] for row in rows} for rows in quantiles]
-    rows = [[arm.label, *map(found.get, bands)] for arm, found in zip(shown, medians, strict=True)]
+    rows = [
+        [arm.label, *map(medians_of_arm.get, bands)] for arm, medians_of_arm in zip(best_arms, medians, strict=True)
+    ]
     table = Table([Column("arm"), *columns(*bands, number="z,.2f")], rows, "Median cosine by rating", name="medians")
-    of_best = f" (the best {len(shown)} of {len(arms)})" if len(shown) < len(arms) else ""
+    selection = f" (the best {len(best_arms)} of {len(arms)})" if len(best_arms) < len(arms) else ""
     caption = (
-        f"Cosines of the pairs of {task} by their rating, first run of each arm{of_best}: median, middle half "
-        "(box), 5 to 95 % (line). Each panel has its own range of cosines; better encoders move the boxes apart."
+        f"Cosines of the pairs of {task} by their rating, first run of each arm{selection}: median, middle half "
+        "(box), 5 to 95 % (line). Each panel has its own range of cosines. The boxes of better encoders overlap less."
     )
-    panels = [_boxes(arm.label, task, one) for arm, one in zip(shown, quantiles, strict=True)]
+    panels = [_boxes(arm.label, task, one) for arm, one in zip(best_arms, quantiles, strict=True)]
     return Figure("similarities", "Similarity against rating", caption, panels, table, width=WIDTH)
 
 
 def _quantiles(cosines: np.ndarray, gold: np.ndarray) -> list[dict[str, Any]]:
     rows = list[dict[str, Any]]()
     for low, high in BANDS:
-        inside = cosines[(gold >= low) & (gold < high)]
-        if len(inside):
-            found = {name: float(np.quantile(inside, share)) for name, share in QUANTILES.items()}
-            rows.append({"rating": f"{low} to {high:.0f}", "pairs": len(inside), **found})
+        values = cosines[(gold >= low) & (gold < high)]
+        if len(values):
+            quantiles = {name: float(np.quantile(values, share)) for name, share in QUANTILES.items()}
+            rows.append({"rating": f"{low} to {high:.0f}", "pairs": len(values), **quantiles})
     return rows
 
 
@@ -72,7 +74,7 @@ def _boxes(label: str, task: str, rows: list[dict[str, Any]]) -> alt.TopLevelMix
     bands = alt.Chart({"values": rows}).encode(
         x=alt.X("rating:O", title=f"rating in {task}", axis=alt.Axis(labelAngle=0, grid=False))
     )
-    shown = tooltip(
+    fields = tooltip(
         ("rating", "rating"),
         ("pairs", "pairs"),
         ("high", "95 %", ".2f"),
@@ -85,7 +87,7 @@ def _boxes(label: str, task: str, rows: list[dict[str, Any]]) -> alt.TopLevelMix
     medians = bands.mark_tick(color=PAPER, thickness=2.5, size=22, tooltip=None)
     return alt.layer(
         bands.mark_rule(strokeWidth=1.5).encode(y=y("low:Q"), y2="high:Q"),
-        boxes.encode(y=y("lower:Q"), y2="upper:Q", tooltip=shown),
+        boxes.encode(y=y("lower:Q"), y2="upper:Q", tooltip=fields),
         medians.encode(y=y("median:Q")),
     ).properties(height=210, title=_title(label))
 
@@ -107,7 +109,7 @@ def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEm
     heads = [Column("arm"), *columns("alignment", "uniformity", number="z,.3f"), Column(headline.name, NUMBER)]
     table = Table(heads, rows, "Alignment and uniformity", name="plane")
     scale = alt.Scale(zero=False, nice=True, padding=24)
-    shown = tooltip(
+    fields = tooltip(
         ("arm", "arm"),
         ("score", headline.name, ".2f"),
         ("alignment", "alignment", ".3f"),
@@ -121,9 +123,9 @@ def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEm
         opacity=opacity(),
         color=color(key),
         shape=shape(key),
-        tooltip=shown,
+        tooltip=fields,
     )
-    caption = "Wang and Isola's plane, of each arm's first run: towards the lower left is better."
+    caption = "Alignment and uniformity (Wang and Isola) of each arm's first run. Lower left is better."
     return Figure("plane", "Alignment and uniformity", caption, [panel], table, width=560)
 
 
@@ -134,9 +136,9 @@ def sentence_map(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> Fig
     shades = stats.rankdata(probes[0].places[shown, 0]) / len(shown)
     panels = [_map(place, probe, shown, shades) for place, probe in enumerate(probes)]
     caption = (
-        f"{len(shown):,} sentences by PCA, first run of each arm, every map turned and scaled to fit the first. A "
-        "color is a place in the first map: where colors stay together, neighborhoods do. A click lights up a "
-        "sentence in all maps, with its neighbors under each arm."
+        f"{len(shown):,} sentences projected by PCA, first run of each arm. Every map is rotated and scaled to fit the "
+        "first one, whose positions define the colors. Click a sentence to highlight it in all maps, with its nearest "
+        "neighbors under each arm."
     )
     return Figure("map", "Map of sentences", caption, panels, signals={"chosen": -1, "near": []}, width=WIDTH)
 
@@ -150,7 +152,7 @@ def _map(place: int, probe: ProbeEmbeddings, shown: Sequence[int], shades: np.nd
     sentences = alt.Chart({"values": values}).encode(
         x=alt.X("x:Q", axis=None, scale=scale),
         y=alt.Y("y:Q", axis=None, scale=scale),
-        color=alt.Color("shade:Q", scale=alt.Scale(range=PLACES), legend=None),
+        color=alt.Color("shade:Q", scale=alt.Scale(range=MAP_COLORS), legend=None),
         tooltip=alt.Tooltip(field="sentence", title="sentence"),
     )
     chosen_or_near = f"datum.sentence === chosen || (near[{place}] && indexof(near[{place}], datum.sentence) >= 0)"

@@ -16,7 +16,7 @@ from scipy import stats
 
 SWAPS = 9999
 BLOCK = 2**22  # numbers drawn at a time
-SEEDS_WANTED = 6  # in each group: below it, the smallest p-value of a permutation test over seeds is not small
+MIN_SEEDS = 6  # in each group: below it, the smallest p-value of a permutation test over seeds is not small
 ALPHA = 0.05
 ROUNDING = 1e-4  # of a swapped difference in 0..100: sums over the swaps are float32, and a tie must stay one
 
@@ -155,7 +155,7 @@ def sign_p_value(differences_N: np.ndarray) -> float:
 
 def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
     """Return the two-sided p-value of a permutation test over seeds, or None with fewer than six per group."""
-    if min(len(first), len(second)) < SEEDS_WANTED:
+    if min(len(first), len(second)) < MIN_SEEDS:
         return None
     if np.ptp(np.concatenate([first, second])) == 0:
         return 1.0

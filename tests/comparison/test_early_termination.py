@@ -14,7 +14,7 @@ import yaml
 
 from contrastive_encoders.cli.sweep import run
 from contrastive_encoders.comparison import run_scheduler as processes
-from contrastive_encoders.comparison.collect import STOPPED, collect
+from contrastive_encoders.comparison.collect import STOPPED_FILE, collect
 from contrastive_encoders.comparison.study import Trials
 from contrastive_encoders.comparison.sweep_file import read_sweep, rungs_of
 
@@ -71,11 +71,11 @@ def test_a_trial_is_judged_among_those_at_its_rung(judged):
     verdict = judged(min_iter=1, eta=3)
     assert verdict(0, 50, 60) == ""
     assert verdict(1, 10) == ""  # two trials are too few
-    assert "40.00 at scoring 1" in verdict(2, 40)
+    assert " 40.00 at evaluation 1" in verdict(2, 40)
     assert verdict(3, 55) == ""
     assert verdict(3, 55, 54) == ""  # between two rungs
     assert verdict(0, 50, 60, 70) == verdict(1, 10, 20, 80) == ""
-    assert "55.00 at scoring 3" in verdict(3, 55, 54, 53)  # the best until there
+    assert " 55.00 at evaluation 3" in verdict(3, 55, 54, 53)  # the best until there
 
 
 def test_smaller_may_be_better(judged):
@@ -100,7 +100,7 @@ def test_the_last_iteration_is_not_judged(judged):
     verdict = judged(max_iter=3, s=1, eta=2)
     assert verdict(0, 5, 5, 5) == ""
     assert verdict(1, 6, 4, 4) == ""
-    assert "1.00 at scoring 1" in verdict(2, 1, 1)
+    assert " 1.00 at evaluation 1" in verdict(2, 1, 1)
     again = judged(max_iter=4, s=1, eta=2)  # judged at 2, but not at 4
     assert again(0, 5, 5, 5, 5) == again(1, 6, 6, 6, 4) == ""
 
@@ -128,7 +128,7 @@ def words(tmp_path, monkeypatch) -> list[str]:
 def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
     caplog.set_level("INFO")
     assert run(words) == 0
-    (stopped,) = (tmp_path / "out" / "runs").glob(f"*/{STOPPED}")
+    (stopped,) = (tmp_path / "out" / "runs").glob(f"*/{STOPPED_FILE}")
     assert (stopped.parent / "metrics.csv").read_text().endswith("1,1.000000\n")
     assert len(list((tmp_path / "out" / "runs").glob("*/results.json"))) == 3
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
@@ -136,9 +136,10 @@ def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
     assert "stopped early" in caplog.text
     assert run(words) == 0
     assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 4  # no trial was started again
-    runs, left_out = collect([str(tmp_path / "out")])
+    runs, skipped = collect([str(tmp_path / "out")])
     assert len(runs) == 3
-    assert "stopped it early" in left_out[0].reason
+    assert [one.path for one in skipped] == [stopped.parent]
+    assert "1.00 at evaluation 1" in skipped[0].reason
 
 
 SWEEPER = """

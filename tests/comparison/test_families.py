@@ -12,7 +12,7 @@ from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_headline, contrasts, ranking
 from contrastive_encoders.comparison.families import families_of
-from contrastive_encoders.comparison.latex_table import in_csv, in_latex
+from contrastive_encoders.comparison.latex_table import format_csv, format_latex
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.io.results import read_results, write_results
 from contrastive_encoders.reports.tables import Cell, Table, columns, fitting, on_terminal
@@ -67,12 +67,12 @@ def test_all_families_are_in_every_table(compared):
     arms, families, standings = compared
     board = tables.scores_by_family(arms, families, standings)
     assert [row[3:5] for row in board.rows] == [[40.0, 83.0], [30.0, 63.0]]
-    rows = list(csv.DictReader(io.StringIO(in_csv(arms, families, standings))))
+    rows = list(csv.DictReader(io.StringIO(format_csv(arms, families, standings))))
     found = {(row["arm"], row["score"]): (row["family"], float(row["mean"])) for row in rows}
     assert len(rows) == 2 * (3 + 3 + 8)
     assert found["poor", "mrpc/default/accuracy"] == ("transfer", 66.0)
     assert found["good", "retrieval: mean of 2 tasks"] == ("retrieval", 40.0)
-    latex = in_latex(arms, families, standings)
+    latex = format_latex(arms, families, standings)
     assert latex.count(r"\textbf{83.00}") == 2  # the average; subj's 83 is another value
     widths = {line.count("&") for line in latex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line}
     [head] = [line for line in latex.splitlines() if line.startswith(r"\begin{tabular}")]

@@ -10,7 +10,7 @@ from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.budget_figures import score_over_tokens
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_headline
-from contrastive_encoders.comparison.probe_sentences import explorer, probe, turned
+from contrastive_encoders.comparison.probe_sentences import align_maps, explorer, probe
 from contrastive_encoders.comparison.report import compare
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
@@ -106,7 +106,7 @@ def test_maps_lie_on_each_other_and_neighbors_are_the_nearest(many):
         for arm, one in zip(arms[:2], (vectors, vectors @ turn), strict=True)
     )
     flipped = second._replace(places=second.places @ turn)
-    on_it = turned([first, flipped])
+    on_it = align_maps([first, flipped])
     np.testing.assert_allclose(on_it[0].places, on_it[1].places, atol=1e-6)
     held = explorer([first], range(30))["arms"][0]
     cosines = [np.dot(vectors[0], one) / np.linalg.norm(vectors[0]) / np.linalg.norm(one) for one in vectors]

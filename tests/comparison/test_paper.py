@@ -16,7 +16,7 @@ from contrastive_encoders.comparison.baselines import tfidf_arm
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_headline, contrasts, ranking
 from contrastive_encoders.comparison.families import families_of
-from contrastive_encoders.comparison.latex_table import escaped, in_csv, in_latex
+from contrastive_encoders.comparison.latex_table import escape, format_csv, format_latex
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
 from contrastive_encoders.core import InputError, RetrievalTask
 from contrastive_encoders.evaluation.suite import Suite
@@ -36,15 +36,15 @@ def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
     standings = ranking(arms, headline, contrasts(arms, headline))
     values = [read_results(tmp_path / f"a{seed}" / "results.json")["scores"][headline.name] for seed in (1, 2)]
     families = families_of(arms, headline)[:1]
-    rows = list(csv.DictReader(io.StringIO(in_csv(arms, families, standings))))
+    rows = list(csv.DictReader(io.StringIO(format_csv(arms, families, standings))))
     assert [row["arm"] for row in rows] == ["50% & a_b", "other"]
     assert float(rows[0]["mean"]) == pytest.approx(np.mean(values))
     assert float(rows[0]["sd_over_seeds"]) == pytest.approx(np.std(values, ddof=1))
-    latex = in_latex(arms, families, standings, "contrastive-encoders compare\nruns=x")
+    latex = format_latex(arms, families, standings, "contrastive-encoders compare\nruns=x")
     assert latex.startswith("% Written by: contrastive-encoders compare runs=x\n")
     assert rf"50\% \& a\_b & 1 & \textbf{{{np.mean(values):.2f}}} $\pm$ {np.std(values, ddof=1):.2f} \\" in latex
-    assert escaped("a\\b{c}^~") == r"a\textbackslash{}b\{c\}\textasciicircum{}\textasciitilde{}"
-    assert (escaped("[1,2] a"), escaped("*")) == ("{[}1,2] a", "{*}")  # otherwise arguments of the \\\\ before them
+    assert escape("a\\b{c}^~") == r"a\textbackslash{}b\{c\}\textasciicircum{}\textasciitilde{}"
+    assert (escape("[1,2] a"), escape("*")) == ("{[}1,2] a", "{*}")  # otherwise arguments of the \\\\ before them
 
 
 def test_the_test_over_queries_is_scipys():
@@ -128,8 +128,9 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     for given in ([f"--config-dir={tmp_path / 'conf'}"], ["-cd", str(tmp_path / "conf")]):
         asked = read_words([str(sweep), *given, "output=x", "model=mine"])
         assert (asked.options, asked.words) == ([f"--config-dir={tmp_path / 'conf'}"], ["model=mine"])
-    with pytest.raises(InputError, match=r"config-dir=.*no such folder"):
+    with pytest.raises(InputError) as refused:
         read_words([str(sweep), f"--config-dir={tmp_path / 'none'}", "output=x"])
+    assert f"--config-dir={tmp_path / 'none'}: " in str(refused.value)
     program = tmp_path / "train.py"
     program.write_text("import sys, mine; print(*sys.argv[1:]); sys.exit(2)")
     (tmp_path / "mine.py").write_text("")
@@ -138,4 +139,4 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with open_workers(tmp_path) as pool:
         [done] = run_all(pool, [Job("j", ["model=mine", *asked.options], tmp_path / "run")], tmp_path / "record.jsonl")
-    assert done.said.split() == [*asked.options, "model=mine", f"output_dir={tmp_path / 'run'}"]
+    assert done.output_tail.split() == [*asked.options, "model=mine", f"output_dir={tmp_path / 'run'}"]

@@ -1,7 +1,6 @@
 """A race that chooses a value for each arm and recommends an encoder; BM25 as an arm."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -77,8 +76,8 @@ def test_the_best_by_the_questions_for_choosing_is_recommended_if_it_is_better(r
     assert one.arm.label == "chosen"
     before, after = (next(a for a in arms if a.label == name).values(HELD_OUT).mean() for name in (UNTRAINED, "chosen"))
     assert one.sentence.startswith(f"Better: chosen, {HELD_OUT} {before:.1f} -> {after:.1f} ({after - before:+.1f}, ")
-    assert f"It lies in {tmp_path / 'encoder'}, the one of seed 1." in one.sentence
-    assert f"{QUERIES} questions)" in one.sentence
+    assert f"{tmp_path / 'encoder'}, from seed 1." in one.sentence
+    assert f"{QUERIES} queries)" in one.sentence
     keep_encoder(one, tmp_path)
     assert (tmp_path / "encoder" / "model.safetensors").read_text() == "chosen 1"
 
@@ -91,8 +90,8 @@ def test_nothing_is_recommended_that_is_not_better_and_an_earlier_encoder_goes(r
     _, one = judged(tmp_path / "runs", tmp_path)
     assert one.arm is None
     assert one.sentence.startswith("Nothing is recommended: keep the encoder that you have.")
-    assert "cannot be told apart" in one.sentence
-    assert f"{QUERIES} questions are few" in one.sentence
+    assert "is not distinguishable" in one.sentence
+    assert f"{QUERIES} queries are few" in one.sentence
     keep_encoder(one, tmp_path)
     assert not (tmp_path / "encoder").exists()
 
@@ -163,8 +162,9 @@ def test_bm25_is_the_formula_of_lucene(run_folder, tmp_path):
 
 @pytest.mark.parametrize("given", [["recipe=queries"], {"one": "recipe=queries"}, 3])
 def test_commands_are_lists_of_words_under_a_name(given):
-    with pytest.raises(InputError, match=re.escape("race=x: wanted prepare, a mapping of a name to overrides")):
+    with pytest.raises(InputError) as refused:
         commands_of(given, "race=x")
+    assert (refused.value.location, refused.value.key, refused.value.value) == ("race=x", "prepare", given)
     assert commands_of({"one": ["a=1", ["b=2"], []]}, "race=x") == {"one": ["a=1", "b=2"]}
     assert commands_of(None, "race=x") == {}
 
@@ -190,14 +190,12 @@ def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them
 
 def test_a_key_without_a_value_is_missed_where_something_takes_it():
     race = {"name": "x", "data_root": "???", "common": ["a=${race.data_root}"], "arms": {"a": []}}
-    with pytest.raises(InputError, match=r"race\.data_root=null: expected a value"):
-        plain(OmegaConf.create({"race": race}).race)
     more = {"texts": "???", "sub": "${race.data_root}/y", "common": ["a=${race.sub}"]}
-    with pytest.raises(InputError, match=r"race\.data_root=null: expected a value"):
-        plain(OmegaConf.create({"race": {"texts": "???"} | race | more}).race)
     nested = {"lr": {"first-one": "???"}, "common": ["a=${race.lr.first-one}"]}
-    with pytest.raises(InputError, match=r"race\.lr\.first-one=null: expected a value"):
-        plain(OmegaConf.create({"race": race | nested}).race)
+    for added, key in (({}, "race.data_root"), (more, "race.data_root"), (nested, "race.lr.first-one")):
+        with pytest.raises(InputError) as refused:
+            plain(OmegaConf.create({"race": race | added}).race)
+        assert (refused.value.key, refused.value.value) == (key, None)
     nested["lr"]["first-one"] = None
     assert plain(OmegaConf.create({"race": race | nested}).race)["common"] == ["a=null"]
     assert plain(OmegaConf.create({"race": race | {"common": ["a=1"]}}).race)["common"] == ["a=1"]

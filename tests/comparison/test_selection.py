@@ -23,8 +23,8 @@ def change(folder: Path, **entries) -> None:
 
 
 def taken(patterns, headline=None):
-    runs, left_out = select(collect([str(one) for one in patterns])[0], headline)
-    return [run.path.name for run in runs], [one.reason for one in left_out]
+    runs, skipped = select(collect([str(one) for one in patterns])[0], headline)
+    return [run.path.name for run in runs], [one.reason for one in skipped]
 
 
 def test_a_folder_written_in_two_ways_is_one_run(run_folder, tmp_path, monkeypatch):
@@ -58,17 +58,20 @@ def test_a_run_without_scores_does_not_stop_the_others(run_folder, tmp_path):
     change(run_folder(tmp_path / "b", "two", 1, 0.2), scores={})
     names, reasons = taken([tmp_path / "*"])
     assert names == ["a"]
-    assert "nothing was scored" in reasons[0]
+    assert reasons[0].startswith(f"{tmp_path / 'b'}: ")
+    assert f"contrastive-encoders evaluate encoder={tmp_path / 'b'} " in reasons[0]
 
 
 @pytest.mark.advice("contrastive_encoders.comparison.contrasts:choose_headline")
-def test_who_lacks_the_headline_is_left_out(run_folder, tmp_path):
+def test_who_lacks_the_headline_is_skipped(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     change(run_folder(tmp_path / "b", "two", 1, 0.2), scores={"mr/default/accuracy": 80.0})
     assert taken([tmp_path / "*"], "sts12/all/spearman")[0] == ["a"]
     assert taken([tmp_path / "*"], "no/such/score")[0] == ["a", "b"]
-    with pytest.raises(InputError, match=r"/b: mr/default/accuracy") as refused:
+    with pytest.raises(InputError) as refused:
         choose_headline(arms_of(collect([str(tmp_path / "*")])[0]), None)
+    assert refused.value.key == "runs"
+    assert f"{tmp_path / 'b'}: mr/default/accuracy" in refused.value.expected
     [advised] = re.findall(r"Set headline=(\S+) ", refused.value.hint)
     assert taken([tmp_path / "*"], advised)[0] == ["a"]
 

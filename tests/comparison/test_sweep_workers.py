@@ -105,6 +105,6 @@ def test_a_folder_may_have_a_name_that_means_something_to_hydra_or_in_an_address
 def test_a_trial_that_kills_its_workers_is_named_and_the_others_are_whole(words, tmp_path, caplog):
     words = write_sweep(tmp_path, [1, 666, 3])
     assert run(words) == 1
-    assert "trial 1: lr=666 failed: Its worker has ended 3 times." in caplog.text
+    assert "trial 1: lr=666 failed: Its worker ended 3 times." in caplog.text
     states = [state for _, state, _ in recorded(words)[1]]
     assert (states[0], states[2]) == ("COMPLETE", "COMPLETE")
