@@ -9,31 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contrastive_encoders.comparison.collect import FinishedRun, labels_of
-
-# Keys that do not change the result of a run, or that must differ between any two runs
-NOT_A_SETTING = {
-    "output_dir",
-    "default_root_dir",
-    "seed",
-    "resume",
-    "overwrite",
-    "mirror",
-    "quiet",
-    "logger",
-    "devices",
-    "num_nodes",
-    "next_steps",
-    "cache_dir",
-    "num_workers",
-    "tokenizer_workers",
-    "only_stage",
-    "log_every_n_steps",
-    "data_root",
-    "hydra",
-    "_wandb",
-    "at_start",
-}
-
+from contrastive_encoders.core.key_effects import effect_of
 
 MAX_LABEL = 40  # maximum characters of a label with settings; a longer label is replaced by the name of the directory
 MAX_SETTINGS = 3  # in addition to the name of an arm: runs of another release or kind have other keys
@@ -86,11 +62,7 @@ def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
     A stage starts from the encoder of the previous stage, in a folder of the same run: only the stage's folder counts
     of such a path.
     """
-    values = {
-        key: value
-        for key, value in flatten(recipe).items()
-        if key != "name" and not NOT_A_SETTING & set(key.split("."))  # data.name is a setting
-    }
+    values = {key: value for key, value in flatten(recipe).items() if effect_of(key).in_arm}
     last = Path(str(recipe.get("output_dir") or ""))
     if not last.name.startswith("stage-"):
         return values

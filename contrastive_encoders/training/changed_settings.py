@@ -1,7 +1,7 @@
 """Settings in which a run differs from an earlier one, and those that a resumed run may change."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,24 +11,12 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from contrastive_encoders.core.config_schema import shorten
+from contrastive_encoders.core.key_effects import KeyEffect, effect_of
 from contrastive_encoders.training.identity import deciding_keys
 
 CONFIG = Path(".hydra", "config.yaml")  # of a run directory: all keys of the run
 MAX_CHANGES = 8  # shown in a message
 LENGTH = ("max_steps", "max_epochs")
-# Keys that a resumed run cannot change: restored tensors belong to their old value, or the weights were trained for it
-FIXED = (
-    *("backbone", "freeze", "layers", "lora", "frozen_dtype", "optimizer", "teacher", "tiny"),
-    *("pooling", "normalize", "attention", "append_eos", "prompt", "mlp", "mlp_only_train", "matryoshka"),
-)
-DATA = (
-    "batch_size",
-    "data",
-    "held_out_fraction",
-    "neighbor_group_size",
-    "seed",
-)  # compared by a checkpoint with its own data
-FREE = ("tiny.dropout", "model.lora.dropout", "model.lora.seed")
 
 
 class SettingChange(NamedTuple):
@@ -41,16 +29,16 @@ class SettingChange(NamedTuple):
     @property
     def is_fixed(self) -> bool:
         """True if a resumed run must keep the value."""
-        return self._begins_with(FIXED)
+        return self._effect.on_resume == "fixed"
 
     @property
     def can_be_resumed(self) -> bool:
         """True if a run can be resumed with the new value."""
-        return not self.is_fixed and not self._begins_with(DATA)
+        return self._effect.on_resume == "free"
 
-    def _begins_with(self, names: Sequence[str]) -> bool:
-        name = self.key.removeprefix("model.")
-        return name.split(".")[0] in (*names, "class") and self.key not in FREE
+    @property
+    def _effect(self) -> KeyEffect:
+        return effect_of(self.key.removeprefix("model."))
 
     @property
     def shown_before(self) -> str:

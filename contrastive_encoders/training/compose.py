@@ -29,6 +29,7 @@ from contrastive_encoders.composition.literal_values import literal_words
 from contrastive_encoders.composition.override_checks import check_paths, help_hint
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, check_known_keys, keys_of, nearest, read, settings_class
+from contrastive_encoders.core.key_effects import effect_of
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.runtime.exit_codes import as_exceptions, explained
@@ -37,26 +38,6 @@ from contrastive_encoders.training.run_config import RunConfig
 STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 STAGE_CONFIG_GROUPS = ("model", "data", "trainer", "logger")  # groups for which a stage may choose another file
-RUN_LEVEL_KEYS = (  # keys that stages share: the initial weights, the directory, and the processes of the run
-    "backbone",
-    "output_dir",
-    "resume",
-    "overwrite",
-    "mirror",
-    "only_stage",
-    "stages",
-    "experiment",
-    "domain",
-    "devices",
-    "num_nodes",
-    "trainer",
-    "trainer.devices",
-    "trainer.num_nodes",
-    "trainer.strategy",
-    "trainer.accelerator",
-    "tiny",
-    "hydra",
-)
 BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
 
 
@@ -372,7 +353,7 @@ def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
 
 
 def _check_key(name: str, key: str) -> None:
-    if key in RUN_LEVEL_KEYS or key.partition(".")[0] in ("hydra", "tiny", "domain", "stages"):
+    if key == "trainer" or not effect_of(key).per_stage:  # trainer=NAME chooses how processes work together
         raise InputError(
             key=f"stages.{name}.{key}", expected="a key that stages differ in", hint=f"Set {key}=... for all stages."
         )

@@ -2,41 +2,15 @@
 record.
 """
 
-import copy
 import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from contrastive_encoders.core.key_effects import effect_of
 from contrastive_encoders.io.output_directory import read_marker
 
-# Keys that do not change the result, so that a run is found again on another machine, or with other loggers.
-NOT_IDENTITY = (
-    "output_dir",
-    "mirror",
-    "verify",
-    "devices",
-    "num_nodes",
-    "logger",
-    "resume",
-    "overwrite",
-    "quiet",
-    "name",
-    "next_steps",
-    "data_license",
-    "stages",
-    "only_stage",
-    "train_max_length",
-    "default_train_max_length",
-    "allow_targets",
-    "document_datamodule",
-)
-NOT_IDENTITY_WITHIN = {
-    "checkpoint": ("keep_all",),
-    "data": ("quiet", "verify", "cache_dir", "num_workers", "tokenizer_workers"),
-    "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
-}
 OFF = {"model.lora": "rank", "domain": "path"}  # groups that have no effect if this key is null
 
 
@@ -57,11 +31,7 @@ def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         keys: all keys, as `ResolvedRun.keys` returns them.
     """
-    kept: dict[str, Any] = copy.deepcopy({name: value for name, value in keys.items() if name not in NOT_IDENTITY})
-    for group, names in NOT_IDENTITY_WITHIN.items():
-        for one in _of_group(kept, group):
-            for name in names:
-                one.pop(name, None)
+    kept = _identity_keys(keys)
     for key, switch in OFF.items():
         group, _, name = key.rpartition(".")
         among = kept.get(group) if group else kept
@@ -88,12 +58,13 @@ def identity_in(folder: Path) -> str | None:
     return (marker.identity or {}).get("config") if marker else None
 
 
-def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:
-    """Return the keys of a group, and those of each part of a mixture."""
-    found = kept.get(group)
-    parts = found.get("parts") if isinstance(found, dict) and group == "data" else None
-    several = [found, *(parts.values() if isinstance(parts, dict) else [])]
-    return [one for one in several if isinstance(one, dict)]
+def _identity_keys(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the keys that `core.key_effects` counts in the identity."""
+    return {
+        name: _identity_keys(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        for name, value in keys.items()
+        if effect_of(f"{prefix}{name}").in_identity
+    }
 
 
 def _keys_and_values(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Reports from run folders: the ranking, what is left out, and what the report says about it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,7 +13,11 @@ from contrastive_encoders.comparison.contrasts import choose_headline
 from contrastive_encoders.comparison.report import compare, sections, write_report
 from contrastive_encoders.comparison.upload import upload
 from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.data_configs import SentenceDataConfig
+from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 from contrastive_encoders.io.results import read_results, write_results
+from contrastive_encoders.training.resolve import resolve
+from contrastive_encoders.training.run_config import Checkpoint, RunConfig
 from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
@@ -62,6 +67,30 @@ def test_runs_of_stages_that_differ_in_the_seed_are_one_arm(run_folder, tmp_path
     assert [run.seed for run in staged.runs] == [1, 2, 3]
     assert staged.settings["backbone"] == staged.settings["model.backbone"] == "stage-open"
     assert other.settings["backbone"] == str(tmp_path / "stage-open")
+
+
+def test_runs_that_differ_in_keys_without_effect_are_one_arm(run_folder, tmp_path, monkeypatch):
+    config = RunConfig(model=SimCSEConfig(), data=SentenceDataConfig(path="texts.txt"))
+    other = {
+        "verify": True,
+        "allow_targets": ("mine",),
+        "data_license": "cc0-1.0",
+        "checkpoint": Checkpoint(keep_all=True),
+    }
+    recipes = {"one": resolve(config).recipe(), "checked": resolve(replace(config, seed=2, **other)).recipe()}
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    recipes["two-processes"] = resolve(replace(config, seed=3)).recipe()
+    assert recipes["two-processes"]["trainer"]["strategy"] == "ddp"
+    recipes["another-model"] = resolve(replace(config, model=SimCSEConfig(temperature=0.1))).recipe()
+    for name, recipe in recipes.items():
+        run_folder(tmp_path / name, "simcse", recipe.pop("seed"), 0.2, **recipe)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    assert {arm.label: [run.path.name for run in arm.runs] for arm in arms} == {
+        "simcse tau=0.1": ["another-model"],
+        "simcse tau=0.05": ["one", "checked", "two-processes"],
+    }
 
 
 def test_runs_of_stages_that_differ_in_an_earlier_stage_are_arms_of_their_own(run_folder, tmp_path):
