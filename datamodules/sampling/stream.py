@@ -68,23 +68,19 @@ class BatchStream:
         if self._consumed and not (self._resumed and self._consumed < len(self)):
             self._epoch, self._consumed = self._epoch + 1, 0
         self._resumed = False
-        try:
-            for batch in self._loader(self._epoch, self._consumed):
-                self._consumed += 1
-                yield batch
-        except InputError as error:  # an error of a worker includes the traceback of that process
-            raise InputError(
-                str(error).strip().splitlines()[-1].removeprefix("contrastive_encoders.core.InputError: ")
-            ) from error
+        for batch in self._loader(self._epoch, self._consumed):
+            if isinstance(batch, InputError):
+                raise batch
+            self._consumed += 1
+            yield batch
 
     def global_batches(self) -> Iterator[Any]:
         """Yield batches endlessly from the first epoch on, each with the shares of all ranks."""
         return (self._whole[epoch, place] for epoch in itertools.count() for place in range(len(self)))
 
     def _loader(self, epoch: int, start: int) -> DataLoader:
-        batches: Any = self._batches
         return DataLoader(
-            batches,
+            _ErrorsAsItems(self._batches),
             batch_size=None,
             sampler=((epoch, k) for k in range(start, len(self))),
             collate_fn=_as_it_is,
@@ -152,6 +148,24 @@ class EpochBatches(Dataset):
         epoch, k = key
         pass_index = epoch * self.passes + k // len(self.order)
         return self.build(pass_index, self.order.batch(pass_index, k % len(self.order)))
+
+
+class _ErrorsAsItems(Dataset):
+    """Batches in which an InputError is an item: torch would replace the error of a worker by one without fields, whose
+    message is a traceback.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        try:
+            return self.batches[key]
+        except InputError as error:
+            return error
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -81,6 +81,19 @@ def test_changed_data_of_the_same_size_is_refused_on_resume():
     stream(data_id="b").load_state_dict(state)
 
 
+def build_nothing(pass_index, examples):
+    raise InputError(key="data.path", value="faq.csv", expected="a row\nwith a text", hint="Remove\nthe row.")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_input_error_keeps_its_fields_and_lines(workers):
+    with pytest.raises(InputError) as error:
+        next(iter(stream(make=build_nothing, num_workers=workers)))
+    assert str(error.value) == "data.path=faq.csv: expected a row\nwith a text. Remove\nthe row."
+    assert (error.value.key, error.value.value) == ("data.path", "faq.csv")
+    assert (error.value.expected, error.value.hint) == ("a row\nwith a text", "Remove\nthe row.")
+
+
 def test_training_draws_are_not_disturbed():
     torch.manual_seed(0)
     expected = torch.rand(2)
