@@ -49,14 +49,14 @@ class Members:
         try:
             return self._readers[name]()
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
-            raise InvalidArchiveError(f"{ending}: damaged or cut short ({error})") from None
+            raise InvalidArchiveError(f"{ending}: damaged or truncated ({error})") from None
 
     def lines(self, ending: str, encoding: str = "utf-8") -> list[str]:
         """Return the lines of a member without a byte-order mark. Only ``\\n`` and ``\\r\\n`` end a line."""
         try:
             text = self.read(ending).removeprefix(b"\xef\xbb\xbf").decode(encoding)
         except UnicodeDecodeError as error:
-            raise InvalidArchiveError(f"{ending}: byte {error.start} is no {encoding}") from None
+            raise InvalidArchiveError(f"{ending}: byte {error.start} is not valid {encoding}") from None
         return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
     def raw_lines(self, ending: str) -> list[bytes]:
@@ -68,7 +68,7 @@ def _safe(archive: Path, name: str) -> str:
     """Return the member's path with forward slashes, after checking that it does not point outside of the archive."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-        raise InvalidArchiveError(f"{archive.name}: refused, since its member {name!r} points outside of the archive")
+        raise InvalidArchiveError(f"{archive.name}: the member {name!r} points outside of the archive")
     return str(path)
 
 
@@ -94,7 +94,7 @@ def _open(path: Path) -> Iterator[tuple[str, Reader]]:
             yield path.name, path.read_bytes
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise InvalidArchiveError(
-            f"{path.name}: no readable archive ({error}); delete {path} to fetch it again"
+            f"{path.name}: not a readable archive ({error}); delete {path} to download it again"
         ) from None
 
 
@@ -102,7 +102,7 @@ def _read(name: str, opened: Callable[[], Any]) -> bytes:
     with opened() as file:
         data: bytes = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise InvalidArchiveError(f"{name}: larger than {LARGEST >> 30} GiB unpacked; refused")
+        raise InvalidArchiveError(f"{name}: larger than {LARGEST >> 30} GiB when decompressed")
     return data
 
 

@@ -117,12 +117,15 @@ def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = f"{directory}: cannot write here ({error.strerror})."
-        elsewhere = f"Set {key}=FOLDER to write elsewhere."
+        hint = f"Set {key}=FOLDER to write elsewhere."
         if error.errno in NO_ROOM:
-            raise OutputError(f"{reason} Make room. {elsewhere}") from error
+            raise OutputError(
+                f"{directory}: {error.strerror}. Free disk space and run the command again. {hint}"
+            ) from error
         if error.errno in CANNOT_WRITE:
-            raise InputError(f"{reason} {elsewhere}") from error
+            raise InputError(
+                location=str(directory), value=error.strerror, expected="a writable directory", hint=hint
+            ) from error
         raise
 
 

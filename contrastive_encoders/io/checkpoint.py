@@ -50,12 +50,12 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         _compare(path, about.st_size, about.st_mtime_ns)
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
-        raise CorruptFileError("it holds objects that could run code, and such are never loaded") from error
+        raise CorruptFileError("it contains objects that could execute code, which are never loaded") from error
     except UNREADABLE as error:
         why = textwrap.shorten(str(error), 160, placeholder=" ...") or type(error).__name__
         raise CorruptFileError(f"cut short or damaged: {why}") from error
     if not isinstance(found, dict):
-        raise CorruptFileError(f"wanted entries by name, got {type(found).__name__}")
+        raise CorruptFileError(f"expected a dict, got {type(found).__name__}")
     if "objective" in found:
         hint = "Train again. Exported encoders, such as RUN/encoder, can still be loaded."
         check_version(found.get(VERSION), "a checkpoint", location=str(path), hint=hint)
@@ -66,7 +66,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
             for name in weights.same:
                 weights.shape(name)
         except (TypeError, KeyError, AttributeError, ValueError) as error:
-            raise CorruptFileError(f"what it says of its shards is damaged: {error}") from error
+            raise CorruptFileError(f"its record of the shards is damaged: {error}") from error
     return found
 
 
@@ -78,7 +78,7 @@ def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
     """
     name = str(checkpoint[SHARDS]["folder"])
     if OF_SHARDS.fullmatch(name) is None:
-        raise CorruptFileError(f"it names {name!r} as the folder of its shards")
+        raise CorruptFileError(f"{name!r} is not a valid name for a folder of shards")
     return path.parent / name
 
 

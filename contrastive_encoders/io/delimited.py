@@ -106,8 +106,8 @@ class CommaTable(Form):
                 return
             except csv.Error as error:
                 bad = BadRow(
-                    f"broken CSV ({error}) in the record that begins here. Wanted texts with a separator, a quotation "
-                    'mark or a line break in "...", with quotation marks inside doubled',
+                    f"invalid CSV ({error}) in the record that begins here. Quote texts that contain a separator, a "
+                    "quotation mark, or a line break, and double the quotation marks inside of them",
                     line,
                 )
             finally:
@@ -170,7 +170,7 @@ def _records_of(lines: Sequence[str], separator: str) -> list[list[str]]:
 
 @cache  # a command reads a file several times
 def _say(path: Path, separator: str) -> None:
-    log.info("%s: read with %s between the columns", path, SEPARATORS[separator])
+    log.info("%s: the columns are separated by %s", path, SEPARATORS[separator])
 
 
 def is_stsb(first_line: str) -> bool:
@@ -188,7 +188,7 @@ def bad_header(header: Sequence[str]) -> BadRow | None:
     twice = sorted({name for name in header if name and header.count(name) > 1})  # an unnamed column cannot be selected
     if twice:
         return BadRow(
-            f"the header names {', '.join(map(repr, twice))} twice. Give the columns names that differ",
+            f"the header has several columns named {', '.join(map(repr, twice))}. Rename them",
             1,
             ends_file=True,
         )
@@ -200,8 +200,8 @@ def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> ParsedRow 
         return ParsedRow({}, line)
     if len(cells) != len(header):
         return BadRow(
-            f"wanted {len(header)} columns as in the header, got {len(cells)}. A text that holds the separator is "
-            "quoted in a .csv; a .tsv cannot hold it. Or write the file as .jsonl",
+            f"expected {len(header)} columns as in the header, got {len(cells)}. In a .csv file, quote texts that "
+            "contain the separator; a .tsv file cannot contain such texts. Alternatively, write the file as .jsonl",
             line,
         )
     return ParsedRow(dict(zip(header, cells, strict=True)), line)

@@ -75,7 +75,7 @@ def _converted(data: bytes, path: Path, form: str) -> str | BadRow:
     except MarkItDownException as error:
         cause = next((one.exc_info[1] for one in getattr(error, "attempts", None) or () if one.exc_info), error)
         why = " ".join(f"{type(cause).__name__}: {cause}".split()).removesuffix(".")
-        return BadRow(f"no sound {form} file ({why}). Open and save it again, or leave it out", 1)
+        return BadRow(f"not a valid {form} file ({why}). Open and save it again, or leave it out", 1)
     return EMPTY_CELL.sub("", found) if form == ".xlsx" else found
 
 

@@ -112,7 +112,7 @@ class Downloads:
                 raise DownloadError(f"{url}: {str(error).partition(' for url')[0]}") from None
             except (requests.ConnectionError, requests.Timeout) as error:
                 raise HostUnreachableError(
-                    f"{urllib.parse.urlsplit(url).netloc} does not answer: {_first_cause(error)}"
+                    f"{urllib.parse.urlsplit(url).netloc} does not respond: {_first_cause(error)}"
                 ) from None
             except requests.RequestException as error:
                 if not attempts_left:
@@ -126,14 +126,14 @@ class Downloads:
         """
         digest = sha256_of(part)
         if file.sha256 and digest != file.sha256:
-            raise DownloadError(f"{url}: sha256 {digest[:12]}... instead of {file.sha256[:12]}...; refused")
+            raise DownloadError(f"{url}: expected the sha256 {file.sha256[:12]}..., got {digest[:12]}...")
         record_file = self.root / RECORD
         record = json.loads(record_file.read_text(encoding="utf-8")) if record_file.is_file() else {}
         before = record.get(file.name)
         if before and before["sha256"] != digest:
             self.remarks[file.name] = (
-                f"{file.name} is not the file got on {before['got']} from {before['url']} "
-                f"(sha256 {digest[:12]}..., then {before['sha256'][:12]}...)"
+                f"{file.name} differs from the file downloaded on {before['got']} from {before['url']} "
+                f"(sha256 {digest[:12]}..., previously {before['sha256'][:12]}...)"
             )
             log.warning(self.remarks[file.name])
         today = datetime.now(UTC).date().isoformat()
@@ -145,7 +145,7 @@ def _folder(source: str) -> Path:
     address = urllib.parse.urlsplit(source)
     folder = Path(urllib.request.url2pathname(address.path) if address.scheme == "file" else source)
     if not folder.is_dir():
-        raise InputError(f"source={source}: no such folder; wanted a folder with the files, or an http(s) or file URL.")
+        raise InputError(key="source", value=source, expected="an existing folder, or an http(s) or file URL")
     return folder
 
 

@@ -66,16 +66,18 @@ def list_files(
         path = local(given, key, forms)
         matches = _matches(path)
         if not matches:
-            raise InputError(_missing(path, key))
+            raise _missing(path, key)
         for match in matches:
             if match.is_dir():
-                files += [TextFile(found, True) for found in _walk(match, FORMS if documents == "named" else forms)]
+                files += [
+                    TextFile(found, True) for found in _walk(match, FORMS if documents == "named" else forms, key)
+                ]
             elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))
             else:
-                raise InputError(_unknown(match, forms))
+                raise _unknown(match, forms, key)
     if not files:
-        raise InputError(f"no data: the list of paths is empty. Pass {key}=FILE_OR_FOLDER.")
+        raise InputError(key=key, value=[], expected="at least one path", hint=f"Set {key}=FILE_OR_FOLDER.")
     return _only_shards(files)
 
 
@@ -92,7 +94,9 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
             whole, folder = output.expanduser().resolve(), there.resolve()
             if whole.is_relative_to(folder) and _finds(rest, whole.relative_to(folder).parts):
                 raise InputError(
-                    f"output={outputs[0]} lies in {key}={path}, and would be read as input. Choose one beside it."
+                    key="output",
+                    value=outputs[0],
+                    expected=f"a path outside of {key}={path}, which would read the output as input",
                 )
 
 
@@ -110,7 +114,7 @@ def local(path: str | Path, key: str, forms: Container[str] = FORMS) -> Path:
 def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[str | Path]:
     for given in [paths] if isinstance(paths, str | Path) else paths:
         if not str(given).strip():
-            raise InputError(f"{key} is empty: wanted a name. Pass {key}=FILE_OR_FOLDER.")
+            raise InputError(key=key, value=given, expected="a path", hint=f"Set {key}=FILE_OR_FOLDER.")
         yield given
 
 
@@ -139,17 +143,23 @@ def _finds(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _finds(pattern[1:], parts[1:])
 
 
-def _walk(folder: Path, forms: Sequence[str]) -> list[Path]:
+def _walk(folder: Path, forms: Sequence[str], key: str) -> list[Path]:
     visible = _visible(folder)
     found = [path for path in visible if form_of(path, forms) and path.name not in DATASET_METADATA_FILES]
     rows = [path for path in found if form_of(path) not in ("", ".txt")]
     found = [path for path in found if not _describes(path, rows)]
     if not found:
-        seen = f"{len(visible)} other file(s), e.g. {visible[0].name}" if visible else "an empty folder"
-        wanted, named = f"Wanted {', '.join(forms)} in this folder or below", ""
+        content = f"{len(visible)} other file(s), such as {visible[0].name}" if visible else "an empty folder"
+        hint = None
         if not set(DOCUMENTS) <= set(forms) and any(form_of(path, DOCUMENTS) for path in visible):
-            named = f" Documents are read by data=text, and if a pattern names them: '{folder}/**/*.md'."
-        raise InputError(f"{folder}: no file to read. {wanted}; got {seen}.{named}")
+            hint = f"To read documents, set data=text, or use a pattern that matches them: '{folder}/**/*.md'."
+        raise InputError(
+            key=key,
+            value=content,
+            expected=f"files with the extensions {', '.join(forms)} in this folder or its subfolders",
+            location=str(folder),
+            hint=hint,
+        )
     return found
 
 
@@ -182,23 +192,25 @@ def _ending(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _unknown(path: Path, forms: Sequence[str]) -> str:
-    wanted = f"Wanted one of {', '.join(forms)}, also with .gz behind it; got {path.name!r}."
+def _unknown(path: Path, forms: Sequence[str], key: str) -> InputError:
+    hint = "Convert it to one of these formats, or unpack it if it is an archive."
     if form_of(path, DOCUMENTS):
-        return f"{path}: a document, where rows are read. {wanted} Documents are read by data=text."
-    advice = "Convert it to one of these, or unpack it if it is an archive."
-    return f"{path}: cannot tell what this file is by its name. {wanted} {advice}"
+        hint = "To read documents, set data=text."
+    expected = f"a file of rows with one of the extensions {', '.join(forms)}, optionally with .gz appended"
+    return InputError(key=key, value=path, expected=expected, hint=hint)
 
 
-def _missing(path: Path, key: str) -> str:
+def _missing(path: Path, key: str) -> InputError:
     parent, rest = _there(path)
     if glob.has_magic(str(Path(*rest))):
-        return f"{path}: no file has such a name (seen from {Path.cwd()}). Check {key}."
+        expected = f"a pattern that matches at least one file (current directory: {Path.cwd()})"
+        return InputError(key=key, value=path, expected=expected)
     path = parent / rest[0]
     siblings = [sibling.name for sibling in parent.iterdir() if sibling.exists()] if parent.is_dir() else []
     close = difflib.get_close_matches(path.name, siblings, n=3)
-    hint = f" Did you mean {' or '.join(str(parent / name) for name in close)}?" if close else f" Check {key}."
-    return f"{path}: no such file or folder (seen from {Path.cwd()}).{hint}"
+    hint = f"Did you mean {' or '.join(str(parent / name) for name in close)}?" if close else None
+    expected = f"an existing file or folder (current directory: {Path.cwd()})"
+    return InputError(key=key, value=path, expected=expected, hint=hint)
 
 
 def _only_shards(files: list[TextFile]) -> list[TextFile]:

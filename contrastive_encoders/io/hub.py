@@ -69,7 +69,7 @@ def model_info(name: str, kind: str = "model", revision: str | None = None) -> H
         return HubInfo(True)
     except (HTTPError, ValueError) as error:  # no answer, or the answer of another server
         log.warning(
-            "%s is out of reach (%s); models and data sets come from the cache on this disk only.",
+            "%s is unreachable (%s). Models and data sets are loaded from the local cache only.",
             *(constants.ENDPOINT, error),
         )
         _silent.add(constants.ENDPOINT)

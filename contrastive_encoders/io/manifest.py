@@ -43,7 +43,7 @@ def read_record(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
         raise CorruptFileError(f"cut short or damaged: {error}") from error
     if not isinstance(found, dict):
-        raise CorruptFileError(f"wanted an object, got {type(found).__name__}")
+        raise CorruptFileError(f"expected an object, got {type(found).__name__}")
     return found
 
 

@@ -61,9 +61,8 @@ def resolve_model_name(name: str, setting: str = "backbone") -> Located:
     path = Path(name).expanduser()
     on_the_hub = None if path.is_file() else _ON_THE_HUB.fullmatch(name)
     if not path.is_file() and not on_the_hub:
-        raise InputError(
-            f"{setting}={name}: no such file. Give the path of a GGUF file, or one of the hub as ORG/REPO:FILE.gguf."
-        )
+        expected = "the path of a GGUF file, or ORG/REPO:FILE.gguf for a file on the Hugging Face Hub"
+        raise InputError(key=setting, value=name, expected=expected)
     for package in ("gguf", "accelerate"):
         if find_spec(package) is None:
             raise missing_package(package, "gguf", key=setting, value=name)
@@ -174,9 +173,9 @@ def append_eos(tokenizer: Any, name: str) -> None:
         state["post_processor"] = {"type": "Sequence", "processors": parts}
         backend.post_processor = Tokenizer.from_str(json.dumps(state)).post_processor
     if end is None or tokenizer("a")["input_ids"][-1] != end_id:
+        reason = "has no end-of-sequence token" if end is None else "does not append the end-of-sequence token"
         raise InputError(
-            f"model.append_eos=true: the tokenizer of backbone={name} "
-            f"{'has no end-of-sequence token' if end is None else 'takes none behind a text'}. Leave append_eos out."
+            key="model.append_eos", value=True, expected=f"false, because the tokenizer of backbone={name} {reason}"
         )
 
 
@@ -203,7 +202,8 @@ def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
     found: int | None = tokenizer.get_vocab().get(mask_token or tokenizer.mask_token or BLANK)
     if found is None and mask_token is not None:
         raise InputError(
-            f"model.mask_token={mask_token!r} is no token of this backbone's vocabulary. Name one that is, such as "
-            f"{BLANK!r}, or set it to null."
+            key="model.mask_token",
+            value=mask_token,
+            expected=f"a token of the backbone's vocabulary, such as {BLANK!r}, or null",
         )
     return found

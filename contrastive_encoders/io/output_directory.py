@@ -29,7 +29,7 @@ from contrastive_encoders.core import NO_ROOM, RECORD_VERSION, InputError, Outpu
 from contrastive_encoders.io.atomic import partial_path, remove
 from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 
-FINISHED = "%s is finished. Set overwrite=true to make it again."
+FINISHED = "%s is finished. Set overwrite=true to create it again."
 PREFIX = ".contrastive-encoders"  # of the files that this module writes into a folder
 MARKER, LOCK = f"{PREFIX}.json", f"{PREFIX}.lock"
 MOST_DIFFERENCES = 3  # shown in a message
@@ -63,13 +63,16 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
         found = read_record(folder / MARKER)
         marker = Marker(found["kind"], found["entries"], found["identity"])
         if not all(isinstance(name, str) and Path(name).name == name != ".." for name in marker.entries):
-            raise CorruptFileError(f"wanted names of entries, got {marker.entries}")
+            raise CorruptFileError(f"expected names of entries, got {marker.entries}")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, CorruptFileError, KeyError, TypeError) as error:
         raise InputError(
-            f"{folder / MARKER} is damaged ({error}), so it is not known what in this folder may be replaced. Copy "
-            "that of another folder of the same command there, name another folder, or remove this one yourself."
+            key=key,
+            value=error,
+            expected="the marker that lists the entries of this folder that may be replaced",
+            location=str(folder / MARKER),
+            hint=f"Choose another {key}, or remove this folder yourself.",
         ) from error
     hint = f"Remove it (rm -r {shlex.quote(str(folder))}), or choose another {key}."
     check_version(found.get("version"), "an output directory", key=key, value=folder, hint=hint)
@@ -93,15 +96,22 @@ def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
         InputError: it is a file, or it contains files of other programs or of another kind.
     """
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{key}={folder}: wanted a folder, but this is a file. Name another {key}.")
+        raise InputError(key=key, value=folder, expected="a folder, not a file", hint=f"Choose another {key}.")
     marker = read_marker(folder, key)
     if marker is None and (found := unowned_entries(folder)):
         raise InputError(
-            f"{key}={folder} is not empty ({found[0]}), and no command of this project made it. Name a new or an empty "
-            "folder."
+            key=key,
+            value=folder,
+            expected=f"a new or empty folder, or the output of an earlier command; this folder contains {found[0]}",
+            hint=f"Choose another {key}.",
         )
     if marker is not None and marker.kind != kind:
-        raise InputError(f"{key}={folder} holds another kind of output: {marker.kind}, not {kind}. Name another {key}.")
+        raise InputError(
+            key=key,
+            value=folder,
+            expected=f"a folder for output of the kind {kind!r}, but it contains output of the kind {marker.kind!r}",
+            hint=f"Choose another {key}.",
+        )
     return marker
 
 
@@ -113,7 +123,7 @@ def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mappi
     """
     if found := differences(before, now):
         raise InputError(
-            key=key, value=folder, expected=f"the output of the same command: {found}", hint=overwrite_hint(key)
+            key=key, value=folder, expected=f"the output of the same command, but {found}", hint=overwrite_hint(key)
         )
 
 
@@ -132,8 +142,10 @@ def check_replaceable(key: str, folder: Path, kind: str) -> bool:
         return False
     if found := unowned_entries(folder):
         raise InputError(
-            f"{key}={folder} holds {found[0]}, which no command of this project wrote, and would be lost. Name another "
-            f"{key}, or move that file away."
+            key=key,
+            value=folder,
+            expected=f"a folder without files of other programs, but it contains {found[0]}, which would be lost",
+            hint=f"Move that file away, or choose another {key}.",
         )
     return True
 
@@ -168,8 +180,10 @@ def lock_folder(key: str, folder: Path) -> None:
     check_output_folder(key, folder)
     if not acquire_lock(folder / LOCK):
         raise InputError(
-            f"{key}={folder}: another process is at work in this folder. Wait until it has ended, or name another "
-            f"{key}."
+            key=key,
+            value=folder,
+            expected="a folder to which no other process is writing",
+            hint=f"Wait until that process exits, or choose another {key}.",
         )
 
 
@@ -201,7 +215,9 @@ def check_output_file(path: Path) -> None:
         OutputError: the disk is full.
     """
     if reason := "it is a folder" if path.is_dir() else _cannot_write_in(path.parent):
-        raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
+        raise InputError(
+            key="output", value=path, expected=f"a writable file ({reason})", hint="Choose another output."
+        )
 
 
 def check_output_folder(key: str, folder: Path) -> None:
@@ -212,7 +228,7 @@ def check_output_folder(key: str, folder: Path) -> None:
         OutputError: the disk is full.
     """
     if reason := _cannot_write_in(folder):
-        raise InputError(f"{key}={folder}: cannot be written ({reason}); name another folder.")
+        raise InputError(key=key, value=folder, expected=f"a writable folder ({reason})", hint=f"Choose another {key}.")
 
 
 def _cannot_write_in(folder: Path) -> str:
@@ -224,10 +240,12 @@ def _cannot_write_in(folder: Path) -> str:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{PREFIX}-") as file:
             file.write(b"\0" * 4096)
     except (FileExistsError, NotADirectoryError):
-        return f"{folder} is a file or lies in one"
+        return f"{folder} is a file or inside of a file"
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise OutputError(f"{folder}: {error.strerror}. Make room, then start the same command again.") from error
+            raise OutputError(
+                f"{folder}: {error.strerror}. Free disk space, then run the same command again."
+            ) from error
         return "no permission" if error.errno == errno.EACCES else error.strerror or str(error)
     return ""
 
@@ -246,7 +264,10 @@ def lock_output_file(output: Path) -> Path:
     lock = lock_path(output)
     if not acquire_lock(lock):
         raise InputError(
-            f"output={output}: another process is writing this file. Wait until it has ended, or choose another output."
+            key="output",
+            value=output,
+            expected="a file that no other process is writing",
+            hint="Wait until that process exits, or choose another output.",
         )
     return lock
 
@@ -304,12 +325,14 @@ def _lock(path: Path, timeout: float = 0) -> bool:
 
 
 def _lock_later(path: Path) -> None:
-    log.info("%s: processes of a command that was ended are leaving; waiting for them", path)
+    log.info("%s: waiting for processes of a killed command to exit", path)
     if not _lock(path, SECONDS_TO_LEAVE):
-        number = path.read_text().split()[-1:]
+        number = "".join(path.read_text().split()[-1:])
         raise InputError(
-            f"{path.parent}: processes of a command that was ended are still at work there. End them (process "
-            f"{''.join(number)}, or those that it started), then start the same command again."
+            location=str(path.parent),
+            value=f"process {number}",
+            expected="no running process of a killed command",
+            hint="Kill this process, or those that it started, then run the same command again.",
         )
 
 
@@ -348,13 +371,13 @@ def _differences(
         elif isinstance(there, list) and isinstance(here, list) and (members := _members(here, there, shown)):
             yield f"{prefix}{key} {members}"
         elif there != here:
-            yield f"{prefix}{key} is {shown(here)}, there it was {shown(there)}"
+            yield f"{prefix}{key} is {shown(here)} instead of {shown(there)}"
 
 
 def _members(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
     """Describe the members in which two lists differ."""
     more, fewer = [one for one in here if one not in there], [one for one in there if one not in here]
-    return " and ".join([f"has {shown(more)} besides"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
+    return " and ".join([f"also has {shown(more)}"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
 
 
 def _short(value: object) -> str:

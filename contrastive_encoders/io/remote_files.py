@@ -80,17 +80,23 @@ def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
     home = cache_folder(None).absolute() / ADDRESSES
     protocol = address.partition(":")[0]
     if protocol not in KNOWN or "://" not in address:
+        protocols = ", ".join(f"{name}://" for name in KNOWN)
         raise InputError(
-            f"{key}={address}: no address that can be read. Wanted {', '.join(f'{one}://' for one in KNOWN)} or a "
-            "path on this machine."
+            key=key,
+            value=without_secrets(address),
+            expected=f"a path on this machine, or an address with one of the protocols {protocols}",
         )
     try:
         files = _found(address, home / _digest(address))
         inside = files[0].address == address
         chosen = files if inside else tuple(file for file in files if _is_wanted(file.address, address, wanted))
         if not chosen:
-            seen = f"{len(files)} other file(s), e.g. {PurePosixPath(files[0].address).name}" if files else "nothing"
-            raise InputError(f"{key}={address}: no file to read there; got {seen}. Name another folder or a file.")
+            example = f", only {len(files)} others, such as {PurePosixPath(files[0].address).name}" if files else ""
+            raise InputError(
+                key=key,
+                value=without_secrets(address),
+                expected=f"an address with files to read (it has none{example})",
+            )
         copies = [_copy(file, home) for file in chosen]
     except Exception as error:
         if (said := explained(address, key, error)) is None:
@@ -116,7 +122,8 @@ def _copy(file: RemoteFile, home: Path) -> Path:
 
     def build(folder: Path) -> None:
         log.info(
-            "fetching %s%s", without_secrets(file.address), f", {file.bytes:,} bytes" if file.bytes is not None else ""
+            "downloading %s%s",
+            *(without_secrets(file.address), f", {file.bytes:,} bytes" if file.bytes is not None else ""),
         )
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         system, there = system_of(file.address)
@@ -169,12 +176,13 @@ def _found(address: str, memory: Path) -> tuple[RemoteFile, ...]:
         except (OSError, CorruptFileError, KeyError):
             raise RemoteUnreachableError(_first_line(_behind(error))) from error
         log.warning(
-            "%s: no answer (%s). What was there before is read.", without_secrets(address), _first_line(_behind(error))
+            "%s: the server does not respond (%s). Reading the version in the cache.",
+            *(without_secrets(address), _first_line(_behind(error))),
         )
         return files
     if not all(file.version for file in files):
         log.warning(
-            "%s: its server names no version, so that no change of the file is seen. What is fetched once is read "
+            "%s: the server reports no version, so changes to the file are not detected. The downloaded copy is read "
             "until %s is deleted.",
             *(without_secrets(address), memory.parent),
         )
@@ -256,23 +264,37 @@ def explained(address: str, key: str, error: Exception, done: str = "read") -> I
 
     Return None if the error already explains this.
     """
-    protocol, where = address.partition(":")[0], f"{key}={without_secrets(address)}"
+    protocol, value = address.partition(":")[0], without_secrets(address)
     if isinstance(error, InputError | OutputError):
         return None
     package, extra = EXTRAS.get(protocol, ("", ""))
     if isinstance(error, ImportError) and package and importlib.util.find_spec(package) is None:
-        return missing_package(package, extra, key=key, value=without_secrets(address))
+        return missing_package(package, extra, key=key, value=value)
     if _is_unreached(error):
         return InputError(
-            f"{where}: no answer ({_first_line(error)}). Check the network, or name a path on this machine."
+            key=key,
+            value=value,
+            expected=f"an address whose server responds ({_first_line(error)})",
+            hint="Check the network, or use a path on this machine.",
         )
     behind = _behind(error)
     if type(behind).__name__ in UNKNOWN or _status(behind) in (401, 403):
-        access = ACCESS.get(protocol, "give an address that is open, or copy the file to this machine")
-        return InputError(f"{where}: no access ({_first_line(behind)}). Where it is yours, {access}.")
+        access = ACCESS.get(protocol, "use an address without access control, or copy the file to this machine")
+        return InputError(
+            key=key,
+            value=value,
+            expected=f"an address to which you have access ({_first_line(behind)})",
+            hint=f"To get access, {access}.",
+        )
     if isinstance(error, FileNotFoundError) and is_address(address) and _status(behind) in (None, 404):
-        return InputError(f"{where}: {_missing(address)}")
-    return InputError(f"{where}: cannot be {done} ({type(behind).__name__}: {_first_line(behind)}). Check the address.")
+        expected, hint = _missing(address)
+        return InputError(key=key, value=value, expected=expected, hint=hint)
+    return InputError(
+        key=key,
+        value=value,
+        expected=f"an address that can be {done} ({type(behind).__name__}: {_first_line(behind)})",
+        hint="Check the address.",
+    )
 
 
 def _first_line(error: BaseException) -> str:
@@ -280,11 +302,11 @@ def _first_line(error: BaseException) -> str:
     return str(without_secrets(line))
 
 
-def _missing(address: str) -> str:
-    """Return a message that names the missing part of an address, with similar names."""
+def _missing(address: str) -> tuple[str, str]:
+    """Return what is expected instead of an address, naming its missing part, and a hint with similar names."""
     protocol = address.partition(":")[0]
     if protocol in WEB:
-        return "there is no such file. Check the address."
+        return "the address of an existing file", "Check the address."
     system, path = system_of(address)
     first = 3 if protocol == "hf" else 1  # datasets/OWNER/NAME
     parts = PurePosixPath(path).parts
@@ -295,13 +317,12 @@ def _missing(address: str) -> str:
         except (OSError, ValueError):
             continue
         close = difflib.get_close_matches(parts[size], names, n=3)
-        hint = (
-            f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(sorted(names)[:5]) or 'none'}."
-        )
-        return f"there is no {parts[size]} in {protocol}://{parent}. {hint}"
+        some = ", ".join(sorted(names)[:5]) or "no files"
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"It contains {some}."
+        return f"an existing address ({protocol}://{parent} does not contain {parts[size]})", hint
     if protocol == "hf":
         return (
-            "the hub shows no such data set. Check the name, hf://datasets/OWNER/NAME/FILE; where it is private, "
-            f"{ACCESS['hf']}."
+            "an existing data set, hf://datasets/OWNER/NAME/FILE",
+            f"Check the name. If the data set is private, {ACCESS['hf']}.",
         )
-    return f"there is no bucket {parts[0]}. Check the name."
+    return f"an existing bucket ({parts[0]} does not exist)", "Check the name."

@@ -55,9 +55,11 @@ def read_results(path: str | Path) -> Results:
     try:
         found = read_record(path)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file. Name the results.json of a finished run.") from None
+        raise InputError(location=str(path), value="no file", expected="the results.json of a finished run") from None
     except (OSError, CorruptFileError) as error:
-        raise InputError(f"{path}: wanted the JSON that a run writes, got: {error}. Run it again.") from error
+        raise InputError(
+            location=str(path), value=error, expected="the JSON that a run writes", hint="Run it again."
+        ) from error
     _check(path, found)
     return cast(Results, found)
 
@@ -85,30 +87,34 @@ def held_memory_bytes() -> int:
 
 def _check(path: Path, found: Any) -> None:
     if not isinstance(found, dict):
-        raise InputError(f"{path}: wanted an object, got {type(found).__name__}. Run it again.")
+        raise _invalid(path, None, type(found).__name__, "an object")
     check_version(found.get("version"), "results", location=str(path), hint="Train or evaluate again.")
     _check_keys(path, found, Results.__required_keys__, Results.__optional_keys__)
     if not isinstance(found["spent"], dict):
-        raise InputError(f"{path}: wanted an object under 'spent', got {found['spent']!r}. Run it again.")
+        raise _invalid(path, "spent", found["spent"], "an object")
     _check_keys(path, found["spent"], Spent.__required_keys__, Spent.__optional_keys__)
     for field in ("scores", "scores_before", "baselines"):
         scores = found.get(field, {})
         if not isinstance(scores, dict):
-            raise InputError(f"{path}: wanted an object under {field!r}, got {scores!r}. Run it again.")
+            raise _invalid(path, field, scores, "an object")
         for name, score in scores.items():
             if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-                raise InputError(f"{path}: wanted a number for {field}[{name!r}], got {score!r}. Run it again.")
+                raise _invalid(path, f"{field}[{name!r}]", score, "a number")
+
+
+def _invalid(path: Path, key: str | None, value: Any, expected: str) -> InputError:
+    return InputError(key=key, value=value, expected=expected, location=str(path), hint="Run it again.")
 
 
 def _check_keys(path: Path, found: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]) -> None:
     missing, unknown = sorted(required - found.keys()), sorted(found.keys() - required - optional)
     if missing or unknown:
-        raise InputError(f"{path}: missing entries {missing}, unknown entries {unknown}. Run it again.")
+        raise _invalid(path, None, f"missing entries {missing} and unknown entries {unknown}", "the entries of a run")
 
 
 def _refuse_unfinite(value: Any, where: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where} is {value}; a result must be a finite number.")
+        raise ValueError(f"{where} is {value}, but a result must be a finite number.")
     if isinstance(value, Mapping):
         for name, entry in value.items():
             _refuse_unfinite(entry, f"{where}[{name!r}]")

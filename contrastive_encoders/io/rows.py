@@ -20,7 +20,6 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, Any, cast
 
-from contrastive_encoders.core import InputError
 from contrastive_encoders.io.delimited import CommaTable, TabTable
 from contrastive_encoders.io.documents import DocumentReader
 from contrastive_encoders.io.file_discovery import DOCUMENTS, form_of
@@ -40,6 +39,7 @@ from contrastive_encoders.io.text_files import (
     Lines,
     ParsedRow,
     Piece,
+    bad_row_error,
     decoded,
     describe_read_error,
     opened,
@@ -98,7 +98,7 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
     row = reader.row(*piece)
     text = text_in(row, LINE if isinstance(reader, Lines) else column) if isinstance(row, ParsedRow) else row
     if isinstance(text, BadRow):
-        raise InputError(f"{reader.path}:{text.line}: {text.message}.{advice}")
+        raise bad_row_error(text, reader.path, advice.strip())
     return text
 
 
@@ -123,16 +123,17 @@ def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow
     if not isinstance(text, str):
         if text is MISSING:
             names = ", ".join(map(repr, row.values)) or "none"
-            return BadRow(f"{name} is missing; the columns are {names}. Wanted a text", row.line)
+            return BadRow(f"{name} is missing; the columns are {names}", row.line)
         if text is None or text != text:  # pandas writes NaN for a missing text
-            return BadRow(f"{name} is null. Give it a text or delete the row", row.line, "empty")
-        return BadRow(f"{name} is {repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)
+            return BadRow(f"{name} is null. Add a text or delete the row", row.line, "empty")
+        return BadRow(f"expected a string in {name}, got {repr(text)[:LONGEST_QUOTE]}", row.line)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:  # JSON may contain half of a surrogate pair
             half = f"\\u{ord(text[error.start]):04x}"
-            return BadRow(f"{name} holds half a surrogate pair, {half}, which is no character", row.line, "undecodable")
+            message = f"{name} contains half a surrogate pair, {half}, which is not a character"
+            return BadRow(message, row.line, "undecodable")
     return visible_text(text) if strip_html else text
 
 
@@ -199,16 +200,17 @@ class JsonLines(Form):
         try:
             return _json_row(DECODER.decode(text), line)
         except (ValueError, RecursionError) as error:  # also raised for a number with thousands of digits
-            return BadRow(f"broken JSON ({error}) in {text[:LONGEST_QUOTE]!r}. Wanted one JSON object per line", line)
+            quote = repr(text[:LONGEST_QUOTE])
+            return BadRow(f"invalid JSON ({error}) in {quote}. Write one JSON object per line", line)
 
 
 def _json_row(found: Any, line: int) -> ParsedRow | BadRow:
     if type(found) is dict:
         return ParsedRow(found, line)
     if isinstance(found, _Repeated):
-        return BadRow("the JSON object names a value twice. Give one of them another name", line)
+        return BadRow("the JSON object has several values with the same name. Rename them", line)
     got = f"{type(found).__name__} {repr(found)[:LONGEST_QUOTE]}"
-    return BadRow(f"wanted a JSON object with named values, got {got}", line)
+    return BadRow(f"expected a JSON object with named values, got {got}", line)
 
 
 class JsonList(Form):
@@ -222,8 +224,8 @@ class JsonList(Form):
                     yield line, found
         except InvalidJSONListError as error:
             if error.decoded:
-                wanted = "Wanted a list of JSON objects, [{...}, ...], or one per line"
-                yield BadRow(f"{error}. {wanted}", error.line, ends_file=True)
+                hint = "Write a list of JSON objects, [{...}, ...], or one object per line"
+                yield BadRow(f"{error}. {hint}", error.line, ends_file=True)
             else:
                 hint = f"If the file has another encoding, {self.encoding.hint()}"
                 yield BadRow(f"{error}. {hint}", error.line, "undecodable", ends_file=True)
@@ -267,7 +269,7 @@ class Parquet(Form):
                         line += 1
                         yield line, (rows, place)
         except (pyarrow.ArrowException, *UNREADABLE, UnicodeDecodeError) as error:
-            yield BadRow(f"not a sound parquet file ({error}). Copy or write it again", line + 1, ends_file=True)
+            yield BadRow(f"not a valid Parquet file ({error}). Copy or write it again", line + 1, ends_file=True)
 
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         rows, place = piece

@@ -44,7 +44,7 @@ class Sheet(Form):
             AttributeError,
         ) as error:
             yield BadRow(
-                f"no sound .xlsx file ({type(error).__name__}: {error}). Open and save it again", 1, ends_file=True
+                f"not a valid .xlsx file ({type(error).__name__}: {error}). Open and save it again", 1, ends_file=True
             )
             return
         if len(book.sheetnames) > 1:

@@ -170,8 +170,16 @@ def decoded(text: bytes, number: int, encoding: Encoding, of: str = "line") -> s
 def require_valid_row(row: ParsedRow | BadRow, path: Path) -> ParsedRow:
     """Return the row, or raise InputError with its location."""
     if isinstance(row, BadRow):
-        raise InputError(f"{path}:{row.line}: {row.message}.")
+        raise bad_row_error(row, path)
     return row
+
+
+def bad_row_error(row: BadRow, path: Path, hint: str = "") -> InputError:
+    """Return the error about a row, with its fault as the value."""
+    location = f"{path}:{row.line}"
+    return InputError(
+        f"{location}: {row.message}. {hint}".strip(), value=row.fault, location=location, hint=hint or None
+    )
 
 
 def unpacked(path: Path) -> IO[bytes]:
@@ -254,9 +262,11 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
 def describe_read_error(error: Exception, line: int) -> BadRow:
     """Describe why a file cannot be read after a line, and what to do."""
     if isinstance(error, EOFError):
-        message = "the gzip stream ends early: the file was cut short. Copy or download it again (check with `gzip -t`)"
+        message = "the gzip stream ends early: the file is truncated. Copy or download it again (check with `gzip -t`)"
     elif isinstance(error, zlib.error | gzip.BadGzipFile):
-        message = f"not a sound gzip stream ({error}). Copy it again, or pack it with `gzip` if it is not packed yet"
+        message = (
+            f"not a valid gzip stream ({error}). Copy it again, or compress it with `gzip` if it is not compressed"
+        )
     elif isinstance(error, _NotAsNamed):
         return BadRow(str(error), line, "undecodable", ends_file=True)
     else:
@@ -314,8 +324,8 @@ class _AsUtf8(_Converted):
             if isinstance(error, UnicodeDecodeError):
                 at, why = at - len(error.object) + error.start + 1, error.reason
             raise _NotAsNamed(
-                f"expected {self.codec.upper()}, got what is none at byte {at} of the file ({why}). Copy it again, or "
-                "write it as UTF-8"
+                f"expected {self.codec.upper()}, got an invalid sequence at byte {at} of the file ({why}). Copy it "
+                "again, or write it as UTF-8"
             ) from None
 
 

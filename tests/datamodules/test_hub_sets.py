@@ -151,6 +151,6 @@ def test_what_lies_here_comes_first_and_a_folder_may_have_the_hubs_layout(read, 
         {}, {"path": "owner/st"}, {"path": str(hub.folder), "name": "triplet", "split": "dev"}
     )
     assert local["rows"] == [["here", "too", None]]
-    assert not lacking(mistyped, ["no such file or folder", "Did you mean owner/set"])
+    assert not lacking(mistyped, ["owner/st", "owner/set"])
     assert folder["rows"] == [[*row.values(), None] for row in TRIPLETS[:2]]
     assert folder["manifest"]["hub"][0]["id"] == str(hub.folder)

@@ -54,7 +54,7 @@ def test_documents_of_a_folder_are_counted_by_kind_with_what_was_passed_over(tmp
     assert found["kinds"] == {".md": 2, ".html": 1, ".txt": 1}, "without the .pdf, which cannot be read"
     assert found["passed_over"] == {".png": 1, "Makefile": 1}
     assert found["skipped"] == 1
-    assert "cut.pdf:1: no sound .pdf file" in found["skipped_where"][0]
+    assert "cut.pdf:1: not a valid .pdf file" in found["skipped_where"][0]
     assert texts(f"{tmp_path}/docs/**/*.md") == ["Guide\n\nFirst of all.", "More\n\none"]
     assert texts(tmp_path / "docs" / "guide.md", document="line") == ["Guide\n\nFirst of all."], "one document"
 

@@ -67,8 +67,9 @@ def test_the_mask_is_named_or_the_blank(decoder, corpus_file):
     for named, token in ((None, "_"), ("#", "#")):
         (batch,) = batches(documents(corpus_file, decoder, mask_token=named, mask_strategy="all"), 1)
         assert set(batch.masked_ids[batch.labels != IGNORED_LABEL].tolist()) == {vocabulary[token]}
-    with pytest.raises(InputError, match=r"model.mask_token='<gap>' is no token"):
+    with pytest.raises(InputError) as error:
         batches(documents(corpus_file, decoder, mask_token="<gap>"), 1)
+    assert (error.value.key, error.value.value) == ("model.mask_token", "<gap>")
 
 
 def test_a_model_that_reads_one_way_fills_no_gaps(decoder):

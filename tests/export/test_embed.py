@@ -113,7 +113,7 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
         command(*words)
     assert "is finished" in caplog.text
     (tmp_path / "o.npy.part").unlink()  # it still exists
-    with pytest.raises(InputError, match=r"dtype is float16, there it was float32.*overwrite=true"):
+    with pytest.raises(InputError, match=r"dtype is float16 instead of float32.*overwrite=true"):
         command(*words, "dtype=float16")
     lines(path, TEXTS[:-1])
     with pytest.raises(InputError, match=r"input is t\.txt"):
@@ -126,8 +126,9 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
 def test_an_output_inside_the_input_is_refused_at_once(tmp_path):
     lines(tmp_path / "t.txt", TEXTS)
     for given in (tmp_path, tmp_path / "*"):
-        with pytest.raises(InputError, match=r"o\.npy lies in input=.*Choose one beside it"):
+        with pytest.raises(InputError) as error:
             command("encoder=nowhere", f"input={given}", f"output={tmp_path / 'o.npy'}")
+        assert (error.value.key, error.value.value) == ("output", tmp_path / "o.npy")
     assert [one.name for one in tmp_path.iterdir()] == ["t.txt"]
 
 

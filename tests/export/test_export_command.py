@@ -169,9 +169,9 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
             ["run={encoder}", "output={tmp}/new", "similarity=dot", "format=transformers"],
             "similarity=dot: expected null with format=transformers",
         ),
-        (["run={encoder}", "output={tmp}/file"], "this is a file"),
-        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "not empty (years.txt)"),
-        (["run={encoder}", "output={tmp}/file/deeper"], "cannot be written ("),
+        (["run={encoder}", "output={tmp}/file"], "not a file"),
+        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "years.txt"),
+        (["run={encoder}", "output={tmp}/file/deeper"], "writable"),
         (["run={vectors}", "output={tmp}/new"], "but it is word vectors"),
     ],
 )

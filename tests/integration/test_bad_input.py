@@ -133,11 +133,11 @@ FILES = {
     "empty.txt": ("", ["empty"]),
     "short.txt": ("a few words\nand a few more\n", ["long enough"]),
     "broken.txt": (f"{GOOD}ä".encode() + b"\n\xff broken\n", ["broken.txt:2", "UTF-8"]),
-    "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "cut short"]),
-    "table.xlsx": ("a,b", ["table.xlsx:1: no sound .xlsx file", "save it again"]),
+    "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "truncated"]),
+    "table.xlsx": ("a,b", ["table.xlsx:1: ", ".xlsx file", "save it again"]),
     "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: expected UTF-16", "byte 5 of the file", "write it as UTF-8"]),
-    "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: wanted 2 columns", "got 3", "quoted"]),
-    "slides.pptx": ("PK", ["slides.pptx: cannot tell", "Convert it to one of these"]),
+    "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: ", "2 columns", "got 3", "quote"]),
+    "slides.pptx": ("PK", ["slides.pptx: expected", "Convert it to one of these"]),
 }
 
 

@@ -1,4 +1,4 @@
-"""The delimiter of a table is detected; the truth is what Python's csv.writer wrote with it."""
+"""The separator of a table is detected, compared with the one that Python's csv.writer used."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ def cells(path):
     st.lists(st.tuples(TEXT | RICH, TEXT | RICH), min_size=1, max_size=80),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
-def test_any_texts_are_read_with_what_they_were_written_with(tmp_path_factory, separator, rows, quoting):
+def test_the_separator_of_the_writer_is_detected(tmp_path_factory, separator, rows, quoting):
     rows = [(f"q{left}", f"a{right}") for left, right in rows]
     path = table(tmp_path_factory.mktemp("any") / "x.csv", [("question", "answer"), *rows], separator, quoting=quoting)
     assert cells(path) == rows
@@ -39,7 +39,7 @@ def test_any_texts_are_read_with_what_they_were_written_with(tmp_path_factory, s
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_names_of_columns_may_hold_the_other_separators(tmp_path, separator):
+def test_names_of_columns_may_contain_the_other_separators(tmp_path, separator):
     names = [f"a {other} b" for other in SEPARATORS]
     rows = [[f"{name} {number}" for name in SEPARATORS.values()] for number in range(3)]
     path = table(tmp_path / "x.csv", [names, *rows], separator)
@@ -56,14 +56,14 @@ def test_names_of_columns_may_hold_the_other_separators(tmp_path, separator):
         ("a;b\n", []),
     ],
 )
-def test_rows_say_what_the_header_leaves_open(tmp_path, text, rows):
+def test_rows_determine_the_separator_of_an_ambiguous_header(tmp_path, text, rows):
     path = tmp_path / "x.csv"
     path.write_text(text)
     assert cells(path) == rows
 
 
 @pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.csv", ";"), ("t.tsv", "\t")])
-def test_empty_columns_behind_a_table_need_no_names(tmp_path, name, separator):
+def test_empty_columns_after_a_table_need_no_names(tmp_path, name, separator):
     """Excel writes such columns if a cell there once had a value."""
     lines = [["q", "a", "", ""], ["where?", "here", "", ""], ["when?", "now", "", "x"]]
     (tmp_path / name).write_text("".join(separator.join(line) + "\n" for line in lines))
@@ -71,7 +71,7 @@ def test_empty_columns_behind_a_table_need_no_names(tmp_path, name, separator):
     assert [(row["q"], row["a"]) for row in rows] == [("where?", "here"), ("when?", "now")]
 
 
-def test_a_broken_row_does_not_hide_the_separator(tmp_path):
+def test_a_malformed_row_does_not_change_the_separator(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("q;a\n1;2\n3;4;5\n6;7\n")
     found = list(read_rows(path))
@@ -79,7 +79,7 @@ def test_a_broken_row_does_not_hide_the_separator(tmp_path):
     assert [row.values for row in found if not isinstance(row, BadRow)] == [{"q": "1", "a": "2"}, {"q": "6", "a": "7"}]
 
 
-def test_tabs_stay_tabs_in_a_tsv_and_others_are_found_there_too(tmp_path):
+def test_a_tsv_without_tabs_in_its_header_may_have_another_separator(tmp_path):
     path = tmp_path / "x.tsv"
     path.write_text('q;1\ta\n"x;y\tz"\n')
     assert cells(path) == [('"x;y', 'z"')]
@@ -92,14 +92,14 @@ def test_tabs_stay_tabs_in_a_tsv_and_others_are_found_there_too(tmp_path):
 @pytest.mark.parametrize(
     ("first", "separator"), [("sep=;", ";"), ("sep=,", ","), ("sep=|", "|"), ("sep=\t", "\t"), ("sep=;,", ";")]
 )
-def test_a_first_line_for_excel_names_the_separator_and_is_no_row(tmp_path, first, separator):
+def test_a_first_line_for_excel_sets_the_separator_and_is_not_a_row(tmp_path, first, separator):
     path = tmp_path / "x.csv"
     path.write_text(f'{first}\r\nq{separator}a\r\n"1; 2","3"\r\n'.replace('","', f'"{separator}"'), newline="")
     [row] = read_rows(path)
     assert row == ({"q": "1; 2", "a": "3"}, 3)
 
 
-def test_a_column_called_like_that_line_is_a_column(tmp_path):
+def test_a_column_name_that_resembles_that_line_is_a_column(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("sep=x,a\n1,2\n")
     assert cells(path) == [("1", "2")]

@@ -1,4 +1,4 @@
-"""HTML in cells: texts written by hand, and BeautifulSoup's get_text."""
+"""Visible text of HTML in cells, compared with expected texts and with BeautifulSoup's get_text."""
 
 import pytest
 from bs4 import BeautifulSoup
@@ -7,7 +7,7 @@ from contrastive_encoders.io.html_cells import has_tags, visible_text
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("<p>Open the app.</p>\n<p>Log in.</p>", "Open the app.\nLog in."),
         ("one<br/>two<BR>three<br />four", "one\ntwo\nthree\nfour"),
@@ -25,8 +25,8 @@ from contrastive_encoders.io.html_cells import has_tags, visible_text
         ("<p>&nbsp;</p><br>", ""),
     ],
 )
-def test_the_visible_text(text, wanted):
-    assert visible_text(text) == wanted
+def test_tags_are_removed_and_blocks_are_lines(text, expected):
+    assert visible_text(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_visible_text(text, wanted):
         "<p unclosed",
     ],
 )
-def test_a_text_without_tags_stays(text):
+def test_a_text_without_tags_is_unchanged(text):
     assert not has_tags(text)
     assert visible_text(text) == text
 
@@ -67,7 +67,7 @@ def test_entities_without_tags_are_decoded():
         "<table><tbody><tr><th scope=row>Name</th><td>Value</td></tr></tbody></table>",
     ],
 )
-def test_words_are_those_of_beautiful_soup(text):
+def test_words_equal_those_of_beautiful_soup(text):
     soup = BeautifulSoup(text.replace("</p>", "</p> ").replace("</li>", "</li> "), "html.parser")
     for block in soup.find_all(["h1", "li", "p", "th", "td", "blockquote"]):
         block.append(" ")

@@ -1,4 +1,4 @@
-"""The hub is asked once for a model, local files are read from the disk, and a silent hub costs seconds."""
+"""Requests to the Hub: one per model; local files need none; an unreachable Hub costs seconds only."""
 
 import socket
 import time
@@ -36,17 +36,17 @@ def hub(tiny_mlm):
 def this_process(monkeypatch):
     """``this_process(url)`` gives this process this hub with an empty cache."""
 
-    def meets(url):
+    def connect(url):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "ENDPOINT", url)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         model_info.cache_clear()
 
-    yield meets
+    yield connect
     model_info.cache_clear()
 
 
-def test_a_second_start_asks_the_hub_once_and_a_third_goes_without(hub, tmp_path):
+def test_a_second_start_sends_one_request_and_a_third_works_offline(hub, tmp_path):
     rows = tmp_path / "pairs.csv"
     rows.write_text("anchor,positive\n" + "".join(f"question {n},the answer to {n}\n" for n in range(16)))
     words = [TRAIN, "model=simcse", "data=triplets", f"data.path={rows}", f"backbone={hub.name}", "batch_size=8"]
@@ -60,7 +60,7 @@ def test_a_second_start_asks_the_hub_once_and_a_third_goes_without(hub, tmp_path
     assert about_it == [f"GET /api/models/{hub.name}"]
     hub.close()
     done = run_command([*words, "seed=3"], tmp_path, **here(hub.url, tmp_path))
-    assert (done.returncode, done.stderr.count("out of reach")) == (0, 1), done.stderr
+    assert (done.returncode, done.stderr.count("unreachable")) == (0, 1), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_second_start_asks_the_hub_once_and_a_third_goes_without(hub, tmp_path
         pytest.param("model.safetensors", "stalls", "timed out", marks=pytest.mark.slow),
     ],
 )
-def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, file, how, why):
+def test_an_interrupted_download_has_a_short_message_and_is_resumed(hub, tmp_path, file, how, why):
     (tmp_path / "texts.txt").write_text("a text\n")
     words = [
         "-m",
@@ -87,36 +87,38 @@ def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, f
     assert (done.returncode, done.stderr.count("Traceback")) == (1, 0), done.stderr
     *_, last = done.stderr.splitlines()
     address = f"{hub.url}/{hub.name}/resolve/{hub.commit}/{file}"
-    assert last.startswith(f"contrastive-encoders embed: a download broke off: {address} {why}")
+    assert last.startswith("contrastive-encoders embed: ")
+    assert f"{address} {why}" in last
     setattr(hub, how, ("none",))
     done = run_command(words, tmp_path, **here(hub.url, tmp_path))
     assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("listens", [False, True])  # and if so, never reads the request
-def test_a_hub_that_does_not_answer_costs_moments(this_process, listens):
+def test_an_unreachable_hub_costs_seconds(this_process, listens):
     with socket.socket() as host:
         host.bind(("127.0.0.1", 0))
         if listens:
             host.listen()
         this_process(f"http://127.0.0.1:{host.getsockname()[1]}")
         before = time.monotonic()
-        with pytest.raises(InputError, match="could not be had from the Hugging Face hub"):
-            load_encoder("nobody/has-such-a-model")
+        with pytest.raises(InputError) as error:
+            load_encoder("owner/unknown-model")
+        assert "owner/unknown-model" in str(error.value)
         assert time.monotonic() - before < 10
-        assert not model_info("nobody/has-such-a-model").reached
+        assert not model_info("owner/unknown-model").reached
 
 
-def test_a_hub_that_answers_is_there_whatever_it_says(hub, this_process):
+def test_a_hub_that_responds_is_reached_even_if_a_model_is_unknown(hub, this_process):
     this_process(hub.url)
     found = model_info(hub.name)
     assert (found.commit, list(found.files)) == (hub.commit, hub.files())
-    assert model_info("nobody/has-such-a-model") == model_info("no/such/name") == (True, "", ())
+    assert model_info("owner/unknown-model") == model_info("no/such/name") == (True, "", ())
 
 
-def test_of_each_folder_the_weights_of_one_form_are_fetched():
-    there = ["model.safetensors", "pytorch_model.bin", "2_Dense/pytorch_model.bin", "onnx/model.onnx"]
-    assert weights_of([*there, "openvino/pytorch_model.bin", "tf_model.h5"]) == [
+def test_each_folder_provides_weights_in_one_format():
+    files = ["model.safetensors", "pytorch_model.bin", "2_Dense/pytorch_model.bin", "onnx/model.onnx"]
+    assert weights_of([*files, "openvino/pytorch_model.bin", "tf_model.h5"]) == [
         "model.safetensors",
         "2_Dense/pytorch_model.bin",
     ]

@@ -1,4 +1,4 @@
-"""Plain text of Markdown, compared with markdown-it's page and the text that Beautiful Soup reads in it."""
+"""Plain text of Markdown, compared with the text that Beautiful Soup finds in markdown-it's HTML."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def page_of(text: str) -> BeautifulSoup:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_the_words_of_a_page_are_those_of_its_html_in_order(path):
+def test_the_words_of_a_page_equal_those_of_its_html_in_order(path):
     text = path.read_text(encoding="utf-8")
     page = page_of(text)
     for comment in page.find_all(string=lambda found: isinstance(found, Comment)):
@@ -39,11 +39,11 @@ def test_the_words_of_a_page_are_those_of_its_html_in_order(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_the_headings_of_a_page_are_those_of_its_html(path):
+def test_the_headings_of_a_page_equal_those_of_its_html(path):
     text = path.read_text(encoding="utf-8")
-    wanted = [(int(one.name[1]), " ".join(one.get_text().split())) for one in page_of(text).find_all(is_heading)]
-    assert [(block.level, block.text) for block in blocks(text) if block.level] == wanted
-    assert wanted
+    expected = [(int(tag.name[1]), " ".join(tag.get_text().split())) for tag in page_of(text).find_all(is_heading)]
+    assert [(block.level, block.text) for block in blocks(text) if block.level] == expected
+    assert expected
 
 
 def is_heading(tag) -> bool:
@@ -66,31 +66,31 @@ def is_heading(tag) -> bool:
         ("<h2 align='center'>\n  a <b>b</b>\n</h2>", [(2, "a b")]),
     ],
 )
-def test_headings_are_those_of_commonmark(text, headings):
+def test_headings_follow_commonmark(text, headings):
     assert [(block.level, block.text) for block in blocks(text) if block.level] == headings
 
 
-def test_front_matter_comments_and_pictures_are_left_out():
+def test_front_matter_comments_and_pictures_are_removed():
     text = "---\ntitle: T\ntags: [a]\n---\n# Head\n<!-- no\n\nno -->\nSee <!-- no -->[![badge](b.svg)](u) it\n"
     assert plain_text(text) == "Head\n\nSee it"
     assert plain_text("+++\ntitle = 'T'\n+++\ntext") == "text"
     assert plain_text("---\n\ntext between rules\n\n---\nmore") == "text between rules\n\nmore"
 
 
-def test_code_is_text_and_keeps_its_lines():
+def test_code_is_kept_as_text_with_its_lines():
     assert plain_text("Run:\n\n```py\ndef f():\n    return '*x*'\n\n\nf()\n```\n") == (
         "Run:\n\ndef f():\n    return '*x*'\nf()"
     )
 
 
-def test_a_list_is_a_block_and_a_row_of_a_table_a_line():
+def test_a_list_is_a_block_and_a_table_row_is_a_line():
     text = "- a [b](c)\n- d\n  - e\n\n| x | y |\n|---|---|\n| 1 |   |\n|   |   |\n"
     assert [block.text for block in blocks(text)] == ["a b\nd\ne", "x | y\n1 |"]
 
 
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=12), st.sampled_from(["", "\n"]))
-def test_any_text_has_blocks_without_blank_lines(parts, between):
-    for block in blocks(between.join(parts)):
+def test_blocks_contain_no_blank_lines(parts, separator):
+    for block in blocks(separator.join(parts)):
         assert block.text.strip()
         assert all(line.strip() for line in block.text.split("\n"))
         assert 0 <= block.level <= 6

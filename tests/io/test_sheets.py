@@ -1,4 +1,4 @@
-"""An Excel file as a table, written by openpyxl."""
+"""Excel files as tables, written by openpyxl."""
 
 import datetime
 import zipfile
@@ -35,7 +35,7 @@ ROWS = [
 ]
 
 
-def test_the_first_sheet_is_rows_of_texts(tmp_path, caplog):
+def test_the_first_sheet_is_read_as_strings(tmp_path, caplog):
     caplog.set_level("INFO")
     path = book(tmp_path / "table.xlsx", ROWS, [["other"], ["text"]])
     assert [row.values for row in read_rows(path)] == [
@@ -44,10 +44,11 @@ def test_the_first_sheet_is_rows_of_texts(tmp_path, caplog):
         {"question": "b", "answer": None, "when": None},
         {"question": "c", "answer": "2.5", "when": None},
     ]
-    assert "'Sheet', one of 2" in caplog.text
+    [record] = [record for record in caplog.records if record.name == "contrastive_encoders.io.sheets"]
+    assert record.args == (path, "Sheet", 2)
 
 
-def test_empty_and_hidden_sheets_are_passed_over(tmp_path):
+def test_empty_and_hidden_sheets_are_skipped(tmp_path):
     made = openpyxl.Workbook()
     made.active.title = "cover"
     hidden, data = made.create_sheet("hidden"), made.create_sheet("data")
@@ -60,7 +61,7 @@ def test_empty_and_hidden_sheets_are_passed_over(tmp_path):
     assert [row.values for row in read_rows(tmp_path / "table.xlsx")] == [{"question": "a", "answer": "b"}]
 
 
-def test_the_size_that_a_sheet_states_and_errors_of_formulas_are_not_texts(tmp_path):
+def test_the_stated_size_of_a_sheet_and_formula_errors_are_ignored(tmp_path):
     """Some programs state A1 as the size of each sheet. Excel stores #N/A with the type of an error."""
     path = book(tmp_path / "stated.xlsx", [["question", "answer", "note"], ["a", "#N/A"], ["b", "c", "d"]])
     with zipfile.ZipFile(path) as archive:
@@ -78,24 +79,23 @@ def test_the_size_that_a_sheet_states_and_errors_of_formulas_are_not_texts(tmp_p
     ]
 
 
-@pytest.mark.parametrize("given", ["file", "folder"])
-def test_pairs_of_an_excel_file(given, tmp_path, caplog):
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_pairs_are_read_from_an_excel_file(kind, tmp_path, caplog):
     caplog.set_level("INFO")
     path = book(tmp_path / "table.xlsx", ROWS)
-    where = path if given == "file" else tmp_path
-    source = RecordSource(str(where), QA, columns=None, split="train", on_error="skip")
+    source = RecordSource(str(path if kind == "file" else tmp_path), QA, columns=None, split="train", on_error="skip")
     assert [record.texts for record in source] == [("Wie geht\ndas?", "404"), ("c", "2.5")]
     assert source.manifest()["empty"] == 1
     assert "sheets" not in caplog.text
 
 
-def test_it_is_a_document_where_documents_are_read(tmp_path):
+def test_an_excel_file_is_a_document_if_documents_are_read(tmp_path):
     pytest.importorskip("markitdown")
     book(tmp_path / "table.xlsx", ROWS[1:])
     assert len(list(TextSource(str(tmp_path)).documents())) == 1
 
 
-def test_what_is_no_table_is_named(tmp_path):
+def test_an_invalid_table_is_refused(tmp_path):
     broken = tmp_path / "broken.xlsx"
     broken.write_bytes(b"PK no workbook")
     (row,) = read_rows(broken)

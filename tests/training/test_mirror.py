@@ -18,7 +18,7 @@ from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.output_directory import MARKER
 from contrastive_encoders.training.run_directory import ENTRIES, is_empty, mirror_of
 from tests.distributed.test_restarts import wait_for_rows
-from tests.io.test_addresses import bucket, s3  # noqa: F401  fixtures
+from tests.io.test_remote_files import bucket, s3  # noqa: F401  fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,4 +1,4 @@
-"""One rule for output folders: a folder without a marker is refused, and only files in the marker are removed."""
+"""Output folders: a folder without a marker is refused, and only the entries of the marker are removed."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def everything_in(folder):
 @pytest.mark.parametrize(
     "found", ["thesis.docx", "results.json", "config.json", ".git/HEAD", "another kind", "damaged"]
 )
-def test_a_folder_that_is_not_ours_is_refused_and_stays(tmp_path, command, found):
+def test_an_unowned_folder_is_refused_and_unchanged(tmp_path, command, found):
     folder = tmp_path / "folder"
     folder.mkdir()
     if found in ("another kind", "damaged"):
@@ -55,16 +55,22 @@ def test_a_folder_that_is_not_ours_is_refused_and_stays(tmp_path, command, found
         (folder / found).parent.mkdir(exist_ok=True)
         (folder / found).write_text("x")
     before = everything_in(folder)
-    with pytest.raises(InputError, match="folder"):
+    with pytest.raises(InputError) as error:
         COMMANDS[command](folder)
+    if found == "damaged":
+        assert error.value.location == str(folder / MARKER)
+    else:
+        assert error.value.value == folder
+        assert ("'another'" if found == "another kind" else Path(found).parts[0]) in error.value.expected
     assert everything_in(folder) == before
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_is_no_folder_and_an_empty_folder_is_anybodys(tmp_path, command):
+def test_a_file_is_refused_and_an_empty_folder_is_accepted(tmp_path, command):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="this is a file"):
+    with pytest.raises(InputError) as error:
         COMMANDS[command](tmp_path / "file")
+    assert (error.value.value, "not a file" in error.value.expected) == (tmp_path / "file", True)
     (tmp_path / "empty").mkdir()
     COMMANDS[command](tmp_path / "empty")
 
@@ -79,79 +85,82 @@ def test_a_file_is_no_folder_and_an_empty_folder_is_anybodys(tmp_path, command):
         ("vectors", {"a.npy.part": "x"}),
     ],
 )
-def test_a_file_that_is_not_ours_is_refused_and_stays(tmp_path, command, files):
+def test_an_unowned_file_is_refused_and_unchanged(tmp_path, command, files):
     commands = {
         "evaluation": lambda: check_results(tmp_path / "a.json"),
         "vectors": lambda: VectorFile(tmp_path / "a.npy", VECTORS).claim(overwrite=True),
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=r"exists|is there already"):
+    with pytest.raises(InputError) as error:
         commands[command]()
+    assert str(tmp_path / "a.") in str(error.value)
     assert everything_in(tmp_path) == {name: text.encode() for name, text in files.items()}
 
 
 @pytest.mark.parametrize("command", ["run", "data set"])
-def test_overwrite_removes_what_the_marker_lists_and_nothing_else(tmp_path, command):
+def test_overwrite_removes_only_the_entries_of_the_marker(tmp_path, command):
     COMMANDS[command](tmp_path)
-    ours = ["checkpoints/last.ckpt", "stage-a/metrics.csv", "results.json"] if command == "run" else []
-    ours += [".shards/00000.json", "shard-00000.jsonl", "x1/manifest.json"] if command == "data set" else []
-    for name in (*ours, "thesis.docx", "my/notes.txt"):
+    owned = ["checkpoints/last.ckpt", "stage-a/metrics.csv", "results.json"] if command == "run" else []
+    owned += [".shards/00000.json", "shard-00000.jsonl", "x1/manifest.json"] if command == "data set" else []
+    for name in (*owned, "thesis.docx", "my/notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     COMMANDS[command](tmp_path)
     assert everything_in(tmp_path).keys() - {MARKER, LOCK} == {"thesis.docx", "my/notes.txt"}
 
 
-def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path):
-    (tmp_path / "far").mkdir()
-    (tmp_path / "far" / "kept").write_text("x")
+def test_a_link_is_removed_without_its_target(tmp_path):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "kept").write_text("x")
     folder = tmp_path / "folder"
     claim_output_directory("output", folder, "run", ["link", "deep", ".a.part", "a"])
-    (folder / "link").symlink_to(tmp_path / "far")
+    (folder / "link").symlink_to(tmp_path / "target")
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / ".a.part").write_text("unfinished")
     assert unowned_entries(folder) == []
     remove_entries(folder)
     assert {path.name for path in folder.iterdir()} == {MARKER, LOCK}
-    assert (tmp_path / "far" / "kept").read_text() == "x"
+    assert (tmp_path / "target" / "kept").read_text() == "x"
 
 
 @pytest.mark.parametrize("entry", ["../far", "/etc", "a/../../far", "..", "."])
-def test_a_marker_that_names_places_outside_of_its_folder_is_damaged(tmp_path, entry):
+def test_a_marker_with_entries_outside_of_its_folder_is_refused(tmp_path, entry):
     (tmp_path / MARKER).write_text(json.dumps({"version": 2, "kind": "run", "entries": [entry], "identity": None}))
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError) as error:
         check_owner("output", tmp_path, "run")
+    assert (error.value.location, repr(entry) in str(error.value.value)) == (str(tmp_path / MARKER), True)
 
 
-def test_an_export_replaces_an_export_unless_somebody_put_something_in_it(tmp_path):
+def test_an_export_replaces_an_export_without_other_files(tmp_path):
     folder = tmp_path / "folder"
     for text in ("first", "second"):
         with export_folder(folder) as part:
             (part / "config.json").write_text(text)
     assert everything_in(folder).keys() == {"config.json", MARKER}
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"notes\.txt"), export_folder(folder):
+    with pytest.raises(InputError) as error, export_folder(folder):
         pass
+    assert (error.value.value, "notes.txt" in error.value.expected) == (folder, True)
     assert (folder / "config.json").read_text() == "second"
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "expected"),
     [
         ({"a": 1, "b": [1, 2]}, {"b": (1, 2), "a": 1}, ""),
-        ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, 'a.b is 2, there it was 1; c is "y", there it was "x"'),
-        ({"a": 1}, {"b": None, "c": 0}, "a is null, there it was 1; c is 0, there it was null"),
-        ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, "a has [3] besides and lacks [1]"),
-        ({"a": 1}, {"a": "x" * 90}, f'a is "{"x" * 56}..., there it was 1'),
+        ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, 'a.b is 2 instead of 1; c is "y" instead of "x"'),
+        ({"a": 1}, {"b": None, "c": 0}, "a is null instead of 1; c is 0 instead of null"),
+        ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, "a also has [3] and lacks [1]"),
+        ({"a": 1}, {"a": "x" * 90}, f'a is "{"x" * 56}... instead of 1'),
     ],
-    ids=["nothing", "within", "missing", "lists", "long"],
+    ids=["equal", "nested", "missing", "lists", "long"],
 )
-def test_what_differs_is_said(before, now, told):
-    assert differences(before, now) == told
+def test_the_differences_of_two_identities_are_described(before, now, expected):
+    assert differences(before, now) == expected
 
 
-def test_who_holds_a_lock_may_come_back(tmp_path):
+def test_the_owner_of_a_lock_may_acquire_it_again(tmp_path):
     """Other processes cannot: see tests/training/test_folder.py."""
     assert acquire_lock(tmp_path / "new" / "lock")
     assert acquire_lock(tmp_path / "new" / ".." / "new" / "lock")
@@ -173,16 +182,17 @@ sys.stdin.read()
 """
 
 
-def test_a_claim_outlives_its_owner_until_its_workers_are_gone(tmp_path, monkeypatch):
+def test_a_lock_remains_until_the_workers_of_its_owner_have_exited(tmp_path, monkeypatch):
     lock, pipes = tmp_path / "lock", {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     owner = subprocess.Popen([sys.executable, "-c", OWNER, lock, WORKER], cwd=ROOT, text=True, **pipes)
     worker = owner.stdout.readline().strip()
     monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 0.2)
-    assert not acquire_lock(lock), "its owner is there"
+    assert not acquire_lock(lock), "its owner is running"
     owner.kill()
     owner.wait()
-    with pytest.raises(InputError, match=f"process {worker}"):
+    with pytest.raises(InputError) as error:
         acquire_lock(lock)
+    assert (error.value.location, error.value.value) == (str(tmp_path), f"process {worker}")
     owner.stdin.close()
     owner.stdout.close()
     monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 30)
