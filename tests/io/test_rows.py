@@ -269,10 +269,6 @@ def test_only_the_shards_of_a_synthesis_are_listed(tmp_path):
     ]
 
 
-<<<<<<< HEAD
-def test_what_is_not_there_suggests_its_neighbors(tmp_path):
-    written(tmp_path / "corpus.txt", "x")
-=======
 def refusal(path, key="input"):
     with pytest.raises(InputError) as error:
         list_files(path, key)
@@ -282,7 +278,6 @@ def refusal(path, key="input"):
 
 def test_a_wrong_path_is_refused(tmp_path):
     write_file(tmp_path / "corpus.txt", "x")
->>>>>>> 2f01569b (Input and output: messages with fields, tests that assert fields)
     (tmp_path / "texts").mkdir()
     write_file(tmp_path / "notes.docx", "x")
     write_file(tmp_path / "texts.zip", "x")
