@@ -3,12 +3,15 @@
 import shlex
 
 import pytest
+from hydra.errors import HydraException
 
 # They register the config classes
 import contrastive_encoders.cli.compare
 import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.export  # noqa: F401
+from contrastive_encoders.cli.main import adapt_words
 from contrastive_encoders.composition.config_keys import known_keys
+from contrastive_encoders.composition.config_store import compose_config
 from contrastive_encoders.composition.key_suggestions import COUNTERPARTS, counterpart, unknown_key
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.exit_codes import explained
@@ -107,6 +110,21 @@ def test_from_python_a_key_is_named_as_an_argument(given, hint):
     with pytest.raises(InputError) as error:
         train([("a", "b")] * 4, **given)
     assert error.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("estimate_only=true", "Set race.estimate_only=true."),
+        ("txts=docs", "The nearest is race.texts."),
+        ("foo=1", "contrastive-encoders adapt --help lists the keys."),
+    ],
+)
+def test_a_command_that_expands_to_another_names_its_own_help(word, hint):
+    words = [*adapt_words(["docs"]), word]
+    with pytest.raises(HydraException) as error:
+        compose_config("compare", words)
+    assert explained(error.value, "compare", words).endswith(hint)
 
 
 def test_an_error_has_the_value_and_what_is_expected():

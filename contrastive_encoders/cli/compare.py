@@ -18,8 +18,8 @@ from omegaconf.errors import InterpolationToMissingValueError
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
+from contrastive_encoders.composition.config_files import MEANINGS
 from contrastive_encoders.composition.config_keys import config_folders
-from contrastive_encoders.composition.key_docs import MEANINGS
 from contrastive_encoders.composition.literal_values import literal_word
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require

@@ -13,7 +13,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_files import CONFIGS, choices
+from contrastive_encoders.composition.config_files import CONFIGS, MEANINGS, choices
 from contrastive_encoders.composition.config_store import keys_below
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build, keys_of, matches_type, shorten
@@ -95,7 +95,7 @@ def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
         except (HydraException, TypeError, ValueError):  # the choice itself is invalid
             composed = compose(config)
     yield from groups if config == "train" else ()
-    yield from keys_below(composed)
+    yield from (key for key in keys_below(composed) if f".{MEANINGS}." not in key)
 
 
 def config_folders(words: Sequence[str]) -> list[Path]:

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.composition.config_files import CONFIGS, MEANINGS
 from contrastive_encoders.composition.config_store import FOLDER, REGISTERED, dotted
 from contrastive_encoders.core.config_schema import keys_of as settings_keys
 
 FIRST_GROUPS, LAST_GROUPS = ("model", "data", "recipe", "race"), ("experiment",)  # in --help
 COLUMNS, MEANING_COLUMN = 100, 36  # of --help
 MAX_VALUE = 60  # characters of a value in --help
-MEANINGS = "meanings"  # key of a file in configs/race: the meanings of its own keys
 
 
 class KeyDoc(NamedTuple):

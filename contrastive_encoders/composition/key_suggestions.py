@@ -8,7 +8,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import nearest
 
 # order of preference among several keys of a name
-GROUPS = ("", "model", "data", "evaluation", "trainer", "checkpoint")
+PREFERRED_GROUPS = ("", "model", "data", "race", "evaluation", "trainer", "checkpoint")
 # Names in transformers, sentence-transformers, Lightning, and common scripts -> keys of this project, of which the
 # first that the command has is suggested. An empty tuple: there is no key that takes the same values.
 COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
@@ -61,7 +61,7 @@ def counterpart(name: str, keys: Iterable[str]) -> str | None:
     same = {key.rpartition(".")[0]: key for key in keys if key.rpartition(".")[2] == last}
     if len(same) == 1:
         return next(iter(same.values()))
-    return next((same[group] for group in GROUPS if group in same), None)
+    return next((same[group] for group in PREFERRED_GROUPS if group in same), None)
 
 
 def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, in_python: bool = False) -> InputError:

@@ -70,9 +70,15 @@ def refuse_option(message: str) -> NoReturn:
     raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
 
 
-def help_hint(config: str) -> str:
-    """Return a sentence that says where the keys of a command are listed."""
-    return f"contrastive-encoders {config} --help lists the keys."
+def help_hint(config: str, words: Sequence[str] = ()) -> str:
+    """Return a sentence that says where the keys of a command are listed.
+
+    Args:
+        config: file of the command in ``configs/``.
+        words: the arguments, among them ``hydra/help=COMMAND`` of a command that expands to others, such as adapt.
+    """
+    pages = [word.removeprefix("hydra/help=") for word in words if word.startswith("hydra/help=")]
+    return f"contrastive-encoders {pages[0] if pages else config} --help lists the keys."
 
 
 def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError:
@@ -84,7 +90,7 @@ def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError
         value = following[0]
     keys = [key for key in known_keys(config, words) if name in (key, key.rpartition(".")[2])]
     keys = [name] if name in keys else keys
-    hint = help_hint(config)
+    hint = help_hint(config, words)
     if len(keys) == 1:
         hint = f"Set {format_override(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
     return InputError(key=option, expected="KEY=VALUE or an option of Hydra", hint=hint)

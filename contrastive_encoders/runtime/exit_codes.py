@@ -53,7 +53,8 @@ UNUSABLE = (
     errno.EBUSY,
 )
 FOR_RANK_ZERO = 10.0  # seconds to wait for the message of rank 0
-OUTPUT_KEY = re.compile(r"\boutput(?==)|(?<=another )output\b")  # of a race; `adapt` calls it output_dir
+# `output` of a race, which `adapt` calls output_dir
+OUTPUT_KEY = re.compile(r"\boutput(?==)|(?<=another )output\b|(?<=nearest is )output\b")
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
@@ -254,7 +255,7 @@ def _refusal(error: BaseException, config: str, words: Sequence[str]) -> BaseExc
         reason = str(error).splitlines()[0]
         return InputError(key=error.full_key, expected=f"a reference to what exists ({reason})")
     if isinstance(error, OverrideParseException) and "=" not in error.override:
-        return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config))
+        return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, words))
     if isinstance(error, UnsupportedValueType):
         kind = re.match(r"Value '(\w+)'", str(error))
         expected = "a text, a number, a boolean, None, or a list or mapping of these"
@@ -309,7 +310,7 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
                 expected="a key that exists here",
                 hint=f"It is a key of {', '.join(others)}: leave it out.",
             )
-        return unknown_key(key, value, known, help_hint(config))
+        return unknown_key(key, value, known, help_hint(config, words))
     return None
 
 
