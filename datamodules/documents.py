@@ -31,7 +31,7 @@ from contrastive_encoders.datamodules.store.tokenizer import special_tokens, wor
 from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
 from contrastive_encoders.io.model_names import prompt_ids
 
-LOOKED_AT = 100  # documents that are checked to report truncated spans
+CHECKED_DOCUMENTS = 100  # documents that are checked to report truncated spans
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class DocumentSpans(TextData):
         """Return the source of the documents. They are not read yet."""
 
     def source(self) -> RowSource:
-        return RowsOfDocuments(self.documents)
+        return DocumentRows(self.documents)
 
     def reading(self, tokenizer: Any) -> LongDocuments:
         """Return the tokenization.
@@ -126,7 +126,7 @@ class DocumentSpans(TextData):
 
     def cuts(self) -> list[Truncation]:
         drawn = f"spans of {self.rule.min_span} to {self.rule.max_span} tokens"
-        return [Truncation(drawn, self.max_length, self.batches.share_behind(self.rows[:LOOKED_AT]))]
+        return [Truncation(drawn, self.max_length, self.batches.share_behind(self.rows[:CHECKED_DOCUMENTS]))]
 
     def texts(self) -> Iterator[str]:
         """Yield the raw documents, lowercased if the store is."""
@@ -158,9 +158,11 @@ class DocumentSpans(TextData):
         shortest, needed = self.settings.min_document_length, self._length_rule().tokens_needed
         if shortest is not None and self.settings.length_unit == "tokens" and not auto and shortest < needed:
             raise InputError(
-                f"data.min_document_length: {shortest} tokens are too few for {self.most_anchors} anchors of up to "
-                f"{self.rule.max_span} tokens, which want {needed}. For short documents lower data.max_span (to "
-                f"{shortest * self.rule.max_span // needed}), or set data.max_span=auto."
+                key="data.min_document_length",
+                value=shortest,
+                expected=f"at least {needed} tokens, for {self.most_anchors} anchors of up to {self.rule.max_span} each",
+                hint=f"For short documents, lower data.max_span (to {shortest * self.rule.max_span // needed}), or set "
+                "data.max_span=auto.",
             )
 
     def _length_rule(self) -> SpanRule:
@@ -183,15 +185,20 @@ class DocumentSpans(TextData):
         """
         advice = (
             f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
-            f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto."
+            f"{self.rule.max_span}; for shorter documents, set data.max_span=auto."
         )
         if not kept:
-            raise InputError(f"data: none of the {read} documents is long enough. {advice}")
+            raise InputError(
+                location="data",
+                expected="documents that are long enough",
+                value=f"none in {read:,} documents",
+                hint=advice,
+            )
         if kept < read and not self.settings.quiet:
-            log.info("dropped %d of %d documents as too short. %s", read - kept, read, advice)
+            log.info("dropped %d of %d documents because they are too short. %s", read - kept, read, advice)
         if self.rule.max_span > longest:
             log.warning(
-                "spans of up to %d tokens are cut to the %d that a sequence may have, special tokens included; "
+                "spans of up to %d tokens are truncated to %d, the maximum length of a sequence with special tokens; "
                 "set data.max_span=%d",
                 self.rule.max_span,
                 longest,
@@ -213,13 +220,14 @@ def passes_per_epoch(anchors: int, match_span_count_of: int | None) -> int:
         return 1
     if match_span_count_of < anchors or match_span_count_of % anchors:
         raise InputError(
-            f"data.match_span_count_of: wanted a multiple of data.anchors_per_document={anchors}, so that batches and "
-            f"epochs grow by a whole number; got {match_span_count_of}."
+            key="data.match_span_count_of",
+            value=match_span_count_of,
+            expected=f"a multiple of data.anchors_per_document={anchors}",
         )
     return match_span_count_of // anchors
 
 
-class RowsOfDocuments:
+class DocumentRows:
     """Documents in the form that the token store expects: rows of one text."""
 
     width = 1
@@ -239,7 +247,9 @@ class DocumentFiles(TextData):
     def text_source(self) -> TextSource:
         if self.settings.columns is not None and len(self.settings.columns) != 1:
             raise InputError(
-                f"data.columns={list(self.settings.columns)}: wanted one name, that of the column of the text."
+                key="data.columns",
+                value=list(self.settings.columns),
+                expected="one name, the column of the text",
             )
         return TextSource(
             self.settings.path,

@@ -23,7 +23,7 @@ from contrastive_encoders.datamodules.sampling.mixed_batches import (
     MixedBatches,
     OnePartBatches,
     check_alike,
-    named,
+    naming_part,
 )
 from contrastive_encoders.datamodules.sampling.stream import BatchStream, stream_for
 from contrastive_encoders.datamodules.text_datamodule import TextData
@@ -62,15 +62,16 @@ class Mixture(pl.LightningDataModule):
         self.settings, self.batch_size, self.drop_last = settings, settings.batch_size, settings.drop_last
         if not parts:
             raise InputError(
-                "data=mixture: there are no parts. Name each and say what it is: data.parts.NAME.data=triplets "
-                "data.parts.NAME.path=FILE."
+                location="data=mixture",
+                expected="at least one part",
+                hint="Add parts with their type and file: data.parts.NAME.data=triplets data.parts.NAME.path=FILE.",
             )
         self.parts = dict(sorted(parts.items()))  # independent of the order in which they are given
         weights = settings.weights
         self.weights = {str(name): weight for name, weight in weights.items()} or None
         for name, part in self.parts.items():
             if not NAME.fullmatch(str(name)):
-                raise InputError(f"data.parts.{name}: wanted a name of letters, digits, - and _.")
+                raise InputError(key="data.parts", value=name, expected="names of letters, digits, - and _")
             self._share_keys(name, part)
         shares(dict.fromkeys(self.parts, 1), self.weights, self.settings.temperature)  # rejects invalid values
         self._drawn: PartCounts | None = None
@@ -82,21 +83,27 @@ class Mixture(pl.LightningDataModule):
             "append_eos": first.append_eos,
             "batch_size": self.batch_size,
         }
-        for key, wanted in shared.items():
-            if (own := getattr(part.settings, key)) != wanted:
+        for key, value in shared.items():
+            if (own := getattr(part.settings, key)) != value:
                 raise InputError(
-                    f"data.parts.{name}.{key}={own}: wanted {wanted}, which all parts share. Say batch_size, backbone "
-                    "or model.append_eos, of the whole run."
+                    key=f"data.parts.{name}.{key}",
+                    value=own,
+                    expected=f"{value}, because all parts share it",
+                    hint="Change batch_size, backbone, or model.append_eos for the entire run.",
                 )
         for key, default in (("drop_last", True), ("num_workers", 0)):
             if getattr(part.settings, key) not in (default, getattr(self.settings, key)):
-                raise InputError(f"data.parts.{name}.{key}: all parts share it. Say data.{key} instead.")
+                raise InputError(
+                    key=f"data.parts.{name}.{key}",
+                    value=getattr(part.settings, key),
+                    expected=f"no value, because all parts share data.{key}",
+                )
         part.drop_last = self.drop_last
 
     def prepare_data(self) -> None:
         """Tokenize each part into the cache."""
         for name, part in self.parts.items():
-            with named(name):
+            with naming_part(name):
                 part.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
@@ -104,19 +111,21 @@ class Mixture(pl.LightningDataModule):
         if self._drawn is None:
             there = dict[str, int]()
             for name, part in self.parts.items():
-                with named(name):
+                with naming_part(name):
                     part.setup()
                     there[name] = len(part.epoch_batches()) if self.settings.homogeneous else self._rows(part)
             units = sum(there.values())
             if not self.settings.homogeneous:
                 check_alike({name: next(part.samples()) for name, part in self.parts.items()})
                 units -= units % self.batch_size if self.drop_last else 0
-            parted = shares(there, self.weights, self.settings.temperature)
-            drawn = PartCounts(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
+            part_shares = shares(there, self.weights, self.settings.temperature)
+            drawn = PartCounts(
+                part_shares, there, dict(zip(there, quotas(list(part_shares.values()), units), strict=True))
+            )
             self._check(drawn, units)
             self._drawn = drawn
             if not self.settings.quiet:
-                log.info("%s", self._described(drawn))
+                log.info("%s", self._description(drawn))
 
     def _rows(self, part: TextData) -> int:
         """Return the number of rows that a pass over a part draws for batches of all parts."""
@@ -129,29 +138,33 @@ class Mixture(pl.LightningDataModule):
         for name, share in drawn.shares.items():
             if share and units and not drawn.drawn[name]:
                 raise InputError(
-                    f"data.weights: part {name} has a share of {share:.2g} of the {units} "
-                    f"{self._unit} of an epoch, which is less than one. Give it a larger weight, or leave it out."
+                    key=f"data.weights.{name}",
+                    value=f"{share:.2g}",
+                    expected=f"at least one of the {units} {self._unit} of an epoch",
+                    hint="Increase its weight, or remove the part.",
                 )
             if not self.settings.homogeneous and drawn.drawn[name] * self.batch_size > drawn.there[name] * units:
                 raise InputError(
-                    f"data.homogeneous=false: a batch of {self.batch_size} would hold {share * self.batch_size:.0f} "
-                    f"rows of part {name}, which has {drawn.there[name]}. Give it a smaller weight, or take a smaller "
-                    "batch_size."
+                    key="data.homogeneous",
+                    value=False,
+                    expected=f"batches without repeated rows, but a batch of {self.batch_size} would contain "
+                    f"{share * self.batch_size:.0f} rows of part {name}, which has {drawn.there[name]}",
+                    hint="Lower its weight or batch_size.",
                 )
 
     @property
     def _unit(self) -> str:
         return "batches" if self.settings.homogeneous else "rows"
 
-    def _described(self, drawn: PartCounts) -> str:
+    def _description(self, drawn: PartCounts) -> str:
         each = [
             f"{name} {drawn.drawn[name]:,} ({share:.1%}, {drawn.drawn[name] / drawn.there[name]:.2f} passes)"
             for name, share in drawn.shares.items()
         ]
-        how = "each of one part" if self.settings.homogeneous else "each with rows of all parts"
+        batch_kind = "each of one part" if self.settings.homogeneous else "each with rows of all parts"
         return (
             f"mixture: an epoch is as long as those of its parts together, {len(self.mixed_batches()):,} batches of "
-            f"{self.batch_size}, {how}; {self._unit}: {', '.join(each)}"
+            f"{self.batch_size}, {batch_kind}; {self._unit}: {', '.join(each)}"
         )
 
     @property
@@ -185,7 +198,7 @@ class Mixture(pl.LightningDataModule):
     def samples(self) -> Iterator[Any]:
         """Yield a small batch of each part."""
         for name, part in self.parts.items():
-            with named(name):
+            with naming_part(name):
                 yield from (batch._replace(part=name) for batch in part.samples())
 
     def texts(self) -> Iterator[str]:
@@ -194,12 +207,12 @@ class Mixture(pl.LightningDataModule):
         return (text for row in rows for text in row if text is not None)
 
     def _texts_of(self, name: str) -> Iterator[str]:
-        with named(name):
+        with naming_part(name):
             yield from self.parts[name].texts()
 
     def manifest(self) -> dict[str, Any]:
         """Return the accounts of the parts, and how often each was drawn."""
-        parted, there, drawn = self.drawn
+        part_shares, there, drawn = self.drawn
         return {
             "kind": "mixture",
             "homogeneous": self.settings.homogeneous,
@@ -207,7 +220,7 @@ class Mixture(pl.LightningDataModule):
             "parts": {
                 name: {
                     **part.manifest(),
-                    "share": parted[name],
+                    "share": part_shares[name],
                     f"{self._unit}_per_epoch": drawn[name],
                     f"{self._unit}_of_a_pass": there[name],
                 }

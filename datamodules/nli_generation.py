@@ -29,7 +29,7 @@ SENTENCES = (0, 1, 2)  # columns of a row
 GENERATION, DISCRIMINATION = (0, 1), (2, 3)
 NLI_TRIPLETS = TRIPLETS._replace(columns=tuple(names for names in TRIPLETS.columns if len(names) == 3))
 PROMPTS_EVERY = 50  # rows after which a tokenizer that is trained on the texts sees the prompts
-RECORDS_AT_ONCE = 1_000
+RECORDS_PER_BATCH = 1_000
 Part = np.ndarray | int  # fixed ids, or the column whose ids are inserted
 
 
@@ -59,9 +59,9 @@ class PromptedRows:
     def __iter__(self) -> Iterator[Record]:
         self.kept = 0
         shared = self._shared()
-        while records := list(islice(shared, RECORDS_AT_ONCE)):
+        while records := list(islice(shared, RECORDS_PER_BATCH)):
             self.kept += len(records)
-            yield from records if self.prompts is None else self._written(records, self.prompts)
+            yield from records if self.prompts is None else self._prompted_records(records, self.prompts)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the identity of the content without reading it. Contains JSON types only."""
@@ -78,7 +78,7 @@ class PromptedRows:
     def _shared(self) -> Iterator[Record]:
         return (one for one in self.records if self.share is None or self.share.holds(one.texts[0]))
 
-    def _written(self, records: Sequence[Record], prompts: PromptIds) -> Iterator[Record]:
+    def _prompted_records(self, records: Sequence[Record], prompts: PromptIds) -> Iterator[Record]:
         columns = prompts.columns([record.texts for record in records], self.source_length)
         for record, *written in zip(records, *columns, strict=True):
             yield record._replace(texts=tuple(written))
@@ -219,7 +219,9 @@ class NLIGeneration(StoredRows):
         try:
             return PromptIds(self.parsed, tokenizer, alone=self.alone)
         except InputError as error:
-            raise InputError(f"backbone={self.settings.tokenizer}: {error}") from None
+            raise InputError(
+                f"backbone={self.settings.tokenizer}: {error}", key="backbone", value=self.settings.tokenizer
+            ) from None
 
     @cached_property
     def alone(self) -> bool:
@@ -227,23 +229,31 @@ class NLIGeneration(StoredRows):
         return not load_config(self.settings.tokenizer).is_encoder_decoder
 
     def _prompted(self, records: RecordSource, share: PremiseShare | None) -> PromptedRows:
-        as_they_are = self.settings.prompt_assembly == "pieces" and not self.alone
-        prompt_ids = None if as_they_are else self.prompt_ids(load_tokenizer(self.settings.tokenizer))
+        is_unprompted = self.settings.prompt_assembly == "pieces" and not self.alone
+        prompt_ids = None if is_unprompted else self.prompt_ids(load_tokenizer(self.settings.tokenizer))
         return PromptedRows(records, share, prompt_ids, self.settings.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
         """Return the source of the held-out rows, and the share of its premises that they are."""
         if self._held_out_source is None:
-            ours = self.records
-            if self.settings.dev_path is not None or ours.has_split(self.settings.dev_split):
-                self._held_out_source = ours.of_split(self.settings.dev_split, self.kind, self.settings.dev_path), None
+            records = self.records
+            if self.settings.dev_path is not None or records.has_split(self.settings.dev_split):
+                self._held_out_source = (
+                    records.of_split(self.settings.dev_split, self.kind, self.settings.dev_path),
+                    None,
+                )
             else:
-                self._held_out_source = ours, PremiseShare(self.settings.dev_fraction, self.settings.seed, inside=True)
+                self._held_out_source = (
+                    records,
+                    PremiseShare(self.settings.dev_fraction, self.settings.seed, inside=True),
+                )
         return self._held_out_source
 
     def _check(self) -> None:
         if self.settings.dev_path is None and self.settings.dev_split == self.records.split:
             raise InputError(
-                f"data.dev_split={self.settings.dev_split} is also data.split: the model would be scored on what it "
-                "learns from. Name another split, or a file of its own: data.dev_path=FILE."
+                key="data.dev_split",
+                value=self.settings.dev_split,
+                expected="another split than data.split, which the model is trained on",
+                hint="Choose another split, or set data.dev_path=FILE.",
             )

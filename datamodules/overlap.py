@@ -64,22 +64,22 @@ def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int)
     hashes, group_of_needle = np.unique(starts, return_inverse=True)
     by_group = np.argsort(group_of_needle, kind="stable")
     borders = np.searchsorted(group_of_needle[by_group], np.arange(len(hashes) + 1))
-    for group, positions in _meetings(store.ids, hashes, min_tokens):
+    for group, positions in _matching_windows(store.ids, hashes, min_tokens):
         ends = store.offsets[np.searchsorted(store.offsets, positions, side="right")]
         for needle in by_group[borders[group] : borders[group + 1]]:
-            found[needle] = found[needle] or _stands_at(store.ids, positions, ends, needles[needle])
+            found[needle] = found[needle] or _occurs_at(store.ids, positions, ends, needles[needle])
     return found
 
 
-def _meetings(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
+def _matching_windows(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield an index into the sorted hashes and the positions of the windows with that hash, block by block."""
     shift = np.uint64(64 - SIEVE_BITS)
     sieve = np.zeros(1 << SIEVE_BITS, dtype=bool)
     sieve[hashes >> shift] = True
     for first in range(0, len(ids) - window + 1, BLOCK_TOKENS):
-        of_windows = _window_hashes(ids[first : first + BLOCK_TOKENS + window - 1], window)
-        positions = np.flatnonzero(sieve[of_windows >> shift])
-        candidates = of_windows[positions]
+        window_hashes = _window_hashes(ids[first : first + BLOCK_TOKENS + window - 1], window)
+        positions = np.flatnonzero(sieve[window_hashes >> shift])
+        candidates = window_hashes[positions]
         groups = np.minimum(np.searchsorted(hashes, candidates), len(hashes) - 1)
         equal = hashes[groups] == candidates
         positions, groups = positions[equal] + first, groups[equal]
@@ -99,7 +99,7 @@ def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
     return hashes
 
 
-def _stands_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
+def _occurs_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
     """Return whether the needle occurs at one of the positions, before the end of the document there."""
     positions = positions[positions + len(needle) <= ends]
     for offset, id in enumerate(needle):

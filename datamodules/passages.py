@@ -50,12 +50,12 @@ class PassagePairs(DocumentFiles, TripletRows):
 
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
-        self.rows = RowsOfPassages(self.text_source())
+        self.rows = PassageRows(self.text_source())
         options = HeldOutOptions((1,), TITLES, self.rows.corpus, self.settings.max_held_out_documents)
-        self.apart = HeldOutSplit.of(self.rows, self.settings.held_out_fraction, self.cache, options)
+        self.held_out_split = HeldOutSplit.of(self.rows, self.settings.held_out_fraction, self.cache, options)
 
     def source(self) -> RowSource:
-        return self.apart or self.rows
+        return self.held_out_split or self.rows
 
     def reading(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer, labeled=1)
@@ -66,11 +66,11 @@ class PassagePairs(DocumentFiles, TripletRows):
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        tasks = self.apart.tasks(self.task_prompts()) if self.apart else []
+        tasks = self.held_out_split.tasks(self.task_prompts()) if self.held_out_split else []
         return [task._replace(query_kind=QUERY_KINDS[task.query_kind]) for task in tasks]
 
 
-class RowsOfPassages:
+class PassageRows:
     """Documents in the form that the token store expects: rows of two texts.
 
     The label of a row is the number of its passage.
@@ -93,9 +93,9 @@ class RowsOfPassages:
             self.passages += len(passages)
         if not self.made:
             raise InputError(
-                f"{names_of(self.documents.places())}: no pairs of texts can be made: no document "
-                f"has a title or {2 * SHORTEST} words. Give longer documents, or pairs of your own: data=qa "
-                "data.path=FILE."
+                location=names_of(self.documents.places()),
+                expected=f"documents with a title or {2 * SHORTEST} words, to make pairs of",
+                hint="Use longer documents, or pairs of your own: set data=qa data.path=FILE.",
             )
 
     def corpus(self, kind: str) -> Iterator[str]:
@@ -136,7 +136,7 @@ def passages_of(
         if len(pieces) > 1 and words_in(pieces[-1]) < shortest:
             last = pieces.pop()
             pieces[-1] += last
-        repeated = [ending(piece, overlap) for piece in pieces]
+        repeated = [last_sentences(piece, overlap) for piece in pieces]
         found += [
             DocumentPassage(heading, " ".join(word for sentence in [*before, *piece] for word in sentence))
             for before, piece in zip([[], *repeated], pieces, strict=False)
@@ -148,7 +148,7 @@ def words_in(sentences: Sequence[Sequence[str]]) -> int:
     return sum(map(len, sentences))
 
 
-def ending(sentences: Sequence[list[str]], most: int) -> list[list[str]]:
+def last_sentences(sentences: Sequence[list[str]], most: int) -> list[list[str]]:
     """Return the last sentences that together have at most ``most`` words."""
     begin = len(sentences)
     while begin and words_in(sentences[begin - 1 :]) <= most:

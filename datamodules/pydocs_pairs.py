@@ -12,7 +12,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 
-class RowsOfPairs:
+class PairRows:
     """Pairs as a source of rows with two texts, from which a token store is built."""
 
     width = 2
@@ -34,7 +34,7 @@ class RowsOfPairs:
             raise InputError(
                 key="data.min_words",
                 value=self.min_words,
-                expected="a number of words that a summary line and a text below it have in any docstring",
+                expected="at most the number of words in the docstrings of a module with a summary line and a body",
             )
 
 
@@ -50,8 +50,8 @@ class PydocsPairs(TripletRows):
             self.cache, self.settings.held_out_every, self.settings.held_out_part, self.settings.min_words
         )
 
-    def source(self) -> RowsOfPairs:
-        return RowsOfPairs(self.docstrings)
+    def source(self) -> PairRows:
+        return PairRows(self.docstrings)
 
     def reading(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer)

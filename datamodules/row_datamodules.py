@@ -43,7 +43,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
     TRIPLETS,
     RowSchema,
 )
-from contrastive_encoders.datamodules.sources.text_prompts import PromptedSource, of_columns
+from contrastive_encoders.datamodules.sources.text_prompts import PromptedSource, prompts_of_columns
 from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED
 from contrastive_encoders.datamodules.store.teacher_embeddings import TeacherEmbeddingStore
 from contrastive_encoders.datamodules.store.token_store import BATCH_CHARACTERS, RowSource, TokenStore, batches
@@ -52,7 +52,7 @@ from contrastive_encoders.datamodules.store.tokenizer import special_tokens
 from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
 from contrastive_encoders.io.model_names import prompt_ids
 
-COVERED = 0.99  # share of the texts that the chosen length covers if no length is given
+COVERED_SHARE = 0.99  # share of the texts that the chosen length covers if no length is given
 
 log = logging.getLogger(__name__)
 
@@ -99,24 +99,24 @@ class TextRows(TextData):
         super().__init__(settings)
         self.taught: TeacherEmbeddingStore | None = None  # teacher embeddings of the rows that are drawn
         self.max_length: int | None = self.settings.max_length
-        self._wanted: int | None = None
-        self._behind = 0
+        self._covering_length: int | None = None
+        self._num_appended = 0
 
-    def settle_length(self, most: int, behind: int = 0) -> int:
-        """Return ``max_length``. If it is null, it is chosen once, at most ``most``. The texts must be stored.
+    def settle_length(self, limit: int, behind: int = 0) -> int:
+        """Return ``max_length``. If it is null, it is chosen once, at most ``limit``. The texts must be stored.
 
         ``behind`` is the number of tokens that the model appends to every text within that length.
         """
-        self._behind = behind
+        self._num_appended = behind
         if self.max_length is None:
             others = special_tokens(self.load_tokenizer()).number + behind
-            self._wanted = self.lengths.covering(COVERED) + others
-            self.max_length = min(most, self._wanted)
+            self._covering_length = self.lengths.covering(COVERED_SHARE) + others
+            self.max_length = min(limit, self._covering_length)
         return self.max_length
 
     def cuts(self) -> list[Truncation]:
-        room = max(0, self.sequences.room - self._behind)
-        return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
+        room = max(0, self.sequences.room - self._num_appended)
+        return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._covering_length)]
 
     @property
     def has_roles(self) -> bool:
@@ -125,7 +125,7 @@ class TextRows(TextData):
     def prompts_of(self, width: int) -> list[str]:
         if self.inherits_prompts:
             return self.prompts_by_role(self.backbone_prompts, width)
-        return of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
+        return prompts_of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
 
     def prompt_lengths(self, tokenizer: Any) -> list[int]:
         prompts = self.prompts_of(self.store.width)
@@ -165,8 +165,8 @@ class TextRows(TextData):
         """Make a batch of class ``yields`` from (N,) rows of the store."""
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        most = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # fallback if no model defines a maximum
-        self.sequences = SequenceReader(tokenizer, self.settle_length(most, self._behind))
+        limit = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # fallback if no model defines a maximum
+        self.sequences = SequenceReader(tokenizer, self.settle_length(limit, self._num_appended))
         return len(store)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
@@ -230,13 +230,13 @@ class Sentences(TextRows, StoredRows):
         return super().ready(store, tokenizer)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> SentenceBatch:
-        whole: SentenceBatch = super().batch(pass_index, examples)
+        batch: SentenceBatch = super().batch(pass_index, examples)
         if self.settings.deletion_ratio is None:
-            return whole
-        left = [self._damaged(self.store.text(row), pass_index, row) for row in whole.rows.tolist()]
-        ends = np.cumsum([len(ids) for ids in left])
+            return batch
+        remaining = [self._damaged(self.store.text(row), pass_index, row) for row in batch.rows.tolist()]
+        ends = np.cumsum([len(ids) for ids in remaining])
         starts = np.concatenate([[0], ends[:-1]])
-        return whole._replace(damaged=self.sequences.framed(np.concatenate(left), starts, ends))
+        return batch._replace(damaged=self.sequences.framed(np.concatenate(remaining), starts, ends))
 
     def _damaged(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
         """Delete words of the ids of a text, but not of its prompt."""
@@ -291,10 +291,10 @@ class Triplets(TripletRows, StoredRows):
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         options = HeldOutOptions(max_documents=self.settings.max_held_out_documents)
-        self.apart = HeldOutSplit.of(self.records, self.settings.held_out_fraction, self.cache, options)
+        self.held_out_split = HeldOutSplit.of(self.records, self.settings.held_out_fraction, self.cache, options)
 
     def source(self) -> RowSource:
-        return self.apart or self.records
+        return self.held_out_split or self.records
 
     def batch(self, pass_index: int, examples: np.ndarray) -> TripletBatch:
         """Make a batch. The positive of a list is drawn from (seed, epoch, row)."""
@@ -317,7 +317,7 @@ class Triplets(TripletRows, StoredRows):
         )
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        return self.apart.tasks(self.task_prompts()) if self.apart else []
+        return self.held_out_split.tasks(self.task_prompts()) if self.held_out_split else []
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         if store.width == 2 and len(self.kind.columns[0]) == 3:
@@ -363,8 +363,10 @@ class SequenceReader:
         self.keeps_end = tokenizer.truncation_side == "left"
         if self.room < 1:
             raise InputError(
-                f"data.max_length={max_length}: {specials.number} special tokens stand around a text, which leaves no "
-                f"token of it. Wanted {specials.number + 1} or more; 32 to 128 are usual."
+                key="data.max_length",
+                value=max_length,
+                expected=f"at least {specials.number + 1} tokens, {specials.number} of which are special tokens",
+                hint="Usual values are 32 to 128.",
             )
 
     def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
@@ -393,8 +395,8 @@ class SequenceReader:
 
 def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
     """Return the number of prompt ids at the beginning of a text's ids, at most all except one of the text's ids."""
-    most = min(len(ids) - 1, len(prompt_ids))
-    return int(np.cumprod(ids[:most] == prompt_ids[:most]).sum())
+    limit = min(len(ids) - 1, len(prompt_ids))
+    return int(np.cumprod(ids[:limit] == prompt_ids[:limit]).sum())
 
 
 def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:

@@ -26,13 +26,13 @@ from contrastive_encoders.datamodules.sources.hub_datasets import Rows
 from contrastive_encoders.datamodules.sources.records import Record, RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import PAIRS
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
-from contrastive_encoders.datamodules.store.tokenization import left_out
+from contrastive_encoders.datamodules.store.tokenization import describe_skipped
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 
 PREPARED_VERSION = 3  # part of the key: increase it when the same pairs would yield a different result
 RAW_LABELS = {0.0, 0.5, 1.0}  # labels that the generator writes
-MOST_LABELS_SHOWN = 6
+MAX_LABELS_SHOWN = 6
 GENERATED = ("text_a", "text_b", "label")  # columns of a generator's own format, whose labels are strings
 VALID = "valid"  # the split that is used as development set if it exists
 
@@ -100,7 +100,7 @@ class ScoredPairs(TextRows, StoredRows):
         }
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         directory = self.cache / f"pairs-{digest}"
-        build_once(directory, PreparedPairs.is_whole, self._prepare)
+        build_once(directory, PreparedPairs.is_complete, self._prepare)
         return PreparedPairs(directory, digest)
 
     def _prepare(self, folder: Path) -> None:
@@ -108,23 +108,24 @@ class ScoredPairs(TextRows, StoredRows):
         labels = Counter(pair.score for pair in raw)
         if len(labels) == 1:
             raise InputError(
-                f"{self.records.name}: every label is {next(iter(labels)):g}, from which no regression can learn. Give "
-                "pairs with different labels."
+                location=self.records.name,
+                expected="pairs with different labels, because a regression learns nothing from a single label",
+                value=f"{next(iter(labels)):g} only",
             )
         run, why = decide(self.settings.postprocess, labels, self.rules.smoothing, is_generated(self.records))
         source = self.records.manifest()
         pairs, reports = postprocess(raw, self.rules if run else self.rules._replace(steps=()))
         train, dev = split_dev(pairs, self.settings.dev_fraction, self.settings.seed, self.settings.split_by)
         if self.records.other_splits.get(VALID):
-            train, dev = pairs, read_pairs(self._valid())
-        refuse_nothing(train, self.records.name, reports)
+            train, dev = pairs, read_pairs(self._valid_split())
+        check_trainable(train, self.records.name, reports)
         write_pairs(folder / "train.jsonl", train)
         write_pairs(folder / "dev.jsonl", dev)
         report = {
             "postprocess": "on" if run else "off",
             "why": why,
             "settings": self.rules._asdict() if run else {},
-            "raw_labels": {f"{label:g}": number for label, number in labels.most_common(MOST_LABELS_SHOWN)},
+            "raw_labels": {f"{label:g}": number for label, number in labels.most_common(MAX_LABELS_SHOWN)},
             "raw": len(raw),
             "steps": [report._asdict() for report in reports],
             "train": len(train),
@@ -133,7 +134,7 @@ class ScoredPairs(TextRows, StoredRows):
         }
         (folder / "report.json").write_text(json.dumps(report, indent=1))
 
-    def _valid(self) -> RecordSource:
+    def _valid_split(self) -> RecordSource:
         return self.records.of_split(VALID, PAIRS)
 
 
@@ -147,7 +148,7 @@ class PreparedPairs:
         self.report: dict[str, Any] = json.loads((directory / "report.json").read_text())
 
     @staticmethod
-    def is_whole(directory: Path) -> bool:
+    def is_complete(directory: Path) -> bool:
         return all((directory / name).is_file() for name in ("train.jsonl", "dev.jsonl", "report.json"))
 
     def __iter__(self) -> Iterator[Record]:
@@ -168,7 +169,7 @@ class PreparedPairs:
         """Log whether the pairs were post-processed, and how many pairs each step dropped or added."""
         found = self.report
         elsewhere = {name: rows for name, rows in found["source"]["other_splits"].items() if name != VALID}
-        unused = left_out({**found["source"], "other_splits": elsewhere})
+        unused = describe_skipped({**found["source"], "other_splits": elsewhere})
         log.info("data.postprocess: %s, because %s%s", found["postprocess"], found["why"], unused)
         table = [("read", 0, 0, found["raw"])]
         table += [(one["step"], one["dropped"], one["added"], one["left"]) for one in found["steps"]]
@@ -198,29 +199,31 @@ def decide(postprocess: str, labels: Iterable[float], smoothing: float, generate
         InputError: The labels would be smoothed twice.
     """
     others = sorted(set(labels) - RAW_LABELS)
-    shown = ", ".join(f"{label:g}" for label in others[:MOST_LABELS_SHOWN]) + (
-        ", ..." if len(others) > MOST_LABELS_SHOWN else ""
+    shown = ", ".join(f"{label:g}" for label in others[:MAX_LABELS_SHOWN]) + (
+        ", ..." if len(others) > MAX_LABELS_SHOWN else ""
     )
     if postprocess == "off":
         if generated and not others:
             log.warning(
-                "data.postprocess=off, but these are a generator's raw pairs, on which training does much worse. Set "
+                "data.postprocess=off, but these are the raw pairs of a generator. Training on them is much worse. Set "
                 "data.postprocess=auto."
             )
-        return False, "you said so"
+        return False, "it was set"
     if postprocess == "on" and others and smoothing:
         raise InputError(
-            f"data.postprocess=on: wanted labels 0, 0.5 and 1, which are smoothed, got others ({shown}); published "
-            "files named -postprocessed hold smoothed labels. Say data.postprocess=off, or data.smoothing=0 for the "
-            "other steps."
+            key="data.postprocess",
+            value="on",
+            expected=f"labels 0, 0.5, and 1, which are smoothed, but the data also has {shown} (published files named "
+            "-postprocessed have smoothed labels)",
+            hint="Set data.postprocess=off, or data.smoothing=0 for the other steps.",
         )
     if postprocess == "on":
-        return True, "you said so"
+        return True, "it was set"
     if not generated:
-        return False, "no generator wrote these pairs: they are used as they are"
+        return False, "no generator wrote these pairs, so they are used unchanged"
     if others:
-        return False, f"not every label is 0, 0.5 or 1 ({shown}): these pairs are used as they are"
-    return True, "these are a generator's raw pairs"
+        return False, f"not all labels are 0, 0.5, or 1 ({shown}), so the pairs are used unchanged"
+    return True, "these are the raw pairs of a generator"
 
 
 def read_pairs(records: Iterable[Record]) -> list[Pair]:
@@ -243,13 +246,19 @@ def _read(path: Path) -> Iterator[Pair]:
             yield Pair(record["text_a"], record["text_b"], record["label"])
 
 
-def refuse_nothing(train: Sequence[Pair], name: str, reports: Sequence[StepReport]) -> None:
+def check_trainable(train: Sequence[Pair], name: str, reports: Sequence[StepReport]) -> None:
     """Raise `InputError` unless there are two different labels to train on."""
     steps = "; ".join(f"{one.step} dropped {one.dropped} and added {one.added}" for one in reports) or "no step ran"
     if not train:
-        raise InputError(f"{name}: no pair is left to train on ({steps}). Give more pairs, or fewer data.steps.")
+        raise InputError(
+            location=name,
+            expected=f"pairs to train on after the post-processing ({steps})",
+            hint="Add pairs, or use fewer data.steps.",
+        )
     if len({pair.score for pair in train}) == 1:
         raise InputError(
-            f"{name}: every pair that is left to train on has the label {train[0].score:g}, from which no regression "
-            f"can learn ({steps}). Give pairs with different labels, or fewer data.steps."
+            location=name,
+            expected=f"pairs with different labels to train on after the post-processing ({steps})",
+            value=f"{train[0].score:g} only",
+            hint="Add pairs with other labels, or use fewer data.steps.",
         )

@@ -17,7 +17,7 @@ from contrastive_encoders.datamodules.store.row_statistics import TextLengths
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore, build_or_open
 from contrastive_encoders.datamodules.store.tokenization import RowTokenizer
 from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
-from contrastive_encoders.datamodules.store.unknown_tokens import UnknownTokens, count_unknown, sampled
+from contrastive_encoders.datamodules.store.unknown_tokens import UnknownTokens, count_unknown, sample_rows
 from contrastive_encoders.io.cached_rows import cache_folder
 
 
@@ -174,7 +174,7 @@ class TextData(pl.LightningDataModule, ABC):
     def unknown_tokens(self) -> UnknownTokens:
         """Return the unknown tokens of the rows that may be drawn, or of a sample if there are many."""
         store, tokenizer, used = self.store, self.load_tokenizer(), len(self.subset)
-        rows = self.rows_at(sampled(used))
+        rows = self.rows_at(sample_rows(used))
         return count_unknown(store, tokenizer, rows, used, self.prompt_lengths(tokenizer))
 
     def held_out(self) -> Sequence[Any]:

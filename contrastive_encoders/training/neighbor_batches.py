@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from contrastive_encoders.datamodules.row_datamodules import text_groups
-from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, grouped_rows
+from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, rows_to_group
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
@@ -46,7 +46,7 @@ def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
 def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> None:
     """Write (groups, size) int64 examples, with -1 as padding of smaller groups."""
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
-    examples = grouped_rows(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
+    examples = rows_to_group(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
     rows = data.subset[examples]
     log.info("neighbors: reading %d first texts, for groups of %d in a batch", len(rows), size)
     autocast = torch.bfloat16 if run.precision == "bf16" else None

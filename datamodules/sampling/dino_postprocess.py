@@ -52,17 +52,20 @@ class PostprocessSettings(NamedTuple):
     def check(self) -> None:
         """Raise `InputError` for invalid settings."""
         if unknown := [step for step in self.steps if step not in STEPS]:
-            raise InputError(f"data.steps: there is no step {unknown[0]!r}; wanted some of {', '.join(STEPS)}.")
+            raise InputError(key="data.steps", value=unknown[0], expected=f"names from {', '.join(STEPS)}")
         if not 0 <= self.smoothing < 1:
             raise InputError(
-                f"data.smoothing={self.smoothing}: wanted 0 (none) or more and less than 1, where every label would be "
-                "0.5. Published is 0.2."
+                key="data.smoothing",
+                value=self.smoothing,
+                expected="at least 0 (no smoothing) and less than 1; the published value is 0.2",
             )
         for name, value in (("cap", self.cap), ("random_pairs", self.random_pairs)):
             if value < 0:
-                raise InputError(f"data.{name}={value}: wanted 0 (none) or more. Published is 2.")
+                raise InputError(
+                    key=f"data.{name}", value=value, expected="at least 0 (none); the published value is 2"
+                )
         if self.variant not in ("paper", "published"):
-            raise InputError(f"data.variant={self.variant!r}: wanted paper or published.")
+            raise InputError(key="data.variant", value=self.variant, expected="paper or published")
 
 
 def postprocess(pairs: Sequence[Pair], settings: PostprocessSettings) -> tuple[list[Pair], list[StepReport]]:

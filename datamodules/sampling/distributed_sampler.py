@@ -39,7 +39,7 @@ class Permutation:
         """Return the (k,) int64 examples at (k,) positions in 0..n-1."""
         values = np.asarray(places).astype(np.uint64)
         if values.size and int(values.max()) >= self.n:
-            raise IndexError(f"places must lie in 0..{self.n - 1}")
+            raise IndexError(f"positions must be in 0..{self.n - 1}")
         values = self._encrypt(values)
         while (outside := values >= self.n).any():
             values[outside] = self._encrypt(values[outside])
@@ -48,7 +48,7 @@ class Permutation:
     def _encrypt(self, values: np.ndarray) -> np.ndarray:
         left, right = np.divmod(values, self._side)
         for key in self._keys:
-            total = left + _scaled(_mixed(right + key), self._side)
+            total = left + _scale(_mix(right + key), self._side)
             left, right = right, np.where(total >= self._side, total - self._side, total)
         return left * self._side + right
 
@@ -58,7 +58,9 @@ class NestedSubset:
 
     def __init__(self, n: int, fraction: float, seed: int) -> None:
         if not 0 < fraction <= 1:
-            raise InputError(f"data.fraction: wanted a share in (0, 1], got {fraction}; 1.0 takes all of the data.")
+            raise InputError(
+                key="data.fraction", value=fraction, expected="more than 0 and at most 1 (all of the data)"
+            )
         self.size = max(1, round(n * fraction)) if n else 0
         self._permutation = Permutation(n, seed, 0, stream=_SUBSET_STREAM) if 0 < self.size < n else None
 
@@ -99,7 +101,7 @@ class DistributedBatchSampler:
     ) -> None:
         examples = sum(map(len, groups)) or examples
         check_batch_size(examples, batch_size, world)
-        self.whole, rest = divmod(examples, batch_size)
+        self.num_full_batches, rest = divmod(examples, batch_size)
         self.has_rest = rest > 0 and not drop_last
         if self.has_rest and rest % world:
             raise uneven_batch(rest, world)
@@ -109,7 +111,7 @@ class DistributedBatchSampler:
 
     def __len__(self) -> int:
         """Return the number of batches in one pass, which is the same on every rank."""
-        return self.whole + self.has_rest
+        return self.num_full_batches + self.has_rest
 
     def batch(self, epoch: int, k: int) -> np.ndarray:
         """Return this rank's examples of global batch k, (batch_size / world,) int64."""
@@ -143,21 +145,27 @@ def uneven_batch(rest: int, world: int) -> InputError:
 def check_batch_size(examples: int, batch_size: int, world: int) -> None:
     """Raise `InputError` if the data has no full batch, or the batch size is not a multiple of ``world``."""
     if batch_size < 1:
-        raise InputError(f"batch_size: wanted a positive number of examples over all processes, got {batch_size}.")
+        raise InputError(
+            key="batch_size", value=batch_size, expected="a positive number of examples over all processes"
+        )
     if batch_size % world:
         below, above = batch_size // world * world, (batch_size // world + 1) * world
         raise InputError(
-            f"batch_size: {batch_size} examples do not split evenly over {world} processes; batch_size counts all "
-            f"processes together. Take {f'{below} or ' if below else ''}{above}."
+            key="batch_size",
+            value=batch_size,
+            expected=f"a multiple of {world}, the number of processes, because it counts the examples of all of them",
+            hint=f"Use {f'{below} or ' if below else ''}{above}.",
         )
     if batch_size > examples:
         raise InputError(
-            f"batch_size: a batch of {batch_size} examples is larger than the data, which has {examples}. "
-            f"Set batch_size={max(world, examples // world * world)} or less, or give more data."
+            key="batch_size",
+            value=batch_size,
+            expected=f"at most {examples}, the number of examples in the data",
+            hint=f"Set batch_size={max(world, examples // world * world)} or less, or add data.",
         )
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def _mix(values: np.ndarray) -> np.ndarray:
     """Mix the bits so that every input bit affects every output bit.
 
     This is the finalizer of splitmix64 (Steele, Lea and Flood 2014).
@@ -167,6 +175,6 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> np.uint64(31))
 
 
-def _scaled(values: np.ndarray, side: np.uint64) -> np.ndarray:
+def _scale(values: np.ndarray, side: np.uint64) -> np.ndarray:
     """Scale 64-bit hashes to 0..side-1 by multiplying their upper half; requires side < 2**31."""
     return ((values >> np.uint64(32)) * side) >> np.uint64(32)

@@ -21,9 +21,9 @@ from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
 
 VERSION = 5  # part of the key: increase it when the same data would yield different held-out rows
-MOST_QUERIES = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
-FEWEST_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
-MOST_GROUPED = 200_000  # maximum rows from which the task is chosen
+MAX_QUERIES = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
+MIN_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
+MAX_GROUPED_ROWS = 200_000  # maximum rows from which the task is chosen
 MAX_DOCUMENTS = 100_000  # maximum documents that a query is ranked against; the default of data.max_held_out_documents
 MIN_PREFERRED = 50  # pairs of the preferred kind that are needed to use their anchors as queries
 NAME = "held_out"
@@ -53,7 +53,7 @@ class HeldOutRows(NamedTuple):
 class HeldOutSplit:
     """Split of the rows of ``source`` into training rows and held-out rows.
 
-    A ``share`` of the first `MOST_GROUPED` rows, at most `MOST_QUERIES`, is held out.
+    A ``share`` of the first `MAX_GROUPED_ROWS` rows, at most `MAX_QUERIES`, is held out.
 
     Two rows belong to the same group if they come from the same place (a document), or have an equal text in one of the
     columns, ignoring case and punctuation. Groups are held out as a unit. Their order depends on their texts only, so
@@ -78,7 +78,9 @@ class HeldOutSplit:
 
     def __init__(self, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS) -> None:
         if not 0 < share <= 0.5:
-            raise InputError(f"data.held_out_fraction: wanted a share of the rows from 0 (none) to 0.5, got {share}.")
+            raise InputError(
+                key="data.held_out_fraction", value=share, expected="a fraction of the rows from 0 (none) to 0.5"
+            )
         self.source, self.share, self.options = source, share, options
         self.width = source.width
         digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
@@ -91,14 +93,14 @@ class HeldOutSplit:
 
     def fingerprint(self) -> dict[str, Any]:
         options = self.options
-        ours = {
+        options_of_split = {
             "version": VERSION,
             "share": self.share,
             "columns": list(options.columns),
             "preferred_kind": options.preferred_kind,
             "max_documents": options.max_documents,
         }
-        return {**self.source.fingerprint(), NAME: ours}
+        return {**self.source.fingerprint(), NAME: options_of_split}
 
     def manifest(self) -> dict[str, Any]:
         self._prepare()
@@ -130,7 +132,7 @@ class HeldOutSplit:
         kind, scored = self._scored(list(held.values()), prefers=choice.prefers)
         ranking = Ranking(scored, self.options.max_documents)
         columns = choice.columns
-        compared = [[record.texts[column] for column in _compared(record, columns)] for record in held.values()]
+        compared = [[record.texts[column] for column in _compared_columns(record, columns)] for record in held.values()]
         known, near = {key for texts in compared for key in _keys(texts)}, NearDuplicateIndex(list(chain(*compared)))
         left_out, rows, equal = list[int](), 0, 0
         for row, record in enumerate(self.source):
@@ -139,15 +141,15 @@ class HeldOutSplit:
             if record.made_as == kind:
                 ranking.add(keys, record, with_documents=self.options.corpus is None)
             if row not in held and (
-                not known.isdisjoint(keys[column] for column in _compared(record, columns))
-                or any(near.has(words_of(record.texts[column])) for column in _compared(record, columns))
+                not known.isdisjoint(keys[column] for column in _compared_columns(record, columns))
+                or any(near.has(words_of(record.texts[column])) for column in _compared_columns(record, columns))
             ):
                 left_out.append(row)
         for text in self.options.corpus(kind) if self.options.corpus else ():
             ranking.add_document(_keys([text])[0], text)
         task = ranking.to_json()
         places = zip(task["relevant"], task["unranked"], strict=True)
-        if sum(len(right) + len(unranked) < len(task["documents"]) for right, unranked in places) < FEWEST_QUERIES:
+        if sum(len(right) + len(unranked) < len(task["documents"]) for right, unranked in places) < MIN_QUERIES:
             held, left_out, kind, task = {}, [], "", Ranking([], 0).to_json()
         np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
         (folder / "task.json").write_text(json.dumps({**task, "kind": kind}, ensure_ascii=False), encoding="utf-8")
@@ -163,20 +165,20 @@ class HeldOutSplit:
         (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
 
     def _choose(self) -> HeldOutRows:
-        for columns, of_places in ((self.options.columns, True), ((0, 1), False), ((0,), False)):
+        for columns, by_place in ((self.options.columns, True), ((0, 1), False), ((0,), False)):
             groups, preferred, positives = Groups(), dict[int, int](), list[int]()
-            for row, record in enumerate(islice(self.source, MOST_GROUPED)):
-                place = [PLACE_KEYS + _hashed(record.where)] if of_places else []
+            for row, record in enumerate(islice(self.source, MAX_GROUPED_ROWS)):
+                place = [PLACE_KEYS + _hash(record.where)] if by_place else []
                 keys = _keys(record.texts)
-                groups.add([*place, *(keys[column] for column in _compared(record, columns))])
+                groups.add([*place, *(keys[column] for column in _compared_columns(record, columns))])
                 positives.append(keys[1])
                 if record.made_as and record.made_as == self.options.preferred_kind:
                     preferred[row] = keys[0]
             prefers = len(preferred) >= MIN_PREFERRED
-            wanted = min(MOST_QUERIES, round(self.share * groups.rows))
-            chosen = groups.up_to(wanted, preferred if prefers else {})
+            target = min(MAX_QUERIES, round(self.share * groups.rows))
+            chosen = groups.select(target, preferred if prefers else {})
             held = {positives[row] for row in chosen}
-            if 2 * len(chosen) >= wanted and 2 <= len(held) <= len(set(positives)) / 2:
+            if 2 * len(chosen) >= target and 2 <= len(held) <= len(set(positives)) / 2:
                 break
         return HeldOutRows(set(chosen), columns, prefers)
 
@@ -190,7 +192,7 @@ class HeldOutSplit:
         kinds = [kind for kind, _ in Counter(record.made_as for record in held).most_common(1)]
         for kind in [*([self.options.preferred_kind] if prefers else []), *kinds]:
             scored = _rows_of_task(record for record in held if record.made_as == kind)
-            if len({_keys(record.texts)[0] for record in scored}) >= FEWEST_QUERIES:
+            if len({_keys(record.texts)[0] for record in scored}) >= MIN_QUERIES:
                 return kind, scored
         return "", []
 
@@ -209,7 +211,7 @@ class Ranking:
         self.other_documents = dict[int, str]()
         for record in scored:
             keys = _keys(record.texts)
-            self.queries.setdefault(keys[0], _in_one_line(record.texts[0]))
+            self.queries.setdefault(keys[0], _single_line(record.texts[0]))
             self.right.setdefault(keys[0], {})
             self.add(keys, record)
 
@@ -219,13 +221,13 @@ class Ranking:
         for key, text in others[: record.positives]:
             if text and keys[0] in self.right and key not in self.queries:
                 self.right[keys[0]].setdefault(key)
-                self.right_documents.setdefault(key, _in_one_line(text))
+                self.right_documents.setdefault(key, _single_line(text))
         for key, text in others if with_documents else ():
             if text:
                 self.add_document(key, text)
 
     def add_document(self, key: int, text: str) -> None:
-        self.other_documents.setdefault(key, _in_one_line(text))
+        self.other_documents.setdefault(key, _single_line(text))
         if len(self.other_documents) > 2 * self.max_documents:
             self.other_documents = _smallest(self.other_documents, self.max_documents)
 
@@ -278,7 +280,7 @@ class Groups:
         self.key_of.append(roots[0])
         self.rows += 1
 
-    def up_to(self, most: int, preferred: Mapping[int, int]) -> list[int]:
+    def select(self, most: int, preferred: Mapping[int, int]) -> list[int]:
         """Return the rows of complete groups, at most ``most`` rows. The choice depends on the keys only.
 
         ``preferred`` contains the keys of the anchors of some rows. Their groups come first, those with the most of
@@ -326,7 +328,7 @@ def _rows_of_task(records: Iterable[Record]) -> list[Record]:
     return rows
 
 
-def _compared(record: Record, columns: Sequence[int]) -> list[int]:
+def _compared_columns(record: Record, columns: Sequence[int]) -> list[int]:
     """Return the columns by which a row is compared. The first positive represents all positives of a list."""
     others = range(2, 1 + record.positives) if 1 in columns else ()
     return [*columns, *(column for column in others if record.texts[column])]
@@ -334,12 +336,12 @@ def _compared(record: Record, columns: Sequence[int]) -> list[int]:
 
 def _keys(texts: Sequence[str]) -> list[int]:
     """Return keys that are equal for texts that differ only in case and punctuation."""
-    return [_hashed(" ".join(words_of(text)) or text.strip()) for text in texts]
+    return [_hash(" ".join(words_of(text)) or text.strip()) for text in texts]
 
 
-def _in_one_line(text: str) -> str:
+def _single_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _hashed(text: str) -> int:
+def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())

@@ -22,26 +22,32 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
             weight.
     """
     if not 0 < temperature < math.inf:
-        raise InputError(f"data.temperature={temperature}: wanted a number above 0; 1 takes parts by their size.")
+        raise InputError(
+            key="data.temperature", value=temperature, expected="a number above 0; 1 draws parts in proportion to size"
+        )
     if weights is None:
         logs = {name: math.log(size) / temperature for name, size in sizes.items()}
         weights = {name: math.exp(one - max(logs.values())) for name, one in logs.items()}
     elif temperature != 1:
-        raise InputError(f"data.temperature={temperature}: the weights are given. Set one of the two.")
-    parts = f"the parts are {', '.join(sizes)}"
+        raise InputError(key="data.temperature", value=temperature, expected="1, because data.weights are set")
+    parts = ", ".join(sizes)
     for name in [*weights, *sizes]:
         if name not in sizes:
-            raise InputError(f"data.weights.{name}: there is no such part; {parts}.")
+            raise InputError(key=f"data.weights.{name}", value=weights[name], expected=f"one of the parts {parts}")
         if name not in weights:
             raise InputError(
-                f"data.weights: {name} has none, and {parts}. Give each its weight: data.weights.{name}=1."
+                key=f"data.weights.{name}",
+                expected=f"a weight for each of the parts {parts}",
+                hint=f"Set data.weights.{name}=1.",
             )
         weight = weights[name]
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-            raise InputError(f"data.weights.{name}={weight!r}: wanted a number, 0 or more; 2 is twice as often as 1.")
+            raise InputError(
+                key=f"data.weights.{name}", value=weight, expected="a number of at least 0; 2 draws twice as often as 1"
+            )
     total = math.fsum(weights.values())
     if not 0 < total < math.inf:
-        raise InputError(f"data.weights: they sum to {total:g}, so that no part can be drawn. Make one larger than 0.")
+        raise InputError(key="data.weights", value=weights, expected="at least one weight above 0")
     return {name: weights[name] / total for name in sizes}
 
 
@@ -73,12 +79,12 @@ class Interleaving:
         Among the first two, three, ... parts together, the share of the last one is rounded up or down, so that each
         position increments exactly one of the numbers.
         """
-        found, left = list[int](), place
-        for all_of_them, without_the_last in zip(self.sums[:0:-1], self.sums[-2::-1], strict=True):
-            rest = left * without_the_last // all_of_them if all_of_them else 0
-            found.append(left - rest)
-            left = rest
-        return [left, *found[::-1]]
+        found, remaining = list[int](), place
+        for total_sum, sum_without_last in zip(self.sums[:0:-1], self.sums[-2::-1], strict=True):
+            earlier = remaining * sum_without_last // total_sum if total_sum else 0
+            found.append(remaining - earlier)
+            remaining = earlier
+        return [remaining, *found[::-1]]
 
     def at(self, epoch: int, place: int) -> tuple[int, int]:
         """Return the part at this position, and the number of earlier positions of that part in this epoch."""

@@ -20,12 +20,19 @@ from contrastive_encoders.datamodules.text_datamodule import TextData
 
 
 @contextlib.contextmanager
-def named(part: str) -> Iterator[None]:
+def naming_part(part: str) -> Iterator[None]:
     """Context manager that adds the name of the part to the message of an `InputError`."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"data.parts.{part}, where data.KEY is data.parts.{part}.KEY: {error}") from error
+        raise InputError(
+            f"Part {part} (data.KEY is data.parts.{part}.KEY): {error}",
+            key=error.key,
+            value=error.value,
+            expected=error.expected,
+            location=error.location,
+            hint=error.hint,
+        ) from error
 
 
 class MixedBatches(Dataset, ABC):
@@ -59,7 +66,7 @@ class OnePartBatches(MixedBatches):
         super().__init__(parts, quotas, **keys)
         self.batches = list[Any]()
         for name, part in parts.items():
-            with named(name):
+            with naming_part(name):
                 self.batches.append(part.epoch_batches(rank, world))
 
     def __len__(self) -> int:
@@ -69,7 +76,7 @@ class OnePartBatches(MixedBatches):
         epoch, place = key
         part, number = self.interleaving.at(epoch, place)
         batches = self.batches[part]
-        with named(self.names[part]):
+        with naming_part(self.names[part]):
             batch = batches[divmod(epoch * self.quotas[part] + number, len(batches))]
         return batch._replace(part=self.names[part])
 
@@ -107,16 +114,16 @@ class AllPartsBatches(MixedBatches):
     def __getitem__(self, key: tuple[int, int]) -> Any:
         epoch, place = key
         ends = [min(one * self.batch_size, len(self.interleaving)) for one in (place, place + 1)]
-        made, at = list[Any](), 0
+        parts_of_batch, at = list[Any](), 0
         for part, (first, last) in enumerate(zip(*map(self.interleaving.before, ends), strict=True)):
             numbers = np.arange(first + (self.rank - at) % self.world, last, self.world)
             passes, places = np.divmod(epoch * self.quotas[part] + numbers, self.rows[part])
-            made += [self._of_a_part(part, int(one), places[passes == one]) for one in np.unique(passes)]
+            parts_of_batch += [self._part_batch(part, int(one), places[passes == one]) for one in np.unique(passes)]
             at += last - first
-        return joined(made)
+        return concatenate_batches(parts_of_batch)
 
-    def _of_a_part(self, part: int, pass_index: int, places: np.ndarray) -> Any:
-        with named(self.names[part]):
+    def _part_batch(self, part: int, pass_index: int, places: np.ndarray) -> Any:
+        with naming_part(self.names[part]):
             batch = self.parts[part].batch(pass_index, self.orders[part].at(pass_index, places))
         if hasattr(batch, "groups"):
             batch = batch._replace(groups=self._groups(batch, part))
@@ -134,7 +141,7 @@ class AllPartsBatches(MixedBatches):
         return groups
 
 
-def joined(batches: Sequence[Any]) -> Any:
+def concatenate_batches(batches: Sequence[Any]) -> Any:
     """Concatenate the rows of several batches of the same class, in order."""
     found = dict[str, Any]()
     for field, *values in zip(batches[0]._fields, *batches, strict=True):
@@ -155,17 +162,19 @@ def check_alike(samples: Mapping[str, Any]) -> None:
     """Raise `InputError` if the rows of the parts cannot be in one batch. ``samples`` contains a batch of each part."""
     (first, sample), *others = samples.items()
     for name, other in others:
-        if _described(other) != _described(sample):
+        if _description(other) != _description(sample):
             raise InputError(
-                f"data.homogeneous=false puts rows of all parts into one batch, and those of {first} are "
-                f"{_described(sample)}, those of {name} {_described(other)}. Set data.homogeneous=true, or give both "
-                "the same columns and lengths."
+                key="data.homogeneous",
+                value=False,
+                expected=f"parts with the same columns and lengths, but {first} has {_description(sample)}, and {name} "
+                f"has {_description(other)}",
+                hint="Set data.homogeneous=true, or change the columns or lengths.",
             )
 
 
-def _described(batch: Any) -> str:
+def _description(batch: Any) -> str:
     """Describe the properties that must agree: class, number of texts per role in a row, and maximum length."""
     rows = len(batch.rows)
     roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]
-    length = f", cut at {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""
-    return f"a {type(batch).__name__} ({', '.join(roles)}{length})"
+    length = f", truncated to {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""
+    return f"{type(batch).__name__} ({', '.join(roles)}{length})"

@@ -10,14 +10,16 @@ import numpy as np
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.datamodules.sampling.distributed_sampler import Permutation
 
-MOST = 8  # candidates for each position of a group; candidates that share a text with the group are skipped
+CANDIDATES_PER_POSITION = (
+    8  # candidates for each position of a group; candidates that share a text with the group are skipped
+)
 BLOCK = 32_768  # rows within which a group is searched: the time is quadratic in their number
 _STREAM = 0x4E42  # separates the draw of the groups from the order of every epoch
 
 
-def grouped_rows(examples: int, wanted: int, seed: int) -> np.ndarray:
-    """Return ``wanted`` random rows of 0..examples-1, or all rows, as int64 in the order in which groups begin."""
-    return Permutation(examples, seed, 0, stream=_STREAM)[np.arange(min(wanted, examples))]
+def rows_to_group(examples: int, num_rows: int, seed: int) -> np.ndarray:
+    """Return ``num_rows`` random rows of 0..examples-1, or all rows, as int64 in the order in which groups begin."""
+    return Permutation(examples, seed, 0, stream=_STREAM)[np.arange(min(num_rows, examples))]
 
 
 def find_neighbor_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
@@ -37,15 +39,15 @@ def find_neighbor_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], si
 
 
 def _groups_of(
-    left_M: np.ndarray, vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int
+    remaining_M: np.ndarray, vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int
 ) -> Iterator[np.ndarray]:
-    while len(left_M):
-        near = -(vectors_ND[left_M] @ vectors_ND[left_M[0]])
+    while len(remaining_M):
+        near = -(vectors_ND[remaining_M] @ vectors_ND[remaining_M[0]])
         near[0] = -np.inf
-        most = min(MOST * size, len(left_M))
+        most = min(CANDIDATES_PER_POSITION * size, len(remaining_M))
         best = np.argpartition(near, most - 1)[:most]
-        rows = left_M[best[np.argsort(near[best], kind="stable")]]
+        rows = remaining_M[best[np.argsort(near[best], kind="stable")]]
         for numbers_N in texts:
             rows = rows[np.sort(np.unique(numbers_N[rows], return_index=True)[1])]
         yield rows[:size]
-        left_M = left_M[~np.isin(left_M, rows[:size])]
+        remaining_M = remaining_M[~np.isin(remaining_M, rows[:size])]

@@ -65,14 +65,16 @@ class SpanBatches:
         check_probability(mlm_probability)
         if max_length - specials.number < rule.min_span:
             raise InputError(
-                f"data.max_length: {max_length} tokens leave {max_length - specials.number} for a span beside the "
-                f"special tokens; data.min_span wants {rule.min_span}."
+                key="data.max_length",
+                value=max_length,
+                expected=f"at least {rule.min_span + specials.number} tokens: data.min_span={rule.min_span} and "
+                f"{specials.number} special tokens",
             )
         self.store, self.specials, self.rule, self.seed = store, specials, rule, seed
         self.content = max_length - specials.number
         if mask_strategy not in get_args(MaskStrategy):
             raise InputError(
-                f"data.mask_strategy={mask_strategy!r} is unknown; choose {' or '.join(get_args(MaskStrategy))}."
+                key="data.mask_strategy", value=mask_strategy, expected=" or ".join(get_args(MaskStrategy))
             )
         self.mlm_probability = 0.0 if specials.mask_id is None else mlm_probability
         self.mask_strategy, self.starts_word = mask_strategy, starts_word
@@ -89,14 +91,14 @@ class SpanBatches:
             anchor_lengths.append(spans.anchor_lengths)
             positive_lengths.append(spans.positive_lengths)
             if self.mlm_probability > 0:
-                masked_ids, document_labels = self._masked(anchor_ids, pass_index, row)
+                masked_ids, document_labels = self._mask(anchor_ids, pass_index, row)
                 masked.append(masked_ids)
                 labels.append(document_labels)
         anchor_batch, positive_batch = self._ragged(anchors, anchor_lengths), self._ragged(positives, positive_lengths)
-        all_labels = _joined(labels) if labels else torch.full_like(anchor_batch.ids, IGNORED_LABEL)
+        all_labels = _concatenate(labels) if labels else torch.full_like(anchor_batch.ids, IGNORED_LABEL)
         return SpanBatch(
             anchors=anchor_batch,
-            masked_ids=_joined(masked) if masked else anchor_batch.ids.clone(),
+            masked_ids=_concatenate(masked) if masked else anchor_batch.ids.clone(),
             labels=all_labels,
             positives=positive_batch,
             rows=np.asarray(rows, dtype=np.int64),
@@ -136,7 +138,7 @@ class SpanBatches:
             pieces += [self.specials.before, ids[start : start + length], self.specials.after]
         return np.concatenate(pieces)
 
-    def _masked(self, anchor_ids: np.ndarray, pass_index: int, row: int) -> tuple[np.ndarray, np.ndarray]:
+    def _mask(self, anchor_ids: np.ndarray, pass_index: int, row: int) -> tuple[np.ndarray, np.ndarray]:
         flags = self.specials.flags
         return mask_tokens(
             anchor_ids,
@@ -149,7 +151,7 @@ class SpanBatches:
         )
 
     def _ragged(self, sequences: Sequence[np.ndarray], lengths: Sequence[np.ndarray]) -> Ragged:
-        return Ragged(_joined(sequences), np.concatenate(lengths) + self.specials.number)
+        return Ragged(_concatenate(sequences), np.concatenate(lengths) + self.specials.number)
 
 
 def mask_tokens(
@@ -194,9 +196,11 @@ def check_probability(probability: float) -> None:
     """Raise `InputError` unless the probability is a valid share that leaves tokens to predict from."""
     if not 0 <= probability < 1:
         raise InputError(
-            f"data.mlm_probability: wanted a share of the tokens in [0, 1), got {probability}; 0 switches MLM off."
+            key="data.mlm_probability",
+            value=probability,
+            expected="a fraction of the tokens, at least 0 (no MLM) and less than 1",
         )
 
 
-def _joined(arrays: Sequence[np.ndarray]) -> torch.Tensor:
+def _concatenate(arrays: Sequence[np.ndarray]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(arrays).astype(np.int64, copy=False))

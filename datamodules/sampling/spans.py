@@ -49,18 +49,21 @@ class SpanRule(NamedTuple):
 
     def check(self) -> None:
         """Raise `InputError` if no document can satisfy the rule."""
-        if self.anchors < 1 or self.positives < 1:
-            raise InputError(
-                f"data.anchors_per_document and data.positives_per_anchor: wanted at least 1 of each, "
-                f"got {self.anchors} and {self.positives}."
-            )
+        for key, number in (
+            ("data.anchors_per_document", self.anchors),
+            ("data.positives_per_anchor", self.positives),
+        ):
+            if number < 1:
+                raise InputError(key=key, value=number, expected="at least 1")
         if not 1 <= self.min_span <= self.max_span:
             raise InputError(
-                f"data.min_span, data.max_span: wanted 1 <= min_span <= max_span, got {self.min_span}, {self.max_span}."
+                key="data.min_span",
+                value=self.min_span,
+                expected=f"at least 1 and at most data.max_span={self.max_span}",
             )
         for key, choices in (("window", get_args(Window)), ("positive", get_args(Positive))):
             if (value := getattr(self, key)) not in choices:
-                raise InputError(f"data.{key}: wanted one of {', '.join(choices)}, got {value!r}.")
+                raise InputError(key=f"data.{key}", value=value, expected=f"one of {', '.join(choices)}")
 
 
 def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> Spans:
@@ -81,7 +84,7 @@ def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> S
     uniforms = iter(rng.random(2 * anchors + anchors * positives).tolist())
 
     lengths = [int(beta * (max_span - min_span) + min_span) for beta in anchor_betas]
-    place = _on_the_grid if window == "grid" else _far_apart
+    place = _grid_starts if window == "grid" else _distant_starts
     starts = place(num_tokens, lengths, max_span, [next(uniforms) for _ in range(2 * anchors)])
 
     near_starts, near_lengths = [], []
@@ -93,41 +96,41 @@ def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> S
     return Spans(*(np.array(values, dtype=np.int64) for values in (starts, lengths, near_starts, near_lengths)))
 
 
-def _among(uniform: float, count: int) -> int:
+def _uniform_index(uniform: float, count: int) -> int:
     """Map a uniform number in [0, 1) to a uniform integer in 0..count-1."""
     return min(int(uniform * count), count - 1)
 
 
-def _on_the_grid(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
+def _grid_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
     """Draw a window for each anchor, then an offset in it.
 
     A chosen window is removed from the list of candidates together with its neighbors in that list. If few candidates
     remain for the next anchors, the first or last candidate is taken, so that the rest stays contiguous.
     """
     starts: list[int] = []
-    gone: list[int] = []  # removed windows, ascending; the full list may be long
+    removed: list[int] = []  # removed windows, ascending; the full list may be long
     windows = num_tokens // max_span
     for i, length in enumerate(lengths):
-        left, to_come = windows - len(gone), len(lengths) - i
-        if left // to_come < to_come:
-            index = (left - 1) * _among(uniforms[2 * i], 2)
+        left, num_next = windows - len(removed), len(lengths) - i
+        if left // num_next < num_next:
+            index = (left - 1) * _uniform_index(uniforms[2 * i], 2)
         else:
-            index = _among(uniforms[2 * i], left)
-        near = [_remaining(j, gone) for j in range(max(0, index - 1), min(left, index + 2))]
+            index = _uniform_index(uniforms[2 * i], left)
+        near = [_remaining(j, removed) for j in range(max(0, index - 1), min(left, index + 2))]
         window = near[0] if index == 0 else near[1]
-        starts.append(window * max_span + _among(uniforms[2 * i + 1], max_span - length + 1))
-        gone = sorted(gone + near)
+        starts.append(window * max_span + _uniform_index(uniforms[2 * i + 1], max_span - length + 1))
+        removed = sorted(removed + near)
     return starts
 
 
-def _remaining(index: int, gone: list[int]) -> int:
-    """Return the window at ``index`` in the list without the windows in ``gone``."""
-    for window in gone:
+def _remaining(index: int, removed: list[int]) -> int:
+    """Return the window at ``index`` in the list without the windows in ``removed``."""
+    for window in removed:
         index += window <= index
     return index
 
 
-def _far_apart(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
+def _distant_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
     """Draw anchors from left to right, at least 2 * max_span tokens apart.
 
     A single anchor is uniform over the document.
@@ -140,7 +143,7 @@ def _far_apart(num_tokens: int, lengths: list[int], max_span: int, uniforms: lis
     chosen: set[int] = set()
     for i, uniform in enumerate(uniforms[: len(lengths)]):
         top = slack + i  # slack + A numbers in total, and the upper limit of the last draw is slack + A - 1
-        number = _among(uniform, top + 1)
+        number = _uniform_index(uniform, top + 1)
         chosen.add(top if number in chosen else number)
     starts, used = [], 0
     for i, (number, length) in enumerate(zip(sorted(chosen), lengths, strict=True)):
@@ -155,7 +158,7 @@ def _nearby(
     """Draw a positive that overlaps or touches the anchor, or is inside it, clipped to the document."""
     size = int(beta * (max_span - min_span) + min_span)
     first, last = max(0, start - size), min(start + length, num_tokens - size)
-    return first + _among(uniform, last - first + 1), size
+    return first + _uniform_index(uniform, last - first + 1), size
 
 
 def _subsuming(
@@ -163,7 +166,7 @@ def _subsuming(
 ) -> tuple[int, int]:
     """Draw a positive inside the anchor."""
     size = int(beta * (length - min_span) + min_span)
-    return start + _among(uniform, length - size + 1), size
+    return start + _uniform_index(uniform, length - size + 1), size
 
 
 def _adjacent(
@@ -180,7 +183,7 @@ def _adjacent(
     if start + length + size <= num_tokens:
         places.append(start + length)
     places = places or [0]
-    return places[_among(uniform, len(places))], size
+    return places[_uniform_index(uniform, len(places))], size
 
 
 _POSITIVES = {"nearby": _nearby, "subsuming": _subsuming, "adjacent": _adjacent}

@@ -83,7 +83,7 @@ class BatchStream:
             _ErrorsAsItems(self._batches),
             batch_size=None,
             sampler=((epoch, k) for k in range(start, len(self))),
-            collate_fn=_as_it_is,
+            collate_fn=_identity_collate,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,
             generator=torch.Generator(),  # the loader draws a seed for its workers, apart from the training generator
@@ -105,15 +105,16 @@ class BatchStream:
         ]
         if other:
             raise InputError(
-                f"resume: the checkpoint was written in the middle of other data ({'; '.join(other)}). "
-                "Resume with the settings and data of that run, or start a new one in another output_dir."
+                key="resume",
+                expected=f"a checkpoint of the same data, but it differs: {'; '.join(other)}",
+                hint="Resume with the settings and data of that run, or start a new run in another output_dir.",
             )
         if state.get("data_id", self._data_id) != self._data_id:
             raise InputError(
                 location="data",
                 expected=f"the content at the checkpoint, {state['data_id'][:12]}",
                 value=self._data_id[:12],
-                hint="Bring back the data of that run, or train anew in another output_dir.",
+                hint="Restore the data of that run, or start a new run in another output_dir.",
             )
         self._epoch, self._consumed, self._resumed = state["epoch"], state["consumed"], True
 
@@ -151,8 +152,9 @@ class EpochBatches(Dataset):
 
 
 class _ErrorsAsItems(Dataset):
-    """Batches in which an InputError is an item: torch would replace the error of a worker by one without fields, whose
-    message is a traceback.
+    """Dataset that returns an `InputError` as an item.
+
+    Otherwise, torch would replace the error of a worker by one without fields, whose message is a traceback.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -168,6 +170,6 @@ class _ErrorsAsItems(Dataset):
             return error
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity_collate(batch: Any) -> Any:
     """Return the batch unchanged; torch's default conversion would turn NumPy arrays into tensors."""
     return batch

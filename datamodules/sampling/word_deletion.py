@@ -26,8 +26,9 @@ class WordDeletion:
     def __init__(self, tokenizer: Any, share: float, *, seed: int) -> None:
         if not 0 < share < 1:
             raise InputError(
-                f"data.deletion_ratio={share}: wanted a share of the words between 0 and 1; 0.6 is published, null "
-                "none."
+                key="data.deletion_ratio",
+                value=share,
+                expected="a fraction of the words between 0 and 1, or null (none); the published value is 0.6",
             )
         self.share, self.seed = share, seed
         self.starts, self.marks = word_start_table(tokenizer), punctuation_table(tokenizer)

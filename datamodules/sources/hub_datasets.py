@@ -18,7 +18,7 @@ from contrastive_encoders.io.rows import AUTO, BadRow, Encoding, ParsedRow, read
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 LARGE = 10 * 2**30  # bytes: larger datasets are streamed, without a copy on disk
-ROWS_AT_ONCE = 1_000
+ROWS_PER_BATCH = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +59,17 @@ class HubSet:
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[ParsedRow]:
         """Yield all rows in order with the given columns, or with all columns if the first given one is missing."""
-        wanted = top_level(columns, self.columns)
-        dataset = self.dataset.select_columns(wanted) if wanted else self.dataset
-        words = {name: known for name in wanted or self.columns if (known := self._relations(name))}
+        selected = top_level(columns, self.columns)
+        dataset = self.dataset.select_columns(selected) if selected else self.dataset
+        label_names = {name: known for name in selected or self.columns if (known := self._relations(name))}
         line = 0
-        for batch in dataset.iter(ROWS_AT_ONCE):
+        for batch in dataset.iter(ROWS_PER_BATCH):
             for values in zip(*batch.values(), strict=True):
                 line += 1
                 row = dict(zip(batch, values, strict=True))
-                yield ParsedRow(row | {name: known.get(row[name], row[name]) for name, known in words.items()}, line)
+                yield ParsedRow(
+                    row | {name: known.get(row[name], row[name]) for name, known in label_names.items()}, line
+                )
 
     @cached_property
     def columns(self) -> list[str]:
@@ -96,7 +98,7 @@ class HubSet:
         try:
             return datasets.load_from_disk(self.id)
         except (OSError, ValueError, RuntimeError) as error:
-            raise self._refused(error) from error
+            raise self._load_error(error) from error
 
     @cached_property
     def dataset(self) -> Any:
@@ -109,9 +111,13 @@ class HubSet:
                 )
             return self._saved[self.split] if isinstance(self._saved, dict) else self._saved
         builder = self._builder
-        if unknown := [one for one in map(_of_slice, self.split.split("+")) if one not in self.splits and one != "all"]:
+        if unknown := [
+            one for one in map(_split_name, self.split.split("+")) if one not in self.splits and one != "all"
+        ]:
             raise InputError(
-                f"data.split={unknown[0]}: {self.id} has no such split. Wanted one of {', '.join(self.splits)}."
+                key="data.split",
+                value=unknown[0],
+                expected=f"one of {', '.join(self.splits)}, the splits of {self.id}",
             )
         try:
             if self._is_streamed():
@@ -119,7 +125,7 @@ class HubSet:
             builder.download_and_prepare()
             return builder.as_dataset(self.split)
         except (OSError, ValueError, RuntimeError) as error:
-            raise self._refused(error) from error
+            raise self._load_error(error) from error
 
     @cached_property
     def _builder(self) -> Any:
@@ -133,7 +139,7 @@ class HubSet:
         try:
             return datasets.load_dataset_builder(self.id, **asked)
         except (OSError, ValueError, RuntimeError) as error:  # the hub's own errors are OSErrors
-            raise self._refused(error) from error
+            raise self._load_error(error) from error
 
     @property
     def _is_saved(self) -> bool:
@@ -148,12 +154,14 @@ class HubSet:
             streamed = bool(self.streaming)
         elif streamed := self.bytes >= LARGE:
             log.info(
-                "%s: %d GB, which are read as they come, without a copy on the disk.",
+                "%s: %d GB, streamed without a copy on disk.",
                 *(self, self.bytes // 2**30),
             )
         if streamed and self.split not in self.splits:
             raise InputError(
-                key="data.streaming", value=self.streaming, expected=f"false for a part of a split, {self.split}"
+                key="data.streaming",
+                value=self.streaming,
+                expected=f"false, because {self.split} is a part of a split",
             )
         return streamed
 
@@ -181,16 +189,19 @@ class HubSet:
         size = {} if self._is_folder else {"bytes": self.bytes, "commit": self._builder.hash}
         return {**self.asked, **size}
 
-    def _refused(self, error: Exception) -> InputError:
-        said = " ".join(str(error).split()).rstrip(".")
-        seen = "" if self._is_folder else f"no file or folder of this name is here (seen from {Path.cwd()}), and "
+    def _load_error(self, error: Exception) -> InputError:
+        reason = " ".join(str(error).split()).rstrip(".")
+        files = "" if self._is_folder else f"an existing file or directory (relative to {Path.cwd()}), or "
         return InputError(
-            f"data.path={self.id}: {seen}it cannot be read as a data set ({type(error).__name__}: {said}). Check the "
-            "name, the network, data.name if the data set has several configs, and HF_TOKEN if it is private."
+            key="data.path",
+            value=self.id,
+            expected=f"{files}a dataset that can be loaded ({type(error).__name__}: {reason})",
+            hint="Check the name, the network, data.name if the dataset has several configs, and HF_TOKEN if it is "
+            "private.",
         )
 
 
-def _of_slice(split: str) -> str:
+def _split_name(split: str) -> str:
     return split.partition("[")[0].strip()
 
 
@@ -260,7 +271,7 @@ def identity_of(where: Rows) -> Any:
     return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def what_was_read(several: Sequence[Rows]) -> dict[str, Any]:
+def describe_sources(several: Sequence[Rows]) -> dict[str, Any]:
     """Return the manifest entries about the files that were read. Reads all of the files."""
     files = [one for one in several if isinstance(one, Path)]
     sets = [one for one in several if isinstance(one, HubSet)]

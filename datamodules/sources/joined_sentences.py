@@ -25,10 +25,10 @@ class JoinedSentences:
         while some := list(islice(rows, 2 * self.n)):
             half = -(-len(some) // 2)
             yield from some[:half]
-            if together := some[half:]:
-                text = " ".join(one.texts[0].strip() for one in together)
-                yield together[0]._replace(texts=(text,))
-                self.joined += len(together)
+            if group := some[half:]:
+                text = " ".join(one.texts[0].strip() for one in group)
+                yield group[0]._replace(texts=(text,))
+                self.joined += len(group)
 
     def fingerprint(self) -> dict[str, Any]:
         return {**self.rows.fingerprint(), "joined": self.n}

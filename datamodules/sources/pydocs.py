@@ -15,7 +15,7 @@ from contrastive_encoders.datamodules.sources.raw_documents import DocumentSourc
 from contrastive_encoders.io.atomic import build_once
 
 VERSION = 5  # part of the key: increase it when the same packages would yield different documents
-MOST_PAIRS = 500
+MAX_PAIRS = 500
 # The task consists of these packages only, so that installing another package does not change it
 HELD_OUT_PACKAGES = frozenset(
     "datasets filelock huggingface_hub hydra numpy omegaconf pyarrow pytorch_lightning "
@@ -41,11 +41,12 @@ class PydocsSource(DocumentSource):
 
     def __init__(self, cache_dir: str | Path, held_out_every: int, held_out_part: int, min_words: int) -> None:
         if held_out_every < 0 or held_out_every == 1:
-            raise InputError(f"data.held_out_every: wanted 0 (none) or at least 2, got {held_out_every}")
+            raise InputError(key="data.held_out_every", value=held_out_every, expected="0 (none) or at least 2")
         if not 0 <= held_out_part < max(1, held_out_every):
             raise InputError(
-                f"data.held_out_part: wanted 0 to {max(0, held_out_every - 1)}, because modules are dealt to "
-                f"data.held_out_every={held_out_every} parts; got {held_out_part}"
+                key="data.held_out_part",
+                value=held_out_part,
+                expected=f"0 to {max(0, held_out_every - 1)} with data.held_out_every={held_out_every}",
             )
         self.held_out_every = held_out_every
         self.held_out_part = held_out_part
@@ -98,14 +99,14 @@ class PydocsSource(DocumentSource):
         part = self.held_out_every, self.held_out_part
         held = [module for module in modules if is_held_out(module.name, *part)]
         others = [module for module in modules if not is_held_out(module.name, *part)]
-        task = summary_pairs(held, [module for module in others if is_of_the_task(module.name)])
+        task = summary_pairs(held, [module for module in others if is_task_package(module.name)])
         trained = without_task(others, task)
         fresh = without_repeats(trained, self.min_words)
         if not fresh:
             raise InputError(
                 key="data.min_words",
                 value=self.min_words,
-                expected="a number of words in which an installed Python package documents a module",
+                expected="at most the number of words in the docstrings of an installed module",
                 hint="Install documented packages (numpy, scipy), choose a smaller number, or train on other data.",
             )
         lines = [json.dumps({"module": module.name, "text": "\n\n".join(module.docstrings)}) for module in fresh]
@@ -129,7 +130,7 @@ class PydocsSource(DocumentSource):
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
-def is_of_the_task(module: str) -> bool:
+def is_task_package(module: str) -> bool:
     return module.partition(".")[0] in HELD_OUT_PACKAGES
 
 
@@ -139,7 +140,7 @@ def is_held_out(module: str, every: int, part: int = 0) -> bool:
     It must be in one of the task's packages, and be selected by the hash of package and subpackage. Modules of a
     subpackage often quote each other, so they are on the same side.
     """
-    if every == 0 or not is_of_the_task(module):
+    if every == 0 or not is_task_package(module):
         return False
     group = ".".join(module.split(".")[:2])
     return int(hashlib.sha256(group.encode()).hexdigest()[:8], 16) % every == part
@@ -154,14 +155,14 @@ def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Mod
 
     Case, punctuation, and whitespace are ignored; see `NearDuplicateIndex`.
     """
-    asked = {tuple(words_of(side)) for pair in task for side in pair}
+    task_texts = {tuple(words_of(side)) for pair in task for side in pair}
     near = NearDuplicateIndex([document for _, document in task])
 
-    def tells(text: str) -> bool:
+    def reveals(text: str) -> bool:
         sides = [words_of(side) for side in (text, *split_summary(text))]
-        return any(tuple(side) in asked for side in sides) or near.has(sides[0])
+        return any(tuple(side) in task_texts for side in sides) or near.has(sides[0])
 
-    return [Module(module.name, [text for text in module.docstrings if not tells(text)]) for module in modules]
+    return [Module(module.name, [text for text in module.docstrings if not reveals(text)]) for module in modules]
 
 
 def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
@@ -177,13 +178,13 @@ def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
 
 
 def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, str]]:
-    """Return at most MOST_PAIRS pairs (summary, rest of the docstring).
+    """Return at most MAX_PAIRS pairs (summary, rest of the docstring).
 
     No side is repeated, and no text occurs in the training modules.
     """
     known = {side for module in trained for text in module.docstrings for side in (text, split_summary(text)[1])}
     pairs = [pair for pair in pairs_of(held) if pair[1] not in known]
-    chosen = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())[:MOST_PAIRS]
+    chosen = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())[:MAX_PAIRS]
     return sorted(chosen)
 
 

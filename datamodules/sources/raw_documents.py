@@ -15,11 +15,11 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     DEFAULT_HUB_KEYS,
     HubKeys,
     HubSet,
+    describe_sources,
     find_rows,
     identity_of,
     names_of,
     rows_in,
-    what_was_read,
 )
 from contrastive_encoders.datamodules.sources.sections import DocumentSection, sections
 from contrastive_encoders.io.documents import SOURCE
@@ -28,7 +28,7 @@ from contrastive_encoders.io.html_cells import has_tags
 from contrastive_encoders.io.rows import DOCUMENT, LINE, BadRow, ParsedRow, text_in
 from contrastive_encoders.io.text_files import Encoding
 
-MOST_LISTED = 20  # skipped rows per fault whose place is listed; all are counted
+MAX_LISTED = 20  # skipped rows per fault whose place is listed; all are counted
 MAX_FILES = 4  # files with unusable rows that a message names
 LOOK_AHEAD = 1_000  # rows read after the first unusable one, to check if the rest is usable
 MAX_SKIPPED = 0.05  # maximum share of undecodable or malformed rows with on_error=skip
@@ -142,16 +142,16 @@ class RowFilter:
         for row in self.rows(rows, name):
             strip_html = self.strip_html and not markdown
             text, where = text_in(row, column, strip_html), f"{name}:{row.line}"
-            titled = text_in(row, "title", strip_html) if isinstance(row.values.get("title"), str) else ""
+            title = text_in(row, "title", strip_html) if isinstance(row.values.get("title"), str) else ""
             if isinstance(text, BadRow):
                 self.refuse(text, name)
-            elif isinstance(titled, BadRow):
-                self.refuse(titled, name)
+            elif isinstance(title, BadRow):
+                self.refuse(title, name)
             elif not text.strip():
                 self.leave_out("blank")
             else:
-                self.keep(() if markdown else (text, titled))
-                yield RawDocument(text, where, titled.strip(), row.values[SOURCE] if markdown else "")
+                self.keep(() if markdown else (text, title))
+                yield RawDocument(text, where, title.strip(), row.values[SOURCE] if markdown else "")
 
     def keep(self, texts: Sequence[str]) -> None:
         """Count a used row, and whether one of its texts has HTML tags."""
@@ -174,7 +174,7 @@ class RowFilter:
         if row.fault != "empty":
             self._first_bad = self._first_bad or f"{name}:{row.line}: {row.message}"
             self._bad_in[name] = self._bad_in.get(name, 0) + 1
-        if self.faults[row.fault] <= MOST_LISTED:
+        if self.faults[row.fault] <= MAX_LISTED:
             self.skipped_where.append(f"{name}:{row.line}: {row.message}")
 
     def check(self, name: str, expected: str) -> None:
@@ -276,15 +276,15 @@ class TextSource(DocumentSource):
             form = DOCUMENT if is_one else ""
             rows = rows_in(file.path, (self.column, "split", "title"), self.encoding, form)
             if lines and (self.document == "file" or (self.document is None and file.in_folder)):
-                rows, is_whole = _as_one(rows), True
+                rows, is_single_document = _join_lines(rows), True
             else:
-                is_whole = is_one
-            if is_whole and isinstance(row := next(iter(rows)), BadRow):
+                is_single_document = is_one
+            if is_single_document and isinstance(row := next(iter(rows)), BadRow):
                 self.unreadable[file.path] = row
                 if self.tally.on_error == "skip" or len(self.files) == 1:
                     self.tally.refuse(row._replace(ends_file=len(self.files) == 1), str(file.path))
                 continue
-            rows = iter([row]) if is_whole else rows
+            rows = iter([row]) if is_single_document else rows
             column = LINE if lines or is_one else self.column
             yield from self.tally.documents(rows, str(file.path), column, markdown=is_one)
         if self.unreadable and self.tally.on_error == "fail":
@@ -298,7 +298,7 @@ class TextSource(DocumentSource):
         skip = f"{self.tally.prefix}on_error=skip"
         if share > self.tally.max_skipped:
             skip += f" {self.tally.prefix}max_skipped={_round_up(share):g}"
-        listed = [f"{path}: {row.message}." for path, row in islice(self.unreadable.items(), MOST_LISTED)]
+        listed = [f"{path}: {row.message}." for path, row in islice(self.unreadable.items(), MAX_LISTED)]
         more = len(self.unreadable) - len(listed)
         listed += [f"{more} more."] if more else []
         return InputError(
@@ -328,7 +328,7 @@ class TextSource(DocumentSource):
     def manifest(self) -> dict[str, Any]:
         return {
             "kind": "text",
-            **what_was_read(self.places()),
+            **describe_sources(self.places()),
             "kinds": count_kinds(
                 [file.path for file in self.files if not isinstance(file, HubSet) and file.path not in self.unreadable]
             ),
@@ -354,7 +354,7 @@ def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:
     }
 
 
-def _as_one(lines: Iterable[ParsedRow | BadRow]) -> Iterator[ParsedRow | BadRow]:
+def _join_lines(lines: Iterable[ParsedRow | BadRow]) -> Iterator[ParsedRow | BadRow]:
     texts: list[str] = []
     for line in lines:
         if isinstance(line, BadRow):

@@ -13,17 +13,17 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     HubKeys,
     HubSet,
     Rows,
+    describe_sources,
     find_rows,
     identity_of,
     names_of,
     rows_in,
-    what_was_read,
 )
 from contrastive_encoders.datamodules.sources.raw_documents import LOOK_AHEAD, MAX_SKIPPED, RowFilter, changed_options
 from contrastive_encoders.datamodules.sources.row_schemas import (
     RowSchema,
     SkippedRow,
-    described,
+    describe_columns,
     numbered_columns,
     own_columns,
 )
@@ -35,7 +35,7 @@ from contrastive_encoders.io.nested_columns import value_in
 from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, ParsedRow, text_in
 from contrastive_encoders.io.text_files import Encoding, Fault
 
-LOOKED_AT = 50  # rows that are read to find out whether their positives are lists
+LIST_CHECK_ROWS = 50  # rows that are read to find out whether their positives are lists
 TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # file types whose values are all strings
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
 
@@ -90,7 +90,7 @@ class RecordSource:
         self.list_files = {file for file in self.files if self._has_lists(file)}
         self._advice = dict[Rows, str]()
         self.positives = 1  # per row, including ""
-        self.width = self._width_of_lists() if self.list_files else self._agreed_width()
+        self.width = self._width_of_lists() if self.list_files else self._common_width()
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the examples in a fixed order.
@@ -109,7 +109,7 @@ class RecordSource:
                     self.tally.leave_out(record.reason)
                 else:
                     self.tally.refuse(record, str(file))
-        self.tally.check(self.name, f"rows of {described(self.kind)}")
+        self.tally.check(self.name, f"rows of {describe_columns(self.kind)}")
 
     @property
     def name(self) -> str:
@@ -172,7 +172,7 @@ class RecordSource:
         """Return the provenance with SHA-256, and the counts of the last reading."""
         found = {
             "kind": self.kind.name,
-            **what_was_read(self.files),
+            **describe_sources(self.files),
             "split": self.split,
             "rows": self.tally.kept,
             "left_out": self.tally.left_out,
@@ -194,7 +194,7 @@ class RecordSource:
         if names in self.lists:
             return True
         found = (row for row in self._rows(file) if isinstance(row, ParsedRow) and row.values)
-        rows = list(itertools.islice(found, LOOKED_AT))
+        rows = list(itertools.islice(found, LIST_CHECK_ROWS))
         return any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
 
     def _width_of_lists(self) -> int:
@@ -228,7 +228,7 @@ class RecordSource:
         return Record(tuple(texts), None, f"{file}:{row.line}", positives=self.positives)
 
     def _record(
-        self, row: ParsedRow, file: Rows, names: Sequence[str], of_label: str | None
+        self, row: ParsedRow, file: Rows, names: Sequence[str], label_column: str | None
     ) -> Record | SkippedRow | BadRow:
         if file in self.list_files:
             return self._record_of_lists(row, file, names)
@@ -242,35 +242,35 @@ class RecordSource:
                     return SkippedRow("blank")
                 if self.kind.drop_blank:
                     return SkippedRow("with an empty text")
-                return BadRow(f"{name} is empty. Give it a text or delete the row", row.line, "empty")
+                return BadRow(f"{name} is empty. Fill it or delete the row", row.line, "empty")
             texts.append(text)
         where = f"{file}:{row.line}"
-        if self.kind.label is None or of_label is None:
+        if self.kind.label is None or label_column is None:
             return Record(tuple(texts), None, where)
-        value = row.values.get(of_label)
+        value = row.values.get(label_column)
         try:
             label = self.kind.label.read(value)
         except ValueError as error:
             quoted = "missing" if value is None else repr(value)[:LONGEST_QUOTE]
             fault: Fault = "malformed" if isinstance(value, int | float | list) and value == value else "empty"
             fault = "malformed" if isinstance(value, str) and value.strip() else fault
-            advice = self._rescaling(file, of_label)
-            return BadRow(f"{of_label} is {quoted}: {error}{advice}. Correct it or delete the row", row.line, fault)
+            advice = self._rescaling(file, label_column)
+            return BadRow(f"{label_column} is {quoted}: {error}{advice}. Correct it or delete the row", row.line, fault)
         if isinstance(label, tuple) and len(label) != len(texts) - 1:
             return BadRow(
-                f"{of_label} has {len(label)} numbers, and {len(texts) - 1} texts stand behind {names[0]}: wanted one "
-                "for each of them. Correct it or delete the row",
+                f"{label_column} has {len(label)} numbers; expected {len(texts) - 1}, one per text after {names[0]}. "
+                "Correct it or delete the row",
                 row.line,
             )
         return label if isinstance(label, SkippedRow) else Record(tuple(texts), label, where)
 
-    def _rescaling(self, file: Rows, of_label: str) -> str:
+    def _rescaling(self, file: Rows, label_column: str) -> str:
         """Return advice about labels in another range, based on the first labels of the file."""
         if self.kind.label is None or self.kind.label.rescaling is None:
             return ""
         if file not in self._advice:
             rows = itertools.islice(self._rows(file), LOOK_AHEAD)
-            values = [row.values.get(of_label) for row in rows if isinstance(row, ParsedRow)]
+            values = [row.values.get(label_column) for row in rows if isinstance(row, ParsedRow)]
             self._advice[file] = self.kind.label.rescaling(values)
         return self._advice[file]
 
@@ -288,7 +288,7 @@ class RecordSource:
             shown = ", ".join(repr(name[:LONGEST_QUOTE]) for name in present)
             raise InputError(
                 location=f"{file}:{first.line}",
-                expected=described(self.kind),
+                expected=describe_columns(self.kind),
                 value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
                 hint=self._columns_hint(present) if names is None else self._label_hint(names, present),
             )
@@ -306,30 +306,30 @@ class RecordSource:
 
     def _columns_hint(self, present: Sequence[str]) -> str:
         """Return a hint: how to set ``data.columns``, or what to do if the table has too few columns."""
-        wanted, short = self.kind.columns[0], max(map(len, present)) <= LONGEST_QUOTE
+        needed, short = self.kind.columns[0], max(map(len, present)) <= LONGEST_QUOTE
         if len(present) < min(map(len, self.kind.columns)):
             setting = f" {list_setting('data.columns', present)}" if short else ""
             return (
-                f"{len(wanted)} columns of texts are needed; in a table, commas, semicolons, tabs, or bars separate "
-                f"them. To train on the texts of one column, set model=simcse data=sentences{setting}."
+                f"{len(needed)} text columns are needed, separated by commas, semicolons, tabs, or bars. "
+                f"To train on the texts of one column, set model=simcse data=sentences{setting}."
             )
-        word = list_setting("data.columns", present) if short and len(present) == len(wanted) else "data.columns=[...]"
-        order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
-        label = self.kind.label is not None and len(present) == len(wanted)
+        word = list_setting("data.columns", present) if short and len(present) == len(needed) else "data.columns=[...]"
+        order = "" if self.own_columns else f", in the order {', '.join(needed)}"
+        label = self.kind.label is not None and len(present) == len(needed)
         add = f" {self._label_hint(present, present)}" if label else ""
-        return f"Name those of the texts{order}: {word}; inside of another: OUTER.INNER.{add}"
+        return f"Name the text columns{order}: {word}; OUTER.INNER for nested values.{add}"
 
     def _label_hint(self, names: Sequence[str], present: Sequence[str]) -> str:
         assert self.kind.label is not None
-        wanted = " or ".join(self.kind.label.columns)
+        expected = " or ".join(self.kind.label.columns)
         others = [name for name in present if name not in names]
-        return f"Rename the column of the label to {wanted}." if others else f"Add a column of labels, named {wanted}."
+        return f"Rename the label column to {expected}." if others else f"Add a label column named {expected}."
 
     def _is_numbered(self) -> bool:
         known = (*self.kind.columns, *self.kind.lists)
         return any(names and names not in known for names, _ in self.columns.values())
 
-    def _agreed_width(self) -> int:
+    def _common_width(self) -> int:
         """Return the number of texts per row, in which all files must agree."""
         widths: dict[int, Rows] = {}
         for file, (names, _) in self.columns.items():
@@ -338,8 +338,10 @@ class RecordSource:
         if len(widths) > 1:
             (one, first_path), (other, second_path) = list(widths.items())[:2]
             raise InputError(
-                f"{second_path}: its rows have {other} texts, those of {first_path} have {one}. Train on them one "
-                "after the other, or give them the same columns."
+                location=str(second_path),
+                expected=f"{one} texts per row, as in {first_path}",
+                value=other,
+                hint="Train on them one after the other, or give them the same columns.",
             )
         return next(iter(widths), len(self.kind.columns[0]))
 
@@ -348,7 +350,11 @@ def _synthesis(manifest: Path) -> dict[str, Any]:
     try:
         return read_record(manifest)
     except CorruptFileError as error:
-        raise InputError(f"{manifest}: {error}. The command that wrote it writes it again.") from error
+        raise InputError(
+            location=str(manifest),
+            expected=f"a readable manifest ({error})",
+            hint="Run the command that wrote it again.",
+        ) from error
 
 
 def list_setting(key: str, values: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.io import column_names
 
 BOOLEANS: dict[object, float] = {"true": 1.0, "false": 0.0}  # scores in a .csv file
-MOST_SCORE = 3.4e38  # the largest float32
+MAX_SCORE = 3.4e38  # the largest float32
 
 
 class SkippedRow(NamedTuple):
@@ -46,7 +46,7 @@ def score(value: object) -> float:
     """Return a similarity from 0 to 1, which may be a string. True is 1 and False is 0."""
     number = _number(value)
     if number is None or not 0 <= number <= 1:
-        raise ValueError('wanted a number from 0 to 1, or its text ("0", "0.5", "1")')
+        raise ValueError('expected a number from 0 to 1, or its text ("0", "0.5", "1")')
     return number
 
 
@@ -60,7 +60,7 @@ def rescaling(values: Iterable[object]) -> str:
         return ""
     shifted = f"(score {'-' if low > 0 else '+'} {abs(low)})" if low else "score"
     scale = "" if high - low == 1 else f" / {high - low}"
-    return f"; the scores are from {low} to {high}: if that is their whole range, replace each by {shifted}{scale}"
+    return f"; the scores range from {low} to {high}: if this is their full range, replace each by {shifted}{scale}"
 
 
 def _number(value: object) -> float | None:
@@ -77,17 +77,17 @@ def _number(value: object) -> float | None:
 
 def scores(value: object) -> tuple[float, ...]:
     """Return numbers of any size. Tables without list values contain them as JSON."""
-    wanted = "wanted a list of numbers, [of the positive, of each negative]"
+    expected = "expected a list of numbers, [score of the positive, score of each negative]"
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise ValueError(wanted) from None
+            raise ValueError(expected) from None
     if not isinstance(value, list | tuple):
-        raise ValueError(wanted)
+        raise ValueError(expected)
     for one in value:
-        if isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= MOST_SCORE:  # also rejects NaN
-            raise ValueError(f"{wanted}, finite ones")
+        if isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= MAX_SCORE:  # also rejects NaN
+            raise ValueError(f"{expected}, all finite")
     return tuple(map(float, value))
 
 
@@ -110,7 +110,7 @@ def relation(value: object) -> float | SkippedRow:
             return SkippedRow("no gold label")
         if text in _RELATION_OF:
             return _RELATION_OF[text]
-    raise ValueError(f"wanted {', '.join(RELATIONS)}, or 0, 1, 2 in that order (-1 or - for none)")
+    raise ValueError(f"expected {', '.join(RELATIONS)}, or 0, 1, 2 in this order (-1 or - for no label)")
 
 
 SENTENCES = RowSchema("sentences", column_names.TEXTS)
@@ -142,8 +142,10 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
     more = bool(kind.numbered) and len(columns) > widths[-1]
     if not (more or len(columns) in widths) or len(set(columns)) < len(columns):
         raise InputError(
-            f"data.columns={list(columns)}: wanted {' or '.join(map(str, widths))} different names, of the columns "
-            f"that stand for {', '.join(kind.columns[0])}{', or more of the last' if kind.numbered else ''}."
+            key="data.columns",
+            value=list(columns),
+            expected=f"{' or '.join(map(str, widths))} different names, the columns of "
+            f"{', '.join(kind.columns[0])}{', or more of the last' if kind.numbered else ''}",
         )
     return tuple(columns)
 
@@ -164,7 +166,7 @@ def _shown(numbered: Sequence[str]) -> list[list[str]]:
     return [[*numbered[:-1], f"{numbered[-1]}1", f"{numbered[-1]}2, ..."]] if numbered else []
 
 
-def described(kind: RowSchema) -> str:
+def describe_columns(kind: RowSchema) -> str:
     lists = [f"{', '.join(names)} (lists)" for names in kind.lists if len(names) > 2]
     sets = " or ".join([*(", ".join(names) for names in [*kind.columns, *_shown(kind.numbered)]), *lists])
     return sets + (f", with {' or '.join(kind.label.columns)}" if kind.label else "")

@@ -32,29 +32,33 @@ class PromptedSource:
         return {**self.source.manifest(), "prompts": self.prompts}
 
 
-def of_columns(given: Prompts, kind: RowSchema, own: Sequence[str] | None, width: int) -> list[str]:
+def prompts_of_columns(prompts: Prompts, kind: RowSchema, own_columns: Sequence[str] | None, width: int) -> list[str]:
     """Return the prompt of each text of a row of ``width`` texts.
 
-    Prompts are given as one for all, one each, or by column name.
+    ``prompts`` is one prompt for all texts, one each, or a mapping of column names.
 
-    The prompt of the third column is also used for all columns after it, which contain hard negatives. ``own`` contains
-    the user's column names.
+    The prompt of the third column is also used for all columns after it, which contain hard negatives.
+    ``own_columns`` are the user's column names.
 
     Raises:
         InputError: A column does not exist, or the number of prompts differs from the number of columns.
     """
-    if given is None or isinstance(given, str):
-        return [given or ""] * width
-    places = {name: place for names in [*kind.columns, own or ()] for place, name in enumerate(names)}
+    if prompts is None or isinstance(prompts, str):
+        return [prompts or ""] * width
+    places = {name: place for names in [*kind.columns, own_columns or ()] for place, name in enumerate(names)}
     names = [name for name, place in places.items() if place < width]
-    if isinstance(given, Mapping):
-        for name in given:
+    if isinstance(prompts, Mapping):
+        for name in prompts:
             if name not in names:
-                raise InputError(f"data.prompts: this data has no column {name!r}. There are {', '.join(names)}.")
-        by_place = {places[name]: prompt for name, prompt in given.items()}
+                raise InputError(
+                    key=f"data.prompts.{name}", value=prompts[name], expected=f"one of the columns {', '.join(names)}"
+                )
+        by_place = {places[name]: prompt for name, prompt in prompts.items()}
         found = [by_place.get(place, by_place.get(2, "") if place > 2 else "") for place in range(width)]
-    elif len(given) == width or (len(given) == 3 and width > 3):
-        found = [given[min(place, len(given) - 1)] for place in range(width)]
+    elif len(prompts) == width or (len(prompts) == 3 and width > 3):
+        found = [prompts[min(place, len(prompts) - 1)] for place in range(width)]
     else:
-        raise InputError(f"data.prompts={list(given)}: wanted {width} of them, one for each text of a row.")
+        raise InputError(
+            key="data.prompts", value=list(prompts), expected=f"{width} prompts, one for each text of a row"
+        )
     return found

@@ -50,15 +50,17 @@ class TeacherEmbeddingStore:
             parts, path = list(meta["parts"]), self.directory / VECTORS
             size = DTYPE.itemsize * int(np.prod(shape))
             if len(parts) < -(-shape[0] // PART):
-                raise ValueError(f"{len(parts)} of {-(-shape[0] // PART)} parts are there")
+                raise ValueError(f"only {len(parts)} of {-(-shape[0] // PART)} parts exist")
             if path.stat().st_size != size:
-                raise ValueError(f"{VECTORS} has {path.stat().st_size} bytes, wanted {size}")
+                raise ValueError(f"{VECTORS} has {path.stat().st_size} bytes instead of {size}")
             if verify and _sums(path, size, DTYPE.itemsize * PART * shape[1] * shape[2]) != parts:
                 raise ValueError("its content has changed since it was written")
             self.width = shape[2]
             self._vectors = np.asarray(np.memmap(path, dtype=DTYPE, mode="r", shape=shape))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{directory}: not a whole store of a teacher's vectors ({error}).") from error
+            raise InputError(
+                location=str(directory), expected=f"a complete store of a teacher's embeddings ({error})"
+            ) from error
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -86,13 +88,13 @@ def build_or_resume(
     with translate_write_errors(directory, "data.cache_dir"):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{directory}.lock"):  # other processes wait here
-            meta = _begun(directory, rows)
+            meta = _existing_meta(directory, rows)
             if meta is None or len(meta["parts"]) < -(-rows // PART):
                 meta = _write(directory, meta, texts(), rows, embed, quiet)
     return int(meta["width"])
 
 
-def _begun(directory: Path, rows: int) -> dict[str, Any] | None:
+def _existing_meta(directory: Path, rows: int) -> dict[str, Any] | None:
     """Return the metadata of an intact, possibly incomplete store.
 
     Otherwise, return None and remove any damaged store.
@@ -104,11 +106,11 @@ def _begun(directory: Path, rows: int) -> dict[str, Any] | None:
         each = int(meta["texts_per_row"]) * int(meta["width"]) * DTYPE.itemsize
         size = min(len(meta["parts"]) * PART, rows) * each
         if meta["rows"] != rows or _sums(directory / VECTORS, size, PART * each) != meta["parts"]:
-            raise ValueError("its content is not what was written")
+            raise ValueError("its content does not match its checksums")
     except FileNotFoundError:  # killed before the first part was complete
         meta = None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s: cut short or damaged (%s). The teacher's vectors are made anew.", directory, error)
+        log.warning("%s: incomplete or damaged (%s). The teacher's embeddings are computed again.", directory, error)
         meta = None
     if meta is None:
         remove(directory)
@@ -119,7 +121,7 @@ def _sums(path: Path, size: int, part: int) -> list[str]:
     """Return the SHA-256 of each part of the first ``size`` bytes."""
     with path.open("rb") as file:
         if path.stat().st_size < size:
-            raise ValueError(f"{path.name} has {path.stat().st_size} bytes, wanted {size}")
+            raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {size}")
         return [_sum_of(file, min(part, size - at)) for at in range(0, size, part)]
 
 
@@ -129,30 +131,31 @@ def _sum_of(file: BinaryIO, size: int) -> str:
 
 def _write(
     directory: Path,
-    begun: dict[str, Any] | None,
+    existing: dict[str, Any] | None,
     texts: Iterable[tuple[str, ...]],
     rows: int,
     embed: Embed,
     quiet: bool,
 ) -> dict[str, Any]:
     directory.mkdir(exist_ok=True)
-    meta: dict[str, Any] = begun or {"rows": rows, "parts": []}
+    meta: dict[str, Any] = existing or {"rows": rows, "parts": []}
     done = len(meta["parts"]) * PART
     if done:
-        log.info("%s: going on behind row %d of %d", directory, done, rows)
-    with (directory / VECTORS).open("r+b" if begun else "wb") as file:
-        file.truncate(0 if begun is None else done * meta["texts_per_row"] * meta["width"] * DTYPE.itemsize)
+        log.info("%s: resuming after row %d of %d", directory, done, rows)
+    with (directory / VECTORS).open("r+b" if existing else "wb") as file:
+        file.truncate(0 if existing is None else done * meta["texts_per_row"] * meta["width"] * DTYPE.itemsize)
         file.seek(0, 2)
         with ProgressBar("teacher", "rows", rows, before=done, quiet=quiet) as progress:
-            for part in _in_parts(itertools.islice(texts, done, None)):
+            for part in _parts(itertools.islice(texts, done, None)):
                 vectors = embed([text for row in part for text in row])
                 with np.errstate(over="ignore"):
-                    narrow = vectors.astype(DTYPE)
-                if not np.isfinite(narrow).all():
+                    float16_vectors = vectors.astype(DTYPE)
+                if not np.isfinite(float16_vectors).all():
                     raise InputError(
-                        "model.teacher: it makes vectors with numbers that are no numbers, or beyond 65,504."
+                        key="model.teacher",
+                        expected="an encoder whose embeddings are finite and at most 65,504",
                     )
-                content = narrow.tobytes()
+                content = float16_vectors.tobytes()
                 file.write(content)
                 file.flush()
                 meta |= {"texts_per_row": len(part[0]), "width": vectors.shape[1]}
@@ -164,11 +167,15 @@ def _write(
                 progress.to(done)
     if done != rows:
         remove(directory)
-        raise InputError(f"{directory}: the data had {rows} rows, and has others now. Start the command again.")
+        raise InputError(
+            location=str(directory),
+            expected=f"data with {rows} rows as at the start, but the data has changed",
+            hint="Run the command again.",
+        )
     return meta
 
 
-def _in_parts(rows: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+def _parts(rows: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
     several = iter(rows)
     while part := list(itertools.islice(several, PART)):
         yield part

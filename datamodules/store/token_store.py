@@ -55,14 +55,16 @@ class TokenStore:
             self.manifest: dict[str, Any] = read_record(self.directory / META)
             self.rows, self.width = int(self.manifest["kept"]), int(self.manifest["texts_per_row"])
             dtype = np.dtype(self.manifest["dtype"])
-            self.ids = _mapped(self.directory / "ids.bin", dtype, self.manifest["tokens"])
-            self.offsets = _mapped(self.directory / "offsets.bin", OFFSET, self.rows * self.width + 1)  # of all texts
+            self.ids = _memory_map(self.directory / "ids.bin", dtype, self.manifest["tokens"])
+            self.offsets = _memory_map(
+                self.directory / "offsets.bin", OFFSET, self.rows * self.width + 1
+            )  # of all texts
             self.labels = self._labels(int(self.manifest["labelled"]))
             self.lengths = TextLengths.from_json(self.manifest[LENGTHS])
             if verify:
                 self._verify()
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{directory}: not a whole token store ({error}).") from error
+            raise InputError(location=str(directory), expected=f"a complete token store ({error})") from error
 
     def __len__(self) -> int:
         return self.rows
@@ -74,7 +76,7 @@ class TokenStore:
         """
         if not each:
             return None
-        flat = _mapped(self.directory / "labels.bin", LABEL, self.rows * each)
+        flat = _memory_map(self.directory / "labels.bin", LABEL, self.rows * each)
         return flat if each == 1 else flat.reshape(-1, each)
 
     @property
@@ -120,7 +122,7 @@ class TokenStore:
     def _damaged(self) -> InputError:
         return InputError(
             location=str(self.directory),
-            expected="a token store, got damaged offsets",
+            expected="a token store with valid offsets, but the file is damaged",
             hint="Set verify=true to build it again.",
         )
 
@@ -140,10 +142,10 @@ def _files_of(labeled: int) -> list[str]:
     return ["ids.bin", "offsets.bin", *(["labels.bin"] if labeled else [])]
 
 
-def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
+def _memory_map(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
     """Return a memory map as a plain array, whose slices are cheaper than those of ``np.memmap``."""
     if path.stat().st_size != length * dtype.itemsize:
-        raise ValueError(f"{path.name} has {path.stat().st_size} bytes, wanted {length * dtype.itemsize}")
+        raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {length * dtype.itemsize}")
     return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
 
 
@@ -248,8 +250,8 @@ def build_or_open(
                 repeated = _write_rows(source, reading, writer, quiet, workers)
             except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
-                    f"{directory}: processes that tokenize ended each time, mostly for want of memory. Nothing of it "
-                    f"is kept; start the command again with data.tokenizer_workers smaller than {workers}."
+                    f"{directory}: tokenizer processes were terminated repeatedly, usually because memory ran out. "
+                    f"Run the command again with data.tokenizer_workers less than {workers}."
                 ) from error
         found = source.manifest()
         if not writer.kept:
@@ -260,11 +262,11 @@ def build_or_open(
 
     opened: list[TokenStore] = []
 
-    def is_whole(there: Path) -> bool:
-        opened.extend(_opened(there, verify))
+    def is_complete(there: Path) -> bool:
+        opened.extend(_open_existing(there, verify))
         return bool(opened)
 
-    build_once(directory, is_whole, build)
+    build_once(directory, is_complete, build)
     return opened[0] if opened else TokenStore(directory)
 
 
@@ -283,7 +285,7 @@ def _write_rows(
             read.append(batch)
             yield WorkItem(number, [record.texts for record in batch])
 
-    start = partial(_ready, reading, workers)
+    start = partial(_prepare_worker, reading, workers)
     with ProgressBar("tokenizing", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
         for kept in in_order(pool.run(tokenize_rows, tasks(), window=WINDOW * workers)):
             batch = read.popleft()
@@ -295,7 +297,7 @@ def _write_rows(
     return repeats.count()
 
 
-def _ready(reading: RowTokenizer, workers: int) -> RowTokenizer:
+def _prepare_worker(reading: RowTokenizer, workers: int) -> RowTokenizer:
     """Prepare a worker. A single worker uses all threads of the tokenizer; each of several workers uses one thread."""
     if workers > 1:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -315,12 +317,12 @@ def batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
         yield batch
 
 
-def _opened(directory: Path, verify: bool) -> list[TokenStore]:
+def _open_existing(directory: Path, verify: bool) -> list[TokenStore]:
     """Return the existing store in a list, or an empty list if it is missing or incomplete."""
     if not directory.exists():
         return []
     try:
         return [TokenStore(directory, verify=verify)]
     except InputError as error:
-        log.warning("%s It is built anew.", error)
+        log.warning("%s It is built again.", error)
         return []

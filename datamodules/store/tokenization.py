@@ -46,7 +46,7 @@ class RowTokenizer(ABC):
 
     def __init__(self, tokenizer: Any, *, labeled: int = 0) -> None:
         self.labeled = labeled  # labels per row
-        self.serialized = serialized(tokenizer)
+        self.serialized = serialize_tokenizer(tokenizer)
         self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
 
     @cached_property
@@ -133,12 +133,12 @@ class WholeRows(RowTokenizer):
         return [list(sentences), [f" {sentence}" for sentence in sentences]]
 
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
-        return f"kept {kept} rows, {tokens} tokens{left_out(source, self.counts['without_tokens'])}"
+        return f"kept {kept} rows, {tokens} tokens{describe_skipped(source, self.counts['without_tokens'])}"
 
     def nothing_kept(self, source: dict[str, Any]) -> str:
         return (
-            f"data: none of the {source.get('rows', 0)} rows has a token in each of its texts. Is the backbone's "
-            "vocabulary made for another script? Take another backbone."
+            f"data: expected rows whose texts have tokens, got none in {source.get('rows', 0)}. The vocabulary of the "
+            "backbone may be for another script: choose another backbone."
         )
 
 
@@ -189,7 +189,7 @@ class LongDocuments(RowTokenizer):
         return ids, lengths
 
     def keep(self, rows: Sequence[Texts]) -> TokenizedRows:
-        texts = [normalized(text, self.lowercase) for (text,) in rows]
+        texts = [normalize_text(text, self.lowercase) for (text,) in rows]
         words = np.array([text.count(" ") for text in texts], np.int64)  # one space before each word
         in_words = self.rule.unit == "words"
         kept = words > self.rule.min_length if in_words else np.ones(len(rows), dtype=bool)
@@ -229,7 +229,7 @@ class LongDocuments(RowTokenizer):
         return ids, lengths, numbers
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        return [[normalized(sentence, self.lowercase) for sentence in sentences]]
+        return [[normalize_text(sentence, self.lowercase) for sentence in sentences]]
 
     def fingerprint(self) -> dict[str, Any]:
         return {**super().fingerprint(), "lowercase": self.lowercase, "rule": self.rule._asdict()}
@@ -248,17 +248,17 @@ class LongDocuments(RowTokenizer):
         return f"kept {kept} of {self.counts['read']} documents, {tokens} tokens"
 
     def nothing_kept(self, source: dict[str, Any]) -> str:
-        remedy = "Set model=simcse data=sentences to train on short texts as a whole."
+        remedy = "Set model=simcse data=sentences to train on short texts."
         if self.longest >= self.shortest_for_auto:
             remedy = "Set data.max_span=auto data.min_document_length=null."
         return (
-            f"none of the {self.counts['read']} documents is long enough: wanted {self.rule.describe()}; the longest "
-            f"has {self.longest} {self.rule.unit} ({self.longest_where}). {remedy} If each of these is only a piece of "
-            "a document, put whole documents on a line, or each into a file of a folder."
+            f"data: expected documents of {self.rule.describe()}, got none in {self.counts['read']}; the longest "
+            f"has {self.longest} {self.rule.unit} ({self.longest_where}). {remedy} If each text is only a piece of "
+            "a document, use one line per document, or one file per document in a directory."
         )
 
 
-def serialized(tokenizer: Any) -> str:
+def serialize_tokenizer(tokenizer: Any) -> str:
     """Return a fast tokenizer as JSON. A worker restores it without importing transformers.
 
     Raises:
@@ -266,8 +266,10 @@ def serialized(tokenizer: Any) -> str:
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
-            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
-            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
+            key="backbone",
+            value=type(tokenizer).__name__,
+            expected="a fast tokenizer (one with a tokenizer.json)",
+            hint="Convert it: AutoTokenizer.from_pretrained(..., use_fast=True).",
         )
     return str(tokenizer.backend_tokenizer.to_str())
 
@@ -275,17 +277,17 @@ def serialized(tokenizer: Any) -> str:
 def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, TokenizedRows]]:
     """Yield the tokenized rows of each task, in order. A thread tokenizes while the next task is fetched."""
     with ThreadPoolExecutor(1) as executor:
-        under_way = deque[tuple[int, Future[TokenizedRows]]]()
+        pending = deque[tuple[int, Future[TokenizedRows]]]()
         for task in tasks:
-            under_way.append((task.number, executor.submit(reading.keep, task.payload)))
-            if len(under_way) == 2:
-                number, kept = under_way.popleft()
+            pending.append((task.number, executor.submit(reading.keep, task.payload)))
+            if len(pending) == 2:
+                number, kept = pending.popleft()
                 yield number, kept.result()
-        for number, kept in under_way:
+        for number, kept in pending:
             yield number, kept.result()
 
 
-def normalized(text: str, lowercase: bool) -> str:
+def normalize_text(text: str, lowercase: bool) -> str:
     """Normalize a text as DeCLUTR's reader does.
 
     Whitespace is collapsed, and the text starts with one space, so that the first word is tokenized like any other.
@@ -293,7 +295,7 @@ def normalized(text: str, lowercase: bool) -> str:
     return " " + " ".join((text.lower() if lowercase else text).split())
 
 
-def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
+def describe_skipped(manifest: dict[str, Any], without_tokens: int = 0) -> str:
     """Return a log text about the unused rows of a source and the reasons."""
     counts = {
         **manifest.get("left_out", {}),

@@ -22,7 +22,7 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
     Raises:
         InputError: The tokenizer does not exist.
     """
-    tokenizer = _loaded(AutoTokenizer, "tokenizer", name)
+    tokenizer = _load(AutoTokenizer, "tokenizer", name)
     lowercase_if_stated(tokenizer, resolve_model_name(name).name)
     if ends:
         append_eos(tokenizer, name)
@@ -35,10 +35,10 @@ def load_config(name: str) -> Any:
     Raises:
         InputError: The config does not exist.
     """
-    return _loaded(AutoConfig, "config", name)
+    return _load(AutoConfig, "config", name)
 
 
-def _loaded(factory: Any, what: str, name: str) -> Any:
+def _load(factory: Any, what: str, name: str) -> Any:
     found = resolve_model_name(name)
     try:
         local = only_local(found.name, weights=False, gguf_file=found.gguf_file)
@@ -46,8 +46,9 @@ def _loaded(factory: Any, what: str, name: str) -> Any:
         return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **found.options)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"backbone={name}: no {what} could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
-            "transformers wrote, or an id of the hub that can be reached."
+            key="backbone",
+            value=name,
+            expected=f"a directory or hub id with a {what} that can be loaded ({str(error).splitlines()[0]})",
         ) from error
 
 
@@ -73,14 +74,16 @@ def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialT
         InputError: One encoding does not contain the other, or ``mask_token`` is not a token of the tokenizer.
     """
     plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
-    places = [at for at in range(len(whole) - len(plain) + 1) if whole[at : at + len(plain)] == plain]
+    full = tokenizer("a", add_special_tokens=True)["input_ids"]
+    places = [at for at in range(len(full) - len(plain) + 1) if full[at : at + len(plain)] == plain]
     if not plain or not places:
         raise InputError(
-            f"backbone: {type(tokenizer).__name__} encodes 'a' as {plain} and with special tokens as {whole}; wanted "
-            "the former inside the latter. Take another backbone."
+            key="backbone",
+            value=type(tokenizer).__name__,
+            expected=f"a tokenizer that encodes 'a' as {plain} between special tokens, but it returns {full}",
+            hint="Choose another backbone.",
         )
-    before, after = whole[: places[0]], whole[places[0] + len(plain) :]
+    before, after = full[: places[0]], full[places[0] + len(plain) :]
     flags = np.zeros(len(tokenizer), dtype=bool)
     flags[tokenizer.all_special_ids] = True
     mask = mask_id(tokenizer, mask_token)
@@ -119,9 +122,11 @@ def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
     if any(part["type"] == "Replace" and part.get("content") == " " for part in _flat(state["decoder"])):
         return lambda token: token.startswith("▁")  # SentencePiece BPE (Llama): the same as Metaspace
     raise InputError(
-        f"{type(tokenizer).__name__}: cannot tell where its words begin: wanted a WordPiece, byte-level or "
-        f"SentencePiece tokenizer, got a {model.get('type')} model with {sorted(parts) or 'no'} parts. Take "
-        "another backbone, or switch off what goes by whole words."
+        key="backbone",
+        value=type(tokenizer).__name__,
+        expected=f"a WordPiece, byte-level, or SentencePiece tokenizer, whose word starts are known, but this is a "
+        f"{model.get('type')} model with {sorted(parts) or 'no'} parts",
+        hint="Choose another backbone, or disable the option that works on complete words.",
     )
 
 

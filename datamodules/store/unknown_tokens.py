@@ -58,7 +58,7 @@ def count_unknown(
     return UnknownTokens(of, len(rows), tokens, found, with_unknown, affected, characters is not None)
 
 
-def sampled(number: int) -> np.ndarray:
+def sample_rows(number: int) -> np.ndarray:
     """Return the positions of at most `MAX_ROWS` of ``number`` rows, the same in every run."""
     return np.unique(np.linspace(0, max(0, number - 1), min(number, MAX_ROWS)).astype(np.int64))
 

@@ -8,7 +8,7 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sampling import neighbor_groups
 from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler
-from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, grouped_rows
+from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, rows_to_group
 from tests.data import as_rank, batches, data_module, write_rows
 
 
@@ -56,10 +56,10 @@ def test_of_many_rows_neighbors_are_those_of_a_block(monkeypatch):
 
 @pytest.mark.parametrize(("wanted", "found"), [(7, 7), (100, 20)])
 def test_rows_that_are_grouped_are_as_many_as_are_trained_on(wanted, found):
-    rows = grouped_rows(20, wanted, seed=1).tolist()
+    rows = rows_to_group(20, wanted, seed=1).tolist()
     assert len(set(rows)) == len(rows) == found
-    assert rows == grouped_rows(20, 100, seed=1).tolist()[:found]
-    assert rows != grouped_rows(20, wanted, seed=2).tolist()
+    assert rows == rows_to_group(20, 100, seed=1).tolist()[:found]
+    assert rows != rows_to_group(20, wanted, seed=2).tolist()
 
 
 def test_groups_of_different_sizes_are_dealt_whole_once_each_and_in_another_order_every_pass():

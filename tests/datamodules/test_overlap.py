@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrastive_encoders.datamodules import overlap
-from contrastive_encoders.datamodules.documents import RowsOfDocuments
+from contrastive_encoders.datamodules.documents import DocumentRows
 from contrastive_encoders.datamodules.overlap import contained, find_overlap
 from contrastive_encoders.datamodules.store.token_store import build_or_open
 from contrastive_encoders.datamodules.store.tokenization import LengthRule, LongDocuments
@@ -52,7 +52,7 @@ def test_a_hash_that_collides_does_not_count(monkeypatch):
 
 def stored(path, tokenizer, cache, lowercase=False):
     reading = LongDocuments(tokenizer, LengthRule(1, "tokens", 1), lowercase=lowercase)
-    return build_or_open(RowsOfDocuments(TextSource(path)), reading, cache, quiet=True), reading
+    return build_or_open(DocumentRows(TextSource(path)), reading, cache, quiet=True), reading
 
 
 def test_sentences_are_read_as_documents_are(tokenizer, tmp_path):

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.datamodules.documents import RowsOfDocuments
+from contrastive_encoders.datamodules.documents import DocumentRows
 from contrastive_encoders.datamodules.row_datamodules import SequenceReader, text_groups
 from contrastive_encoders.datamodules.sources import raw_documents as sources
 from contrastive_encoders.datamodules.sources import records
@@ -50,7 +50,7 @@ def corpus(tmp_path):
 
 def documents(path, tokenizer, cache, min_length=1, unit="tokens", min_tokens=1, lowercase=False, workers=1, **source):
     reading = LongDocuments(tokenizer, LengthRule(min_length, unit, min_tokens), lowercase=lowercase)
-    return build_or_open(RowsOfDocuments(TextSource(path, **source)), reading, cache, quiet=True, workers=workers)
+    return build_or_open(DocumentRows(TextSource(path, **source)), reading, cache, quiet=True, workers=workers)
 
 
 def rows(path, tokenizer, cache, kind=SENTENCES, workers=1, **source):

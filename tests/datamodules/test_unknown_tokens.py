@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from contrastive_encoders.datamodules.store import unknown_tokens
-from contrastive_encoders.datamodules.store.unknown_tokens import characters_of_tokens, sampled
+from contrastive_encoders.datamodules.store.unknown_tokens import characters_of_tokens, sample_rows
 from contrastive_encoders.training.data_summary import account_of, is_unread
 from tests.conftest import SENTENCES
 from tests.data import data_module, write_rows
@@ -149,7 +149,7 @@ def test_a_large_table_is_counted_on_the_same_rows_each_time(four_words, tmp_pat
     assert (first.unknown_tokens.rows, first.unknown_tokens.of) == (10, 100)
     assert first.unknown_tokens == again.unknown_tokens
     assert "10 of 100 rows" in line_of(first)
-    assert len(np.unique(sampled(10))) == len(sampled(25)) == 10
+    assert len(np.unique(sample_rows(10))) == len(sample_rows(25)) == 10
 
 
 def test_the_english_tokenizer_of_the_quickstart_on_chinese(minilm_path, tmp_path):
