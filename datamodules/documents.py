@@ -160,7 +160,7 @@ class DocumentSpans(TextData):
             raise InputError(
                 key="data.min_document_length",
                 value=shortest,
-                expected=f"at least {needed} tokens, for {self.most_anchors} anchors of up to {self.rule.max_span} each",
+                expected=f"at least {needed} tokens: {self.most_anchors} anchors of at most {self.rule.max_span}",
                 hint=f"For short documents, lower data.max_span (to {shortest * self.rule.max_span // needed}), or set "
                 "data.max_span=auto.",
             )

@@ -342,7 +342,7 @@ REFUSED = [
         {"data.dev_path=FILE": "data.dev_path=$nli"},
     ),
     (
-        "contrastive_encoders.datamodules.passages:RowsOfPassages.__iter__",
+        "contrastive_encoders.datamodules.passages:PassageRows.__iter__",
         [*TINY, "model=pairs", "experiment=improve", "data=text", "data.path=$stubs"],
         {"data=qa data.path=FILE": "data=qa data.path=$pairs"},
     ),

@@ -255,7 +255,7 @@ def build_or_open(
                 ) from error
         found = source.manifest()
         if not writer.kept:
-            raise InputError(reading.nothing_kept(found))
+            raise reading.nothing_kept(found)
         log.info("%s", reading.summary(writer.kept, writer.tokens, found))
         meta = {"source": found, **reading.account(), **writer.totals(), "repeated": repeated, "key": key}
         write_record(folder / META, meta)

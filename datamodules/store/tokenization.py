@@ -102,8 +102,8 @@ class RowTokenizer(ABC):
         """Return a log line about the dropped rows. ``source`` is the manifest of the source."""
 
     @abstractmethod
-    def nothing_kept(self, source: dict[str, Any]) -> str:
-        """Return the reason why no row was kept, and a remedy."""
+    def nothing_kept(self, source: dict[str, Any]) -> InputError:
+        """Return the error for data of which no row was kept."""
 
 
 class WholeRows(RowTokenizer):
@@ -135,10 +135,12 @@ class WholeRows(RowTokenizer):
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
         return f"kept {kept} rows, {tokens} tokens{describe_skipped(source, self.counts['without_tokens'])}"
 
-    def nothing_kept(self, source: dict[str, Any]) -> str:
-        return (
-            f"data: expected rows whose texts have tokens, got none in {source.get('rows', 0)}. The vocabulary of the "
-            "backbone may be for another script: choose another backbone."
+    def nothing_kept(self, source: dict[str, Any]) -> InputError:
+        return InputError(
+            location="data",
+            expected="rows whose texts all have tokens",
+            value=f"none in {source.get('rows', 0):,} rows",
+            hint="The vocabulary of the backbone may be for another script: choose another backbone.",
         )
 
 
@@ -247,14 +249,17 @@ class LongDocuments(RowTokenizer):
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
         return f"kept {kept} of {self.counts['read']} documents, {tokens} tokens"
 
-    def nothing_kept(self, source: dict[str, Any]) -> str:
+    def nothing_kept(self, source: dict[str, Any]) -> InputError:
         remedy = "Set model=simcse data=sentences to train on short texts."
         if self.longest >= self.shortest_for_auto:
             remedy = "Set data.max_span=auto data.min_document_length=null."
-        return (
-            f"data: expected documents of {self.rule.describe()}, got none in {self.counts['read']}; the longest "
-            f"has {self.longest} {self.rule.unit} ({self.longest_where}). {remedy} If each text is only a piece of "
-            "a document, use one line per document, or one file per document in a directory."
+        return InputError(
+            location="data",
+            expected=f"documents of {self.rule.describe()}",
+            value=f"none in {self.counts['read']:,} documents; the longest has {self.longest} {self.rule.unit} "
+            f"({self.longest_where})",
+            hint=f"{remedy} If each text is only a piece of a document, use one line per document, or one file per "
+            "document in a directory.",
         )
 
 

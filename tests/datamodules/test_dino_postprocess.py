@@ -106,16 +106,17 @@ def test_the_whole_is_a_function_of_the_seed_and_leaves_its_input_alone(rows, se
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "key", "value"),
     [
-        (PUBLISHED._replace(steps=("shufle",)), "data.steps: there is no step 'shufle'; wanted some of shuffle, dedup"),
-        (PUBLISHED._replace(smoothing=1.0), "data.smoothing=1.0"),
-        (PUBLISHED._replace(variant="code"), "data.variant='code'"),
+        (PUBLISHED._replace(steps=("shufle",)), "data.steps", "shufle"),
+        (PUBLISHED._replace(smoothing=1.0), "data.smoothing", 1.0),
+        (PUBLISHED._replace(variant="code"), "data.variant", "code"),
     ],
 )
-def test_settings_that_mean_nothing(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_invalid_settings_are_refused(settings, key, value):
+    with pytest.raises(InputError) as error:
         postprocess([], settings)
+    assert (error.value.key, error.value.value) == (key, value)
 
 
 @given(

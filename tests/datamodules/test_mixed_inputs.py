@@ -132,8 +132,9 @@ def test_a_file_that_is_cut_short_is_no_skipped_row(tmp_path, name, on_error):
 def test_a_table_that_is_not_packed_is_no_skipped_row(tmp_path):
     path = tmp_path / "plain.csv.gz"
     path.write_bytes(table("csv"))
-    with pytest.raises(InputError, match=r"plain\.csv\.gz"):
+    with pytest.raises(InputError) as caught:
         list(RecordSource(path, QA, on_error="skip", max_skipped=1.0))
+    assert str(path) in str(caught.value)
 
 
 def test_a_last_line_that_is_cut_short_is_one_row(tmp_path):

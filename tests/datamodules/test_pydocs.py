@@ -132,8 +132,10 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
     (other,) = make(tmp_path, held_out_part=1).held_out()
     assert other.queries
     assert not set(other.queries) & set(task.queries)
-    with pytest.raises(InputError, match=r"data\.held_out_part: wanted 0 to 4.* got 5"):
+    with pytest.raises(InputError) as error:
         make(tmp_path, held_out_part=5)
+    assert (error.value.key, error.value.value) == ("data.held_out_part", 5)
+    assert "0 to 4" in error.value.expected
 
 
 @pytest.mark.parametrize(
@@ -178,12 +180,13 @@ def split(document):
     return [f"Return{part}" for part in document.split("Return")[1:]]
 
 
-def test_too_little_documentation_says_so(site, tmp_path):
+def test_too_little_documentation_is_refused(site, tmp_path):
     with pytest.raises(InputError) as caught:
         list(make(tmp_path, min_words=100_000).documents())
     assert (caught.value.key, caught.value.value) == ("data.min_words", 100_000)
-    with pytest.raises(InputError, match=r"data\.held_out_every: wanted 0 .none. or at least 2, got 1"):
+    with pytest.raises(InputError) as caught:
         make(tmp_path, held_out_every=1)
+    assert (caught.value.key, caught.value.value) == ("data.held_out_every", 1)
 
 
 @pytest.mark.advice("contrastive_encoders.evaluation.download.registry:_sets")
@@ -219,18 +222,20 @@ def test_download_data_names_the_packages_that_pydocs_needs(site, tmp_path, monk
     assert capsys.readouterr().err.startswith("contrastive-encoders download-data: pydocs: expected installed packages")
 
 
-def test_prepare_leaves_a_folder_alone_that_has_the_name_of_a_corpus(tmp_path):
+def test_prepare_does_not_change_a_foreign_directory(tmp_path):
     (tmp_path / "pydocs").mkdir()
     (tmp_path / "pydocs" / "mine.txt").write_text("as it was")
-    with pytest.raises(InputError, match=r"pydocs is not empty \(mine\.txt\)"):
+    with pytest.raises(InputError) as error:
         download_data.prepare(download_data.read_words(["pydocs", f"output={tmp_path}"]))
+    assert all(name in str(error.value) for name in (str(tmp_path / "pydocs"), "mine.txt"))
     assert [path.name for path in tmp_path.rglob("*")] == ["pydocs", "mine.txt"]
 
 
-def test_prepare_leaves_a_list_of_sources_alone_that_it_did_not_make(tmp_path):
+def test_prepare_does_not_change_a_foreign_list_of_sources(tmp_path):
     (tmp_path / "sources.json").write_text('["mine"]')
-    with pytest.raises(InputError, match=r"no command of this project made its sources\.json"):
+    with pytest.raises(InputError) as error:
         download_data.prepare(download_data.read_words(["pydocs", f"output={tmp_path}"]))
+    assert all(name in str(error.value) for name in (str(tmp_path), "sources.json"))
     assert [path.name for path in tmp_path.rglob("*")] == ["sources.json"]
 
 

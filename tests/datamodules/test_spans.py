@@ -168,16 +168,18 @@ def test_aligned_spans_split_no_word(request, word_length):
 
 
 def test_short_documents_and_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="2047 tokens is too short for 2 anchors of up to 512 tokens: 2048 are needed"):
+    with pytest.raises(ValueError, match=r"2047.*2048"):
         sample_spans(2047, PUBLISHED, np.random.default_rng(0))
     assert PUBLISHED.tokens_needed == PUBLISHED._replace(window="uniform").tokens_needed == 2048
-    for changed, message in (
-        ({"min_span": 64, "max_span": 32}, "1 <= min_span <= max_span, got 64, 32"),
-        ({"anchors": 0}, "at least 1 of each, got 0 and 2"),
-        ({"window": "windows"}, "grid, uniform, got 'windows'"),
+    for changed, key, value in (
+        ({"min_span": 64, "max_span": 32}, "data.min_span", 64),
+        ({"anchors": 0}, "data.anchors_per_document", 0),
+        ({"positives": 0}, "data.positives_per_anchor", 0),
+        ({"window": "windows"}, "data.window", "windows"),
     ):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError) as error:
             PUBLISHED._replace(**changed).check()
+        assert (error.value.key, error.value.value) == (key, value)
 
 
 def masked(ids, special, seed=0, probability=0.15):
@@ -220,5 +222,6 @@ def test_special_tokens_stay_and_labels_are_the_originals(ids, seed, probability
 
 def test_a_probability_that_leaves_nothing_is_refused():
     for probability in (-0.1, 1.0, 15):
-        with pytest.raises(InputError, match=r"data.mlm_probability: wanted a share.*\[0, 1\)"):
+        with pytest.raises(InputError) as error:
             masked(np.arange(3), np.zeros(3, dtype=bool), probability=probability)
+        assert (error.value.key, error.value.value) == ("data.mlm_probability", probability)

@@ -68,15 +68,17 @@ def test_ranks_share_the_batches_of_one_process_and_its_state(world):
 def test_other_data_is_refused_on_resume():
     state = stream().state_dict()
     for other in (stream(seed=2), stream(examples=24), stream(batch_size=2), stream(passes=2)):
-        with pytest.raises(InputError, match="resume: the checkpoint was written in the middle of other data"):
+        with pytest.raises(InputError) as error:
             other.load_state_dict(state)
+        assert error.value.key == "resume"
 
 
 def test_changed_data_of_the_same_size_is_refused_on_resume():
     state = stream(data_id="a").state_dict()
     stream(data_id="a").load_state_dict(state)
-    with pytest.raises(InputError, match=r"data: expected the content at the checkpoint, a, got b\."):
+    with pytest.raises(InputError) as error:
         stream(data_id="b").load_state_dict(state)
+    assert (error.value.location, error.value.value) == ("data", "b")
     del state["data_id"]  # written before it was kept
     stream(data_id="b").load_state_dict(state)
 

@@ -163,7 +163,7 @@ def test_the_two_rules_of_length(corpus, bpe, tmp_path):
     assert (manifest["too_short"], manifest["too_few_tokens"]) == (2, 1)
 
 
-def test_rows_without_a_token_are_left_out_with_their_labels(tmp_path, tiny_bert):
+def test_rows_without_tokens_are_dropped_with_their_labels(tmp_path, tiny_bert):
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     empty = "\u200b"  # BERT drops a lone format character
     texts = [("rain", "fog", 0.25), ("rain", empty, 0.5), ("clock", "spoon", 0.75)]
@@ -173,8 +173,9 @@ def test_rows_without_a_token_are_left_out_with_their_labels(tmp_path, tiny_bert
     assert store.manifest["without_tokens"] == 1
     assert store.text(1, 1).tolist() == tokenizer("spoon", add_special_tokens=False)["input_ids"]
     write_rows(path, [{"text_a": empty, "text_b": empty, "label": 0}])
-    with pytest.raises(InputError, match="none of the 1 rows has a token"):
+    with pytest.raises(InputError) as error:
         rows(path, tokenizer, tmp_path, PAIRS)
+    assert (error.value.location, error.value.value) == ("data", "none in 1 rows")
 
 
 def test_manifest_has_the_sums(corpus, bpe, tmp_path):
@@ -187,7 +188,7 @@ def test_manifest_has_the_sums(corpus, bpe, tmp_path):
 
 
 @EITHER
-def test_the_key_follows_all_that_matters(build, corpus, bpe, tiny_bert, tmp_path, monkeypatch):
+def test_the_key_depends_on_the_content_and_all_settings(build, corpus, bpe, tiny_bert, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     first = build(corpus, bpe, cache)
     with monkeypatch.context() as patch:
@@ -210,12 +211,13 @@ def test_the_key_follows_all_that_matters(build, corpus, bpe, tiny_bert, tmp_pat
 
 @EITHER
 @pytest.mark.parametrize("damage", ["ids.bin", "offsets.bin", "meta.json"])
-def test_a_damaged_store_is_built_anew(build, corpus, bpe, tmp_path, damage):
+def test_a_damaged_store_is_rebuilt(build, corpus, bpe, tmp_path, damage):
     path = build(corpus, bpe, tmp_path / "cache").directory / damage
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
-    with pytest.raises(InputError, match="not a whole token store"):
+    with pytest.raises(InputError) as error:
         TokenStore(path.parent)
+    assert error.value.location == str(path.parent)
     build(corpus, bpe, tmp_path / "cache")
     assert path.read_bytes() == whole
 
@@ -239,13 +241,14 @@ def test_a_changed_byte_is_found_by_verify(build, corpus, bpe, tmp_path, name):
     whole = path.read_bytes()
     flip(path, at=1.0)
     TokenStore(path.parent)  # opening compares sizes only
-    with pytest.raises(InputError, match="have changed since they were written"):
+    with pytest.raises(InputError) as error:
         TokenStore(path.parent, verify=True)
+    assert error.value.location == str(path.parent)
     path.write_bytes(whole)
     TokenStore(path.parent, verify=True)
 
 
-def test_leftovers_of_a_killed_build_do_no_harm(corpus, bpe, tmp_path):
+def test_leftovers_of_a_killed_build_are_removed(corpus, bpe, tmp_path):
     directory = documents(corpus, bpe, tmp_path / "cache").directory
     shutil.rmtree(directory)
     stale = partial_path(directory) / "stale"
@@ -259,8 +262,9 @@ def test_leftovers_of_a_killed_build_do_no_harm(corpus, bpe, tmp_path):
 def test_bad_text_leaves_no_store(build, tmp_path, bpe):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n{"text": true}\n')
-    with pytest.raises(InputError, match=r"a\.jsonl:2"):
+    with pytest.raises(InputError) as error:
         build(path, bpe, tmp_path / "cache")
+    assert error.value.location == f"{path}:2"
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
     assert build(path, bpe, tmp_path / "cache", on_error="skip", max_skipped=0.5).manifest["source"]["skipped"] == 1
 
@@ -274,8 +278,9 @@ def test_a_store_does_not_depend_on_how_it_is_read(build, tmp_path, bpe, monkeyp
     for name in ("ids.bin", "offsets.bin", "meta.json"):
         assert (of_many.directory / name).read_bytes() == (whole.directory / name).read_bytes()
     path.write_text(f'{path.read_text()}{{"text": true}}\n')
-    with pytest.raises(InputError, match=r"a\.jsonl:201"):
+    with pytest.raises(InputError) as error:
         build(path, bpe, tmp_path / "many")
+    assert error.value.location == f"{path}:201"
     assert [entry for entry in (tmp_path / "many").iterdir() if entry.is_dir()] == [of_many.directory]
 
 
@@ -320,14 +325,12 @@ def test_the_batches_of_a_worker_that_is_killed_go_to_another(tmp_path, bpe, mon
     assert not once.exists(), "no worker was killed"
 
 
-def test_a_batch_whose_workers_end_each_time_leaves_no_store(tmp_path, bpe, monkeypatch):
+def test_a_batch_that_kills_every_worker_leaves_no_store(tmp_path, bpe, monkeypatch):
     monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 400)
     (tmp_path / "always").touch()
     texts = [*LINES, str(tmp_path / "always"), *LINES * 20]
     path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in texts))
-    with pytest.raises(
-        OutputError, match=r"tokens-\w+: processes that tokenize ended.*data\.tokenizer_workers smaller"
-    ):
+    with pytest.raises(OutputError, match=r"tokens-\w+: .*data\.tokenizer_workers .*2"):
         build_dying(path, bpe, tmp_path / "cache", workers=2)
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
     assert not multiprocessing.active_children()
@@ -345,8 +348,9 @@ def test_no_worker_is_left_when_a_build_ends_early(build, last, error, tmp_path,
             raise KeyboardInterrupt
 
         monkeypatch.setattr(StoreWriter, "write", interrupted)  # after a worker has answered
-    with pytest.raises(error, match=r"a\.jsonl:201" if last else "^$"):
+    with pytest.raises(error) as caught:
         build(path, bpe, tmp_path / "cache", workers=2)
+    assert not last or caught.value.location == f"{path}:201"
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
     assert not multiprocessing.active_children()
 
@@ -372,7 +376,7 @@ def test_the_next_batch_is_read_while_one_is_tokenized(corpus, bpe, tmp_path, mo
 
 
 @EITHER
-def test_a_full_disk_says_what_to_do(build, corpus, bpe, tmp_path, monkeypatch):
+def test_a_full_disk_raises_an_output_error(build, corpus, bpe, tmp_path, monkeypatch):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
     plain_open = Path.open
@@ -381,7 +385,7 @@ def test_a_full_disk_says_what_to_do(build, corpus, bpe, tmp_path, monkeypatch):
         return plain_open(Path("/dev/full") if self.name == "ids.bin" else self, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", open_on_a_full_disk)
-    with pytest.raises(OutputError, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):
+    with pytest.raises(OutputError, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):  # of the system
         build(corpus, bpe, tmp_path / "cache")
 
 
@@ -390,8 +394,9 @@ def test_a_tokenizer_in_python_is_refused(build, corpus, tmp_path):
     class InPython:
         is_fast = False
 
-    with pytest.raises(InputError, match="InPython: wanted a fast tokenizer"):
+    with pytest.raises(InputError) as error:
         build(corpus, InPython(), tmp_path / "cache")
+    assert (error.value.key, error.value.value) == ("backbone", "InPython")
 
 
 def _build_and_report(corpus, folder, cache, barrier, answers):

@@ -156,14 +156,14 @@ def test_a_share_of_the_rows_asks_the_teacher_for_those_alone(whole, words, comm
     assert places == sorted(places)
 
 
-def test_a_store_that_was_damaged_is_made_anew(words, command, tmp_path):
+def test_a_damaged_store_is_rebuilt(words, command, tmp_path):
     words = [word for word in words if not word.startswith("data.cache_dir")] + [f"data.cache_dir={tmp_path / 'cache'}"]
     assert command(*words, f"output_dir={tmp_path / 'one'}").status == 0
     (path,) = (tmp_path / "cache").glob("teacher-*/vectors.bin")
     path.write_bytes(path.read_bytes()[:-1])
     again = command(*words, f"output_dir={tmp_path / 'two'}")
     assert again.status == 0
-    assert "The teacher's vectors are made anew" in again.err
+    assert str(path.parent) in again.err
     assert losses(tmp_path / "two") == losses(tmp_path / "one")
 
 
