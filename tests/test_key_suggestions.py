@@ -12,8 +12,8 @@ import contrastive_encoders.cli.export  # noqa: F401
 from contrastive_encoders.cli.main import adapt_words
 from contrastive_encoders.composition.config_keys import known_keys
 from contrastive_encoders.composition.config_store import compose_config
-from contrastive_encoders.composition.key_suggestions import COUNTERPARTS, counterpart, unknown_key
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.key_suggestions import COUNTERPARTS, counterpart, unknown_key
 from contrastive_encoders.runtime.exit_codes import explained
 from contrastive_encoders.training.api import train
 from contrastive_encoders.training.compose import compose
@@ -53,7 +53,7 @@ def refused(word):
         ("max_grad_norm=2", "trainer.gradient_clip_val=2"),
     ],
 )
-@pytest.mark.advice("contrastive_encoders.composition.key_suggestions:unknown_key")
+@pytest.mark.advice("contrastive_encoders.core.key_suggestions:unknown_key")
 def test_the_key_that_is_meant_is_named_and_accepted(word, key):
     message = refused(word)
     assert message.endswith(f"Set {key}.")

@@ -73,7 +73,7 @@ def test_a_value_is_made_of_what_is_given_and_the_defaults():
     ("given", "said"),
     [
         ({}, r"^x\.name has no value, and has to be given: x\.name="),
-        ({"name": "a", "numbr": 3}, r"^x\.numbr: there is no such key.*nearest is x\.number"),
+        ({"name": "a", "numbr": 3}, r"^x\.numbr=3: expected a key that exists.*nearest is x\.number"),
         ({"name": 5}, r"^x\.name=5: wanted a text, got int"),
         ({"name": "a", "number": 2.5}, r"^x\.number=2\.5: wanted a whole number, got float"),
         ({"name": "a", "number": 10}, r"^x\.number=10: wanted 1 to 9"),

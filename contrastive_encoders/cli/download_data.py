@@ -19,7 +19,8 @@ from typing import Literal
 from contrastive_encoders.composition.config_keys import config_of_words
 from contrastive_encoders.composition.key_docs import keys_of_settings, row, wrap_text
 from contrastive_encoders.core import InputError, check_local_output
-from contrastive_encoders.core.config_schema import NOT_A_KEY, check_known_keys, config_field, keys_of
+from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field, keys_of
+from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.datamodules.data_configs import DocstringPairDataConfig
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource

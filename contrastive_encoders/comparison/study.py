@@ -18,7 +18,7 @@ from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED
 from contrastive_encoders.comparison.run_scheduler import Job, JobResult
 from contrastive_encoders.comparison.sweep_file import TRIALS, Sweep, words_of
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, write_record
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.output_directory import claim_output_directory

@@ -15,9 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 
 import contrastive_encoders.composition.resolvers  # noqa: F401  it registers the resolvers that configs name
 from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.key_suggestions import unknown_key
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import keys_of
+from contrastive_encoders.core.key_suggestions import unknown_key
 
 FOLDER = "settings"  # a defaults list refers to a settings class as /settings/NAME
 REGISTERED: dict[str, type] = {}  # NAME -> class

@@ -5,16 +5,16 @@ composes, the checks, ``--help``, the reference page of all keys, and the Python
 """
 
 import dataclasses
-import difflib
 import inspect
 import math
 import types
 import typing
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.key_suggestions import check_known_keys
 
 Settings = TypeVar("Settings")
 
@@ -411,27 +411,6 @@ def check_type(name: str, value: Any, wanted: Any) -> None:
             value=value,
             expected=type_description(wanted),
         )
-
-
-def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
-    """Check that all keys exist, since ``+KEY=...`` may add an unknown one.
-
-    Raises:
-        InputError: a key does not exist.
-    """
-    known = sorted(known)
-    for name in map(str, given):
-        if name not in known:
-            near = nearest(name, known)
-            every = f"There are {', '.join(known)}." if prefix else "--help lists them."
-            hint = f"The nearest is {prefix}{near}." if near else every
-            key = f"{prefix}{name}"
-            raise InputError(f"{key}: there is no such key. {hint}", key=key, expected="a key that exists", hint=hint)
-
-
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar known name, if any is similar enough."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def shorten(value: Any) -> str:

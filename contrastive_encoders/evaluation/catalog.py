@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import Task, TaskEntry
 from contrastive_encoders.evaluation.tasks import (

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 
 from contrastive_encoders.core import RECORD_VERSION, InputError, Results, Spent, without_secrets
-from contrastive_encoders.core.config_schema import as_mapping, build, check_known_keys, plain_value
+from contrastive_encoders.core.config_schema import as_mapping, build, plain_value
+from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.encoders.cross_encoder import load_reranker
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from contrastive_encoders.core import InputError, OutputError, is_address
-from contrastive_encoders.core.config_schema import build, check_known_keys, plain_value
+from contrastive_encoders.core.config_schema import build, plain_value
+from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name, list_of_texts
 from contrastive_encoders.export.embed_config import EmbedConfig

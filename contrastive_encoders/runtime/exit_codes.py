@@ -23,11 +23,10 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
-from contrastive_encoders.composition.key_suggestions import unknown_key
 from contrastive_encoders.composition.override_checks import help_hint
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
-from contrastive_encoders.core.config_schema import nearest
 from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.core.key_suggestions import nearest, unknown_key
 from contrastive_encoders.runtime.signals import INTERRUPTED
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else needs their cores.

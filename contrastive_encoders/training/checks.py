@@ -13,7 +13,8 @@ import torch
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.core.config_schema import build, check, keys_of, nearest, type_description
+from contrastive_encoders.core.config_schema import build, check, keys_of, type_description
+from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer

@@ -24,12 +24,12 @@ from contrastive_encoders.composition.config_store import (
     nested,
     to_container,
 )
-from contrastive_encoders.composition.key_suggestions import unknown_key
 from contrastive_encoders.composition.literal_values import literal_words
 from contrastive_encoders.composition.override_checks import check_paths, help_hint
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import check, check_known_keys, keys_of, nearest, read, settings_class
+from contrastive_encoders.core.config_schema import check, keys_of, read, settings_class
 from contrastive_encoders.core.key_effects import effect_of
+from contrastive_encoders.core.key_suggestions import check_known_keys, nearest, unknown_key
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.runtime.exit_codes import as_exceptions, explained

@@ -110,7 +110,7 @@ def test_a_scored_shard_that_is_lost_is_told_and_written_again(place, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["+rules.treshold=0.8"], r"rules\.treshold: there is no such key. The nearest is rules\.threshold"),
+        (["+rules.treshold=0.8"], r"rules\.treshold=0\.8: expected .* The nearest is rules\.threshold"),
         (["generator={run}"], "a run that is not finished"),
         (["generator={empty}"], "neither config.json nor"),
         (["input={empty}"], "no file to read. Wanted .txt"),

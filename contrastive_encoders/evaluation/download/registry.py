@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
 from contrastive_encoders.evaluation.download import captions, domain, labeled, sts
 from contrastive_encoders.evaluation.download.dataset_specs import FORM, DatasetSpec, TableSpec

@@ -1,11 +1,11 @@
 """Suggestions for unknown keys: the counterparts of other libraries' names, and names without their group."""
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.core.errors import InputError
 
 # order of preference among several keys of a name
 PREFERRED_GROUPS = ("", "model", "data", "race", "evaluation", "trainer", "checkpoint")
@@ -80,6 +80,31 @@ def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, i
     hint = f"Set {shown}={_value_for(found, value, in_python)}." if found else f"The nearest is {shown}."
     given = {} if value is None else {"value": value}
     return InputError(key=name, **given, expected="a key that exists", hint=hint if shown else otherwise)
+
+
+def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
+    """Check that all keys exist, since ``+KEY=...`` may add an unknown one.
+
+    Args:
+        given: names of keys, or a mapping of them to values.
+        known: names of the keys that exist.
+        prefix: dotted place of the keys, ending with a dot.
+
+    Raises:
+        InputError: a key does not exist.
+    """
+    known = sorted(known)
+    for name in given:
+        if str(name) not in known:
+            value = given[name] if isinstance(given, Mapping) else None
+            value = None if isinstance(value, Mapping | list | tuple) else value
+            otherwise = f"There are {', '.join(known)}." if prefix else "--help lists the keys."
+            raise unknown_key(f"{prefix}{name}", value, [f"{prefix}{one}" for one in known], otherwise)
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar known name, if any is similar enough."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def _nearest(name: str, keys: list[str]) -> str | None:
