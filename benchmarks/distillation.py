@@ -48,7 +48,7 @@ class LiveTeacher(nn.Module):
 
 def our_student() -> Any:
     backbone = materials.packaged_minilm()
-    model = materials.objective("distil", backbone, teacher=str(backbone), layers=LAYERS, dropout=0.0, **OPTIMIZER)
+    model = materials.objective("distil", backbone, teacher=str(backbone), keep_layers=LAYERS, dropout=0.0, **OPTIMIZER)
     model.learn_from_teacher(model.encoder.width, seed=1)
     return model
 

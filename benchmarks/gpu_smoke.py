@@ -30,7 +30,7 @@ RUNS = {
     "sroberta": "model=sroberta data=dino data.postprocess=off",
     "sbert_nli": "model=sbert_nli data=nli",
     "tsdae": "model=tsdae data=sentences",
-    "gense": "model=gense data=triplets model.prompt=means: model.pooling=mean model.optimizer=adamw",
+    "gense": "model=gense data=triplets model.prompt_suffix=means: model.pooling=mean model.optimizer=adamw",
     "gense_generator": "model=gense_generator data=nli_generation data.dev_fraction=0.2",
 }
 OPTIONS = {"runs": list(RUNS), "device": "cuda"}

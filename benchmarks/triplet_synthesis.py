@@ -96,7 +96,7 @@ def generate_ours(work: Work, statistics: Statistics, judge: bool) -> None:
             return super().of(sample)
 
     keys: Any = {"max_new_tokens": STEPS, "top_p": TOP_P, "top_k": TOP_K, "temperature": 1.0}
-    how = Decoding(seed=42, rows=None, token_budget=32_768, **keys)
+    how = Decoding(seed=42, decode_batch_size=None, kv_cache_tokens=32_768, **keys)
     with patch.object(loop, "StopCriteria", AtLength), work.generator.at_work():
         out = {one.prompt.key: one.text for one in loop.decode(work.generator, iter(work.prompts), how, statistics)}
         if judge:

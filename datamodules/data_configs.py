@@ -11,8 +11,8 @@ from contrastive_encoders.core.config_schema import UNSET, config_field
 from contrastive_encoders.io.text_files import ENCODING_MEANING
 
 Prompts = str | Sequence[str] | Mapping[str, str] | None
-Window = Literal["grid", "uniform"]
-Positive = Literal["nearby", "adjacent", "subsuming"]
+AnchorPlacement = Literal["grid", "uniform"]
+PositiveSampling = Literal["nearby", "adjacent", "subsuming"]
 MaskStrategy = Literal["bert", "all"]
 OnError = Literal["fail", "skip"]
 LengthUnit = Literal["tokens", "words"]
@@ -227,7 +227,7 @@ class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
         "auto: only if the pairs come from a generator, that is if they have a manifest or the columns "
         "text_a, text_b, and labels as strings",
     )
-    steps: Sequence[str] = config_field(
+    postprocess_steps: Sequence[str] = config_field(
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
         "steps of the post-processing, in this order",
     )
@@ -235,9 +235,9 @@ class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
         False, "drop_identical: ignore case and surrounding whitespace when x1 and x2 are compared"
     )
     smoothing: float = config_field(0.2, "smooth: label smoothing; 0.2 turns 0, 0.5, 1 into 0.1, 0.5, 0.9; 0: none")
-    cap: int = config_field(2, "cap: maximum number of pairs per x1 and label; 0: no limit")
+    max_pairs_per_label: int = config_field(2, "cap: maximum number of pairs per x1 and label; 0: no limit")
     random_pairs: int = config_field(2, "augment: number of random x2 per x1, with label 0; 0: none")
-    variant: Literal["paper", "published"] = config_field(
+    random_pair_source: Literal["paper", "published"] = config_field(
         "paper", "where a random x2 comes from: published: any entry; paper: only entries with another x1"
     )
     postprocess_seed: int = config_field(42, "seed of the post-processing")
@@ -326,10 +326,10 @@ class SpanDataConfig(DataConfig):
     max_span: int | Literal["auto"] = config_field(
         512, "maximum length of a span in tokens; auto: so that 9 of 10 documents are long enough"
     )
-    window: Window = config_field(
+    anchor_placement: AnchorPlacement = config_field(
         "grid", "how positions of spans are drawn: uniform: as the paper describes; grid: as the published code does"
     )
-    positive: Positive = config_field("nearby", "position of positives relative to their anchor")
+    positive_sampling: PositiveSampling = config_field("nearby", "position of positives relative to their anchor")
     align_to_words: bool = config_field(False, "true: spans do not split words")
     min_document_length: int | None = config_field(
         None, "minimum length of a document; null: 2 * anchors_per_document * max_span tokens"

@@ -66,8 +66,8 @@ class DocumentSpans(TextData):
             positives=self.settings.positives_per_anchor,
             min_span=self.settings.min_span,
             max_span=LONGEST_SPAN if self.settings.max_span == "auto" else self.settings.max_span,
-            window=self.settings.window,
-            positive=self.settings.positive,
+            anchor_placement=self.settings.anchor_placement,
+            positive_sampling=self.settings.positive_sampling,
         )
         self.most_anchors = max(self.settings.anchors_per_document, self.settings.match_span_count_of or 0)
         self.passes = passes_per_epoch(self.settings.anchors_per_document, self.settings.match_span_count_of)

@@ -54,12 +54,12 @@ class ScoredPairs(TextRows, StoredRows):
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.rules = PostprocessSettings(
-            tuple(self.settings.steps),
+            tuple(self.settings.postprocess_steps),
             self.settings.ignore_case,
             float(self.settings.smoothing),
-            self.settings.cap,
+            self.settings.max_pairs_per_label,
             self.settings.random_pairs,
-            self.settings.variant,
+            self.settings.random_pair_source,
             self.settings.postprocess_seed,
         )
         self._announced = False
@@ -253,12 +253,12 @@ def check_trainable(train: Sequence[Pair], name: str, reports: Sequence[StepRepo
         raise InputError(
             location=name,
             expected=f"pairs to train on after the post-processing ({steps})",
-            hint="Add pairs, or use fewer data.steps.",
+            hint="Add pairs, or use fewer data.postprocess_steps.",
         )
     if len({pair.score for pair in train}) == 1:
         raise InputError(
             location=name,
             expected=f"pairs with different labels to train on after the post-processing ({steps})",
             value=f"{train[0].score:g} only",
-            hint="Add pairs with other labels, or use fewer data.steps.",
+            hint="Add pairs with other labels, or use fewer data.postprocess_steps.",
         )

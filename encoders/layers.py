@@ -63,8 +63,8 @@ def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> lis
     ):
         shown = wanted if isinstance(wanted, int) else list(wanted)
         raise InputError(
-            f"model.layers={shown}: backbone={backbone} has {there} layers. Wanted how many of them to keep, from 1 to "
-            f"{there}, or different numbers from 0 to {there - 1} in ascending order, such as "
+            f"model.keep_layers={shown}: backbone={backbone} has {there} layers. Wanted how many of them to keep, from "
+            f"1 to {there}, or different numbers from 0 to {there - 1} in ascending order, such as "
             f"[{','.join(map(str, sorted({0, there // 2, there - 1})))}]."
         )
     return [*wanted]
@@ -93,19 +93,24 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
     stacks = stacks_of(trunk)
     if len(stacks) != 1:
         what = "an encoder and a decoder" if stacks else "no layers with weights of their own"
-        raise InputError(f"model.layers: backbone={backbone} has {what}. Wanted one stack of layers; set it to null.")
+        raise InputError(
+            f"model.keep_layers: backbone={backbone} has {what}. Wanted one stack of layers; set it to null."
+        )
     (name, stack), *_ = stacks.items()
     kept = chosen_layers(wanted, len(stack), backbone)
     names = [frozenset(of for of, _ in layer.named_parameters()) for layer in stack]
     if kept[0] != 0 and names[0] != names[kept[0]]:
         raise InputError(
-            f"model.layers={kept}: the first layer of backbone={backbone} has weights that no other has. Keep layer 0."
+            f"model.keep_layers={kept}: the first layer of backbone={backbone} has weights that no other has. Keep "
+            "layer 0."
         )
     trunk.set_submodule(name, nn.ModuleList(stack[place] for place in kept))
     cut_config(trunk.config, kept)
     if transformer.config is not trunk.config:
         cut_config(transformer.config, kept)
-    log.info("model.layers: %d of the %d layers of backbone=%s are kept: %s", len(kept), len(stack), backbone, kept)
+    log.info(
+        "model.keep_layers: %d of the %d layers of backbone=%s are kept: %s", len(kept), len(stack), backbone, kept
+    )
     return kept
 
 

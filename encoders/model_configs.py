@@ -168,7 +168,7 @@ class EncoderConfig(TrainableConfig):
         "true: scale embeddings to length 1 in evaluation and exports, so that dot product and cosine rank "
         "alike; false: don't; null: as the backbone does",
     )
-    layers: int | Sequence[int] | None = config_field(
+    keep_layers: int | Sequence[int] | None = config_field(
         None,
         "layers of the backbone to keep, counted from 0, e.g. [0,2,3,5]; a number: that many, evenly spaced "
         "from the first to the last; null: all",

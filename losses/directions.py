@@ -37,12 +37,12 @@ from contrastive_encoders.losses.duplicate_masking import (
 )
 from contrastive_encoders.losses.gather import gather_plain, gather_rows
 
-Direction = Literal["query_document", "document_query", "query_query", "document_document"]
+Direction = Literal["query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"]
 Partition = Literal["joint", "per_direction"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
-def check_directions(directions: Sequence[str], partition: str) -> None:
+def check_directions(directions: Sequence[str], partition_mode: str) -> None:
     """Check that directions and partition define a loss.
 
     Raises:
@@ -50,13 +50,13 @@ def check_directions(directions: Sequence[str], partition: str) -> None:
     """
     if unknown := [one for one in directions if one not in DIRECTIONS]:
         raise ValueError(f"directions hold {unknown[0]!r}; choose from {', '.join(DIRECTIONS)}.")
-    if "query_document" not in directions or len(set(directions)) < len(directions):
-        raise ValueError(f"directions={list(directions)}: wanted query_document, which has the pair, and others once.")
-    if partition not in get_args(Partition):
-        raise ValueError(f"partition={partition!r} is unknown; choose joint or per_direction.")
-    if partition == "per_direction" and {"query_query", "document_document"} & set(directions):
+    if "query_to_doc" not in directions or len(set(directions)) < len(directions):
+        raise ValueError(f"directions={list(directions)}: wanted query_to_doc, which has the pair, and others once.")
+    if partition_mode not in get_args(Partition):
+        raise ValueError(f"partition_mode={partition_mode!r} is unknown; choose joint or per_direction.")
+    if partition_mode == "per_direction" and {"query_to_query", "doc_to_doc"} & set(directions):
         raise ValueError(
-            "partition=per_direction: query_query and document_document do not hold the pair, so they have no softmax "
+            "partition_mode=per_direction: query_to_query and doc_to_doc do not hold the pair, so they have no softmax "
             "of their own. Take joint."
         )
 
@@ -67,8 +67,8 @@ def contrast_in_directions(
     hard_negatives_ND: Tensor | None = None,
     *,
     temperature: float,
-    directions: Sequence[str] = ("query_document",),
-    partition: str = "joint",
+    directions: Sequence[str] = ("query_to_doc",),
+    partition_mode: str = "joint",
     hard_negative_weight: float = 0.0,
     hardness_strength: float = 0.0,
     groups: Tensor | None = None,
@@ -84,15 +84,15 @@ def contrast_in_directions(
 
     Args:
         directions: Directions to include.
-        partition: "joint" uses one softmax over all candidates. "per_direction" uses one softmax each for
-            query_document and document_query, and averages their losses.
+        partition_mode: "joint" uses one softmax over all candidates. "per_direction" uses one softmax each for
+            query_to_doc and doc_to_query, and averages their losses.
         groups: (B,) int64 groups of queries with the same text, which are treated as one query.
 
     Raises:
         ValueError: If the shapes do not match, or if the directions define no loss.
     """
-    check_directions(directions, partition)
-    if partition == "per_direction" or tuple(directions) == ("query_document",):
+    check_directions(directions, partition_mode)
+    if partition_mode == "per_direction" or tuple(directions) == ("query_to_doc",):
         forward = info_nce(
             queries_BD,
             positives_BD,
@@ -105,7 +105,7 @@ def contrast_in_directions(
             texts=texts,
             accepted=accepted,
         )
-        if "document_query" not in directions:
+        if "doc_to_query" not in directions:
             return forward
         back = None if guide is None else guide._replace(views=[guide.views[1], guide.views[0]])
         turned = None if texts is None else [texts[1], texts[0]]
@@ -144,7 +144,7 @@ def contrast_in_directions(
             hard_share=hardness_strength * temperature,
             nearness=nearness,
             equal=None if texts is None else _equal(blocks, *texts, accepted_BP=accepted),
-            twin_R=start_of["document_query"] + first_query + row_B if "document_query" in blocks else None,
+            twin_R=start_of["doc_to_query"] + first_query + row_B if "doc_to_query" in blocks else None,
         )
         rows_B2D = torch.cat([own_BD, own_MD[: len(own_BD)]], 1)
         candidates_C2D = _candidates(blocks, queries_CD, documents_CD)
@@ -159,9 +159,9 @@ def _candidates(blocks: Sequence[str], queries_CD: Tensor, documents_CD: Tensor)
     and candidates of the positive on the left.
     """
     width = queries_CD.shape[1]
-    halves = {"query": (0, width), "document": (width, 0)}
-    values = {"query": queries_CD, "document": documents_CD}
-    return torch.cat([F.pad(values[to], halves[of]) for of, to in (one.split("_") for one in blocks)])
+    halves = {"query": (0, width), "doc": (width, 0)}
+    values = {"query": queries_CD, "doc": documents_CD}
+    return torch.cat([F.pad(values[to], halves[of]) for of, to in (one.split("_to_") for one in blocks)])
 
 
 def _equal(
@@ -182,21 +182,21 @@ def _equal(
 
     def only_in(block: str, texts_C: Tensor) -> Tensor:
         """Return the hashes of the candidates of one direction; those of other directions are `NO_TEXT`."""
-        sizes = {"query": len(queries_C), "document": len(documents_C)}
+        sizes = {"query": len(queries_C), "doc": len(documents_C)}
         none = {to: texts_C.new_full((size,), NO_TEXT) for to, size in sizes.items()}
-        return torch.cat([texts_C if one == block else none[one.split("_")[1]] for one in blocks])
+        return torch.cat([texts_C if one == block else none[one.split("_to_")[1]] for one in blocks])
 
     candidate_C = torch.cat([queries_C if one.endswith("query") else documents_C for one in blocks])
     found = [match_answers(answers, queries_B, candidate_C)]
-    if "document_query" in blocks:
-        found.append(match_answers(questions, positives_B, only_in("document_query", queries_C)))
-    if "query_query" in blocks:
-        own_C = only_in("query_query", queries_C)
-        shared = match_answers(answers, queries_B, only_in("query_query", positives_C), equal_labels(own_C))
+    if "doc_to_query" in blocks:
+        found.append(match_answers(questions, positives_B, only_in("doc_to_query", queries_C)))
+    if "query_to_query" in blocks:
+        own_C = only_in("query_to_query", queries_C)
+        shared = match_answers(answers, queries_B, only_in("query_to_query", positives_C), equal_labels(own_C))
         found += [match_answers(questions, queries_B, own_C), shared]
-    if "document_document" in blocks:
-        own_C = only_in("document_document", documents_C)
-        shared = match_answers(questions, positives_B, only_in("document_document", partners_C), equal_labels(own_C))
+    if "doc_to_doc" in blocks:
+        own_C = only_in("doc_to_doc", documents_C)
+        shared = match_answers(questions, positives_B, only_in("doc_to_doc", partners_C), equal_labels(own_C))
         found += [match_answers(answers, positives_B, own_C), shared]
     return EqualTexts([(queries_B, candidate_C), (positives_B, candidate_C)], found)
 
@@ -216,9 +216,9 @@ def _groups(blocks: Sequence[str], query_B: Tensor, groups: Tensor | None, each:
     documents_C = gather_plain(torch.cat([query_B, query_B.repeat_interleave(each)]))
     same_anchor_C = candidate_groups(groups, each)
     found = {
-        "query_document": torch.full_like(documents_C, NEVER_EXCLUDED) if same_anchor_C is None else same_anchor_C,
-        "document_query": torch.full_like(queries_C, NEVER_EXCLUDED) if groups is None else queries_C,
-        "query_query": queries_C,
-        "document_document": documents_C,
+        "query_to_doc": torch.full_like(documents_C, NEVER_EXCLUDED) if same_anchor_C is None else same_anchor_C,
+        "doc_to_query": torch.full_like(queries_C, NEVER_EXCLUDED) if groups is None else queries_C,
+        "query_to_query": queries_C,
+        "doc_to_doc": documents_C,
     }
     return torch.cat([found[one] for one in blocks])

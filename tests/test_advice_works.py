@@ -145,7 +145,7 @@ REFUSED = [
     ),
     (
         "contrastive_encoders.training.checks:check_scoring#1",
-        [*SENTENCES, "evaluation.during=sts", "evaluation.every_n_steps=1"],
+        [*SENTENCES, "evaluation.during_training=sts", "evaluation.every_n_steps=1"],
         ["evaluation.every_n_steps=null"],
     ),
     ("contrastive_encoders.training.checks:check_scoring#2", [*SENTENCES, "early_stopping=2"], ["monitor=train/loss"]),
@@ -254,8 +254,8 @@ REFUSED = [
     ),
     (
         "contrastive_encoders.training.teacher:check_teacher_keys#1",
-        [*PAIRS, "evaluation.teacher=true"],
-        ["evaluation.teacher=false"],
+        [*PAIRS, "evaluation.compare_with_teacher=true"],
+        ["evaluation.compare_with_teacher=false"],
     ),
     (
         "contrastive_encoders.training.teacher:check_teacher_keys#2",

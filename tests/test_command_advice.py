@@ -35,8 +35,8 @@ REFUSED = [
         "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig._check_tables",
         "evaluate",
         ["encoder=e"],
-        "tasks=FILE",
-        "tasks=task.tsv",
+        "custom_tasks=FILE",
+        "custom_tasks=task.tsv",
     ),
     (
         "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig._check_names",
@@ -62,15 +62,15 @@ REFUSED = [
     (
         "contrastive_encoders.evaluation.custom_tasks.resolve:_described",
         "evaluate",
-        ["encoder=e", "data_root=tables", "tasks=[sts12]"],
+        ["encoder=e", "data_root=tables", "custom_tasks=[sts12]"],
         "suite=sts12",
-        "~tasks suite=sts12",
+        "~custom_tasks suite=sts12",
     ),
     (
         "contrastive_encoders.evaluation.mteb_suite:choose_tasks",
         "evaluate",
         ["suite=mteb", "encoder=e"],
-        "tasks=[STSBenchmark,STS12]",
+        "mteb_tasks=[STSBenchmark,STS12]",
         0,
     ),
 ]

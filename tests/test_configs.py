@@ -95,7 +95,7 @@ def test_what_is_made_with_simcse_and_gense_is_chosen_by_sentevals_form_of_stsb_
     """Their code monitored SentEval's form of the development set, lowercased and tokenized."""
     last = stages_composed(f"experiment={name}")[-1]
     assert last.monitor == "stsb-dev@senteval/cosine/spearman"
-    assert list(last.evaluation.during) == ["stsb-dev@senteval"]
+    assert list(last.evaluation.during_training) == ["stsb-dev@senteval"]
     assert last.evaluation.every_n_steps
 
 
@@ -122,10 +122,10 @@ def test_the_stages_of_gense_are_the_published_ones(name):
 
 
 def test_a_word_for_one_stage_beats_one_for_all_which_beats_the_experiment():
-    words = ["experiment=gense_plus", "batch_size=64", "model.prompt=null", "stages.qa.batch_size=32"]
-    found = stages_composed(*words, "stages.nli.data.fraction=0.5", "stages.open.model.prompt=mine")
+    words = ["experiment=gense_plus", "batch_size=64", "model.prompt_suffix=null", "stages.qa.batch_size=32"]
+    found = stages_composed(*words, "stages.nli.data.fraction=0.5", "stages.open.model.prompt_suffix=mine")
     assert [cfg.batch_size for cfg in found] == [64, 32, 64]
-    assert [cfg.model.prompt for cfg in found] == ["mine", None, None]
+    assert [cfg.model.prompt_suffix for cfg in found] == ["mine", None, None]
     assert [cfg.data.fraction for cfg in found] == [1.0, 1.0, 0.5]
     assert [cfg.model.temperature for cfg in found] == [0.05, 0.01, 0.05]
     without = stages_composed(*words[:3], "~stages.qa")

@@ -99,7 +99,7 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, smal
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     several = several if words[0] == "torchrun" else []
     launcher = [sys.executable, "-m", *several, "contrastive_encoders", "evaluate"]
-    source = [f"source={tmp_path}"] if fetches else []
+    source = [f"download_mirror={tmp_path}"] if fetches else []
     done = run([*launcher, *kept, *filled, *source], tmp_path)
     # the small tables are not the official ones, and the mirror is empty: both are detected and reported
     assert done.returncode == (2 if fetches or "action=check" in arguments else 0), done.stderr
@@ -229,7 +229,7 @@ def test_quickstart_runs(tmp_path):
 
 @pytest.mark.parametrize("page", [*GUIDE, *REFERENCE, *RECORDS, *ABOUT])
 def test_keys_and_benchmarks_of_the_pages_exist(page):
-    """Keys are checked as written there, ``data.window=uniform``; values are covered by other tests."""
+    """Keys are checked as written there, ``data.anchor_placement=uniform``; values are covered by other tests."""
     text = text_of(page)
     written = set(re.findall(r"\b((?:model|data|tiny|evaluation|checkpoint)\.\w+)=", text))
     assert written - rows_of(page_of_every_key()) == set()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Keys of every race; other keys are specific to a race
-STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "headline", "choose", "seeds", "budget")
+STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "ranking_metric", "choose", "seeds", "budget")
 
 
 def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
@@ -55,7 +55,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
     if config.wandb:
         from contrastive_encoders.training.wandb_session import check_wandb
 
-        check_wandb(config.offline)
+        check_wandb(config.wandb_offline)
     if cfg.get("race") is None:
         if config.runs is None:
             raise InputError(
@@ -174,7 +174,7 @@ def compare(
 
     began = time.perf_counter()
     runs, left_out = collect(patterns)
-    wanted = config.headline or race.get("headline")
+    wanted = config.ranking_metric or race.get("ranking_metric")
     runs, not_compared = select(runs, wanted)
     left_out += not_compared
     if not runs:
@@ -203,9 +203,9 @@ def compare(
             found,
             sections(found, output),
             written,
-            config.project,
-            config.name or output.name,
-            config.offline,
+            config.wandb_project,
+            config.wandb_name or output.name,
+            config.wandb_offline,
         )
     if not config.quiet:
         show(found, output)
@@ -220,7 +220,7 @@ def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalScores | 
     from contrastive_encoders.statistics.score_names import ScoreName
 
     name = ScoreName.parse(headline.scores[0]).full_task
-    words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("tasks")
+    words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("custom_tasks")
     own = next((one for one in resolve_custom_tasks(words) if one.name == name), None)
     [task] = own.read(EvaluateConfig()) if own else [None]
     return task if isinstance(task, RetrievalScores) else None

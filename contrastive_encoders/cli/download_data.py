@@ -47,7 +47,7 @@ class DownloadConfig:
     """Configuration keys of ``contrastive-encoders download-data``."""
 
     output: str = config_field("corpora", "directory of the corpora")
-    source: str | None = config_field(None, "directory or URL with the files, if a host cannot be reached")
+    download_mirror: str | None = config_field(None, "directory or URL with the files, if a host cannot be reached")
     rows: Literal["published", "any"] = config_field(
         "published", "any: accept another number of rows than the published one"
     )
@@ -80,7 +80,7 @@ def read_words(arguments: Sequence[str]) -> DownloadConfig:
 def prepare(config: DownloadConfig) -> int:
     """Download or create every requested corpus. Return the exit code: 0 if all exist, else 2."""
     claim(config.folder, config.names)
-    downloads = Downloads(config.folder, config.source or None, config.quiet)
+    downloads = Downloads(config.folder, config.download_mirror or None, config.quiet)
     well = [get(name, CORPORA[name], downloads, config) for name in config.names]
     return 0 if all(well) else 2
 
@@ -118,7 +118,9 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
         try:
             log.info("%s: %s", name, made(piece, folder, downloads, any_rows=config.rows == "any"))
         except DownloadError as error:
-            wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
+            wrong.append(
+                f"{error}. Where the host cannot be reached: download_mirror=FOLDER with {piece.file.name} in it."
+            )
         except (InvalidCorpusFileError, InvalidArchiveError) as error:
             wrong.append(f"{error}.")
     for sentence in dict.fromkeys(wrong):

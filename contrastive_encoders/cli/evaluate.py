@@ -98,12 +98,12 @@ def _look_after_data(config: EvaluateConfig) -> int:
     from contrastive_encoders.evaluation.download.registry import DataStatus, listing
 
     reports = list[DataStatus]()
-    if own := resolve_custom_tasks(config.tasks):
+    if own := resolve_custom_tasks(config.custom_tasks):
         reports.append(own_report(own, config if config.action == "check" else None))
     if config.data_root is not None and (config.suites or not own):
         root = Path(config.data_root)
         if config.action == "fetch":
-            reports.append(fetch(root, config.suites, config.source, quiet=config.quiet))
+            reports.append(fetch(root, config.suites, config.download_mirror, quiet=config.quiet))
         else:
             reports.append((check if config.action == "check" else listing)(root, config.suites))
     console = Console()

@@ -30,7 +30,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     refuse_launcher()
     recipe = config_of(cfg, kind_of(cfg))
     require(recipe, "output", "the directory of the data set")
-    afterwards = DatasetActions(recipe.encoder, recipe.annotate, recipe.annotations)
+    afterwards = DatasetActions(recipe.encoder, recipe.annotation_sample, recipe.annotation_sheet)
     afterwards.check()
     finished = afterwards.asked() and not any((recipe.generator, recipe.recipe["name"], cfg.get("spec")))
     if not finished:

@@ -39,7 +39,7 @@ class CompareConfig(WorkersConfig):
     output: str | None = config_field(
         None, "output directory for report.html, report.md, table.tex, table.csv, comparison.json, and figures"
     )
-    headline: str | None = config_field(
+    ranking_metric: str | None = config_field(
         None,
         "score that ranks the runs; null: sts-avg7/all/spearman, or the mean over the STS tasks that all runs have, or "
         "the mean nDCG@10 (or MRR) over their retrieval tasks",
@@ -59,9 +59,9 @@ class CompareConfig(WorkersConfig):
     device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
 
     wandb: bool = config_field(False, "whether to upload tables, figures, and a summary to W&B")
-    project: str = config_field("contrastive-encoders", "name of the W&B project")
-    name: str | None = config_field(None, "name of the W&B run; null: name of the output directory")
-    offline: bool = config_field(False, "whether W&B writes to the disk instead of uploading")
+    wandb_project: str = config_field("contrastive-encoders", "name of the W&B project")
+    wandb_name: str | None = config_field(None, "name of the W&B run; null: name of the output directory")
+    wandb_offline: bool = config_field(False, "whether W&B writes to the disk instead of uploading")
 
     # Keys of a race
     budget: Mapping[str, Any] | None = config_field(

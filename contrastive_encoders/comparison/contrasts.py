@@ -74,7 +74,7 @@ def choose_headline(arms: Sequence[Arm], requested: str | None) -> RankingMetric
     if requested is not None and requested not in shared:
         lacking = [str(run.path) for arm in arms for run in arm.runs if requested not in run.results["scores"]]
         raise InputError(
-            key="headline",
+            key="ranking_metric",
             value=requested,
             expected=f"a score of all runs ({', '.join(shared) or 'none'})",
             hint=f"{lacking[0]} lacks it.",
@@ -90,7 +90,8 @@ def choose_headline(arms: Sequence[Arm], requested: str | None) -> RankingMetric
         raise InputError(
             key="runs",
             expected=f"runs with a score in common, but {scores_of_arms}",
-            hint=f"Set headline={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that have it.",
+            hint=f"Set ranking_metric={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that "
+            "have it.",
         )
     return RankingMetric.mean_of(scores)
 

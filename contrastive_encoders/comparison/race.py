@@ -254,7 +254,7 @@ def pilot_overrides(steps: int, log_every: int, seed: int) -> list[str]:
         f"seed={seed}",
         "quiet=true",
         "evaluation.data_root=null",
-        "evaluation.tasks=null",
+        "evaluation.custom_tasks=null",
         "evaluation.every_n_steps=null",
         "evaluation.at_start=false",
         "monitor=null",

@@ -29,7 +29,7 @@ LOCAL_INPUT_KEYS = (
     "data_root",
     "resume",
     "ranges",
-    "annotations",
+    "annotation_sheet",
     "sentences_from",
 )
 HYDRA_OUTPUT_KEYS = ("hydra.run.dir", "hydra.sweep.dir")

@@ -51,7 +51,7 @@ KEY_EFFECTS: Mapping[
 ] = {  # dotted key, or *.NAME for a name in any group -> effect of the key and the keys below it
     key: effect
     for effect, keys in {
-        _of_run(_LOCATION): ("output_dir", "mirror"),
+        _of_run(_LOCATION): ("output_dir", "remote_output_dir"),
         _LOCATION: ("trainer.default_root_dir", "data.cache_dir", "cache_dir"),
         _of_run(_PROCESSES): (
             *("devices", "num_nodes"),
@@ -73,8 +73,17 @@ KEY_EFFECTS: Mapping[
         _SEED: ("seed", "*.seed"),
         _ORDER: ("batch_size", "data", "held_out_fraction", "neighbor_group_size"),
         _WEIGHTS: (
-            *("freeze", "layers", "lora", "frozen_dtype", "optimizer", "teacher", "class"),
-            *("pooling", "normalize", "attention", "append_eos", "prompt", "mlp", "mlp_only_train", "matryoshka"),
+            *("freeze", "keep_layers", "lora", "frozen_dtype", "optimizer", "teacher", "class"),
+            *(
+                "pooling",
+                "normalize",
+                "attention",
+                "append_eos",
+                "prompt_suffix",
+                "mlp",
+                "mlp_only_train",
+                "matryoshka",
+            ),
         ),
         _of_run(_WEIGHTS): ("backbone", "tiny"),
         _of_run(_NO_WEIGHTS): ("tiny.dropout",),

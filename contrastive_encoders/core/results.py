@@ -156,7 +156,8 @@ class Results(TypedDict):
         resumed: optional; settings that were changed when the run was resumed.
         baselines: optional; scores of baselines on the same tasks, such as TF-IDF.
         verdict: optional; the comparison with the scores from before training (`Verdict`).
-        beside_teacher: optional; size, speed, and scores of student and teacher, with ``evaluation.teacher=true``.
+        beside_teacher: optional; size, speed, and scores of student and teacher, with
+            ``evaluation.compare_with_teacher=true``.
         corpora: optional; retrieval task -> number of documents and kind of the queries.
         changes: optional; retrieval task -> queries whose first document changed.
         averages: optional; name of an average among the scores -> the scores it averages.

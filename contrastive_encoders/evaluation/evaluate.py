@@ -41,7 +41,7 @@ from contrastive_encoders.statistics.bootstrap import Scores
 log = logging.getLogger(__name__)
 
 LOADING = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")  # loading keys
-COMMAND_KEYS = ("action", "source")  # keys that `evaluate` does not use
+COMMAND_KEYS = ("action", "download_mirror")  # keys that `evaluate` does not use
 MAX_FILES = 3  # maximum number of files in a warning
 
 
@@ -49,7 +49,7 @@ def evaluate(
     encoder: str | Path | LoadedEncoder,
     *,
     suite: str | Sequence[str] = "sts",
-    tasks: str | Path | Sequence[str | Path | Mapping[str, Any]] | Mapping[str, Any] | None = None,
+    custom_tasks: str | Path | Sequence[str | Path | Mapping[str, Any]] | Mapping[str, Any] | None = None,
     data_root: str | Path | None = None,
     **keys: Any,
 ) -> Results:
@@ -60,7 +60,7 @@ def evaluate(
             sentence-transformers or transformers model; a checkpoint, a hub id, or a file of word vectors.
         suite: name of a suite or task, or several; ``"mteb"`` uses the mteb library, with names of its tasks as
             ``tasks``. Without ``data_root``, only ``tasks`` are evaluated.
-        tasks: your own tasks: files, directories in BEIR's layout, YAML files, or a mapping from names to keys.
+        custom_tasks: your own tasks: files, directories in BEIR's layout, YAML files, or a mapping from names to keys.
         data_root: directory of the suites' tables.
         **keys: other keys of ``contrastive-encoders evaluate``, such as ``max_length=64``. ``output="scores.json"``
             also writes the files of the command.
@@ -81,7 +81,7 @@ def evaluate(
         >>> encoder = train(rows, backbone="tiny", batch_size=8, max_steps=2, quiet=True).encoder
         >>> lines = ["query,document", *(f"{query},{document}" for query, document in rows)]
         >>> _ = Path("questions.csv").write_text("\\n".join(lines))
-        >>> results = evaluate(encoder, tasks="questions.csv", quiet=True)
+        >>> results = evaluate(encoder, custom_tasks="questions.csv", quiet=True)
         >>> 0 <= results["scores"]["questions/cosine/ndcg@10"] <= 100
         True
     """
@@ -93,7 +93,7 @@ def evaluate(
             hint="For several, start the command with torchrun: torchrun -m contrastive_encoders evaluate.",
         )
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
-    named = {"encoder": encoder_name(encoder), "suite": suite, "tasks": tasks, "data_root": data_root}
+    named = {"encoder": encoder_name(encoder), "suite": suite, "custom_tasks": custom_tasks, "data_root": data_root}
     config = build(EvaluateConfig, plain_value({**keys, **named}))
     config.check_keys()
     with as_exceptions("evaluate"), logs_shown(quiet=config.quiet):
@@ -189,13 +189,13 @@ def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
 
 def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
     began = time.time()
-    own = resolve_custom_tasks(config.tasks)
+    own = resolve_custom_tasks(config.custom_tasks)
     chosen = Chosen([], {}, {})
     if config.data_root is not None and (config.suites or not own):
         chosen = load_tasks(config.data_root, config.suites, config)
     suite = Suite([*(task for one in own for task in one.read(config)), *chosen.tasks])
     if not len(suite):
-        raise InputError(key="tasks", value=config.tasks, expected="at least one task")
+        raise InputError(key="custom_tasks", value=config.custom_tasks, expected="at least one task")
     reranked = retrieval_tasks(suite, f"reranker={config.reranker}") if config.reranker else []
     encoder = _load(config, encoder)
     reranker = load_reranker(config.reranker, device=device_of(config.device)) if config.reranker else None
@@ -220,7 +220,7 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
 
 def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
     """Score the mteb library's tasks, in one process and without intervals."""
-    names: Any = [config.tasks] if isinstance(config.tasks, str) else list(config.tasks or [])
+    names: Any = [config.mteb_tasks] if isinstance(config.mteb_tasks, str) else list(config.mteb_tasks or [])
     tasks = choose_tasks(names)
     began, encoder = time.time(), _load(config, encoder)
     check_data(tasks)

@@ -63,12 +63,12 @@ class EvaluateConfig:
         "sts, senteval, transfer, probing, domain, geometry, all, or names of tasks; several: suite=[sts,mr]; "
         "NAME@senteval: the task with SentEval's tokenized text; mteb: the mteb library",
     )
-    tasks: Tasks = config_field(
+    custom_tasks: Tasks = config_field(
         None,
-        "your own tasks: files, directories in BEIR's layout, or YAML files (docs/evaluation-protocols.md); with "
-        "suite=mteb: names of its tasks",
+        "your own tasks: files, directories in BEIR's layout, or YAML files (docs/evaluation-protocols.md)",
     )
-    data_root: str | None = config_field(None, "directory of the suites' tables; null: only tasks are evaluated")
+    mteb_tasks: str | Sequence[str] | None = config_field(None, "names of tasks of the mteb library, with suite=mteb")
+    data_root: str | None = config_field(None, "directory of the suites' tables; null: only custom_tasks are evaluated")
     protocol: Literal["default", "fast", "sklearn"] = config_field("default", "protocol of SentEval's classifiers")
     nhid: int = config_field(0, "hidden units of SentEval's classifiers; 0: linear", ge=0)
     seed: int = config_field(1111, "seed of SentEval's folds and classifiers", ge=0)
@@ -86,7 +86,7 @@ class EvaluateConfig:
     output: str | None = config_field(None, "FILE.json; a Markdown table is written next to it")
     cache_dir: str | None = config_field(None, "directory that keeps embeddings for the next evaluation")
     quiet: bool = config_field(False, "true: only warnings and errors")
-    source: str | None = config_field(
+    download_mirror: str | None = config_field(
         None, "action=fetch: directory or URL of a mirror of the archives; null: the original sources"
     )
 
@@ -106,6 +106,10 @@ class EvaluateConfig:
         Raises:
             InputError: a key is missing, or two of them exclude each other.
         """
+        if self.mteb_tasks is not None and not self.is_mteb:
+            raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
+        if self.mteb_tasks is not None and not self.is_mteb:
+            raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
         if self.is_mteb:
             self._check_mteb()
         else:
@@ -119,10 +123,10 @@ class EvaluateConfig:
             from contrastive_encoders.evaluation.catalog import tasks_of_suites  # imports torch
 
             tasks_of_suites(self.suites)
-        if self.data_root is None and (self.tasks is None or self.action == "fetch"):
+        if self.data_root is None and (self.custom_tasks is None or self.action == "fetch"):
             raise InputError(
-                "data_root is not set. Set data_root=FOLDER to the directory of the evaluation tables, or tasks=FILE "
-                "to evaluate on your own texts.",
+                "data_root is not set. Set data_root=FOLDER to the directory of the evaluation tables, or "
+                "custom_tasks=FILE to evaluate on your own texts.",
                 key="data_root",
                 expected="the directory of the evaluation tables",
             )
@@ -136,6 +140,12 @@ class EvaluateConfig:
                 key="suite",
                 value=self.suite,
                 expected="mteb alone",
+            )
+        if self.custom_tasks is not None:
+            raise InputError(
+                key="custom_tasks",
+                value=self.custom_tasks,
+                expected="null with suite=mteb, whose tasks are named by mteb_tasks",
             )
         if self.action != "score":
             raise InputError(

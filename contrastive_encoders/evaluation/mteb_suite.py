@@ -29,7 +29,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
         InputError: the extra is missing, no task was given, a task does not exist, or its data are not texts.
     """
     if not names:
-        raise InputError("suite=mteb: tasks is not set; name some, tasks=[STSBenchmark,STS12].")
+        raise InputError("suite=mteb: mteb_tasks is not set; name some, mteb_tasks=[STSBenchmark,STS12].")
     try:
         import mteb
         from mteb.abstasks.aggregated_task import AbsTaskAggregate
@@ -38,11 +38,11 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
     try:
         tasks = list(mteb.get_tasks(tasks=list(dict.fromkeys(names))))
     except (KeyError, ValueError) as error:
-        raise InputError(f"tasks={','.join(map(str, names))}: {error}") from error
+        raise InputError(f"mteb_tasks={','.join(map(str, names))}: {error}") from error
     for task in tasks:
         if isinstance(task, AbsTaskAggregate) or task.metadata.modalities != ["text"]:
             raise InputError(
-                f"tasks: {task.metadata.name} is an average of others, or not of texts. Name single tasks."
+                f"mteb_tasks: {task.metadata.name} is an average of others, or not of texts. Name single tasks."
             )
     return tasks
 

@@ -173,11 +173,13 @@ def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
     if rows == 0:
         key = "texts" if config.input is None else "input"
         raise InputError(key=key, value=config.input or [], expected="at least one text")
-    if rows < MIN_TEXTS and config.dtype in EIGHT_BITS and config.ranges is None:
+    if rows < MIN_TEXTS and config.dtype in EIGHT_BITS and config.quantization_ranges is None:
         if rows == 1:
-            raise InputError(key="ranges", value=None, expected="FILE.ranges.npy of other embeddings for a single text")
+            raise InputError(
+                key="quantization_ranges", value=None, expected="FILE.ranges.npy of other embeddings for a single text"
+            )
         log.warning(
-            "dtype=%s: the ranges of %d texts are narrow; the key ranges accepts those of more texts.",
+            "dtype=%s: the ranges of %d texts are narrow; the key quantization_ranges accepts those of more texts.",
             config.dtype,
             rows,
         )
@@ -202,7 +204,7 @@ def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: Loade
     rows = _count(config, texts)
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.of(config.role)
-    tasks = (WorkItem(number, block) for number, block in texts.windows(config.window, lambda _: True))
+    tasks = (WorkItem(number, block) for number, block in texts.windows(config.chunk_rows, lambda _: True))
     found = list[Array]()
     with ProgressBar("embedding", "texts", rows, quiet=config.quiet) as progress:
         for _, vectors_ND in _embed_windows(prompt, encoder, tasks):
@@ -211,7 +213,7 @@ def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: Loade
     vectors_ND = np.concatenate(found)
     ranges_2D = None
     if config.dtype in EIGHT_BITS:
-        ranges_2D = _ranges(config, vectors_ND.shape[1]) if config.ranges else ranges_of([vectors_ND])
+        ranges_2D = _ranges(config, vectors_ND.shape[1]) if config.quantization_ranges else ranges_of([vectors_ND])
     return stored(vectors_ND, config.dtype, ranges_2D)
 
 
@@ -222,19 +224,19 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
         InputError: the file contains something else.
     """
     try:
-        found = np.load(str(config.ranges), allow_pickle=False)
+        found = np.load(str(config.quantization_ranges), allow_pickle=False)
         is_right = found.shape == (2, width) and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
     except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
         raise InputError(
-            f"ranges={config.ranges}: cannot be read ({error}).",
-            key="ranges",
-            value=config.ranges,
+            f"quantization_ranges={config.quantization_ranges}: cannot be read ({error}).",
+            key="quantization_ranges",
+            value=config.quantization_ranges,
             expected="a file of ranges",
         ) from None
     if not is_right:
         raise InputError(
-            key="ranges",
-            value=config.ranges,
+            key="quantization_ranges",
+            value=config.quantization_ranges,
             expected=f"an array of shape (2, {width}) with minimum and maximum of each dimension; it has {found.shape}",
             hint=f"Embedding the corpus with dtype={config.dtype} writes it as OUTPUT.ranges.npy.",
         )
@@ -253,11 +255,11 @@ def _vector_file(
         "rows": rows,
         "width": width,
         "dtype": config.dtype,
-        "window": config.window,
+        "chunk_rows": config.chunk_rows,
         **({} if config.encoding is None else {"encoding": config.encoding}),
         **({} if prompt in (None, encoder.prompt) else {"prompt": prompt}),
     }
-    ranges = None if config.ranges is None else _ranges(config, width)
+    ranges = None if config.quantization_ranges is None else _ranges(config, width)
     if ranges is not None:
         identity["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()[:16]
     return VectorFile(Path(str(config.output)), identity, ranges)
@@ -277,7 +279,7 @@ def _write(
         if before:
             log.info("%d of %d are there already.", before, file.rows)
         tasks = (
-            WorkItem(number, block) for number, block in texts.windows(file.window, lambda number: not done[number])
+            WorkItem(number, block) for number, block in texts.windows(file.chunk_rows, lambda number: not done[number])
         )
         with ProgressBar("embedding", "texts", file.rows, before=before, quiet=config.quiet) as progress:
             try:
@@ -288,7 +290,7 @@ def _write(
             except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
                     f"output={file.output}: {error}: processes ended each time, mostly for want of memory. What is "
-                    "there is kept; with a smaller window or fewer devices, the same command goes on."
+                    "there is kept; with smaller chunk_rows or fewer devices, the same command goes on."
                 ) from error
         file.finish(texts)
     log.info("%s: %d vectors of %d %s numbers", config.output, file.rows, file.width, file.dtype)

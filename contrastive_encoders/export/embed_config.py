@@ -51,7 +51,7 @@ class EmbedConfig:
         "float32",
         "type of the output; binary, ubinary: one bit per dimension, eight per byte; faiss reads uint8 and ubinary",
     )
-    ranges: str | None = config_field(
+    quantization_ranges: str | None = config_field(
         None,
         "int8 and uint8: the ranges of other embeddings, FILE.ranges.npy, such as those of the corpus for its "
         "queries; null: of these, saved next to the output",
@@ -65,7 +65,7 @@ class EmbedConfig:
     )
     num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
     num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
-    window: int = config_field(
+    chunk_rows: int = config_field(
         8192, "texts that are sorted by length together; an interruption loses at most that many per process", ge=1
     )
     overwrite: bool = config_field(False, "true: delete an existing output, finished or not")
@@ -83,10 +83,10 @@ class EmbedConfig:
             )
         if self.cluster is None:
             check_devices(self.devices, self.device)
-        if self.ranges is not None and not self.dtype.endswith("int8"):
+        if self.quantization_ranges is not None and not self.dtype.endswith("int8"):
             raise InputError(
-                key="ranges",
-                value=self.ranges,
+                key="quantization_ranges",
+                value=self.quantization_ranges,
                 expected=f"null with dtype={self.dtype}, since only int8 and uint8 have ranges",
             )
         if self.output is not None and not self.output.endswith(ENDINGS):

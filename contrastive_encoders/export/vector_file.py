@@ -42,7 +42,7 @@ class VectorFile:
 
     def __init__(self, output: Path, identity: Mapping[str, Any], ranges_2D: np.ndarray | None = None) -> None:
         self.output, self.identity = output, json.loads(json.dumps(identity))
-        self.rows, self.width, self.window = identity["rows"], identity["width"], identity["window"]
+        self.rows, self.width, self.chunk_rows = identity["rows"], identity["width"], identity["chunk_rows"]
         self.dtype, self.ranges_2D = identity["dtype"], ranges_2D
         self.waits = self.dtype in EIGHT_BITS and ranges_2D is None
         self.written_as = "float32" if self.waits else self.dtype  # dtype in .part
@@ -50,7 +50,7 @@ class VectorFile:
         self.part, self.progress, self.about, self.ranges = (
             output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json", ".ranges.npy")
         )
-        self.windows = -(-self.rows // self.window)
+        self.windows = -(-self.rows // self.chunk_rows)
 
     def claim(self, *, overwrite: bool) -> bool:
         """Create the files, or find those of the same job. Return whether the job is finished.
@@ -138,13 +138,13 @@ class VectorFile:
 
     def rows_done(self) -> int:
         done = self.done()
-        last = self.windows * self.window - self.rows if len(done) and done[-1] else 0
-        return int(done.sum()) * self.window - last
+        last = self.windows * self.chunk_rows - self.rows if len(done) and done[-1] else 0
+        return int(done.sum()) * self.chunk_rows - last
 
     def write(self, number: int, vectors_ND: np.ndarray) -> None:
         """Write the embeddings of a window, and mark it when they are on the disk."""
         data = np.ascontiguousarray(stored(vectors_ND, self.written_as, self.ranges_2D)).data.cast("B")
-        place = self._first + number * self.window * self._row_bytes
+        place = self._first + number * self.chunk_rows * self._row_bytes
         while data:
             written = os.pwrite(self._vectors, data, place)
             data, place = data[written:], place + written
@@ -184,7 +184,7 @@ class VectorFile:
             ]
         )
         with atomic_file(self.output) as part, pyarrow.parquet.ParquetWriter(part, schema) as writer:
-            for number, block in texts.windows(self.window, lambda _: True):
+            for number, block in texts.windows(self.chunk_rows, lambda _: True):
                 flat = pyarrow.array(self._final(number).reshape(-1))
                 vectors = pyarrow.FixedSizeListArray.from_arrays(flat, columns)
                 writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
@@ -196,7 +196,10 @@ class VectorFile:
 
     def _read(self, number: int) -> np.ndarray:
         """Return a window as it was written."""
-        rows, place = min(self.window, self.rows - number * self.window), number * self.window * self._row_bytes
+        rows, place = (
+            min(self.chunk_rows, self.rows - number * self.chunk_rows),
+            number * self.chunk_rows * self._row_bytes,
+        )
         flat = np.fromfile(self.part, dtype=self.type, count=rows * self.columns, offset=self._first + place)
         return flat.reshape(rows, self.columns)
 

@@ -145,7 +145,7 @@ def _folder(source: str) -> Path:
     address = urllib.parse.urlsplit(source)
     folder = Path(urllib.request.url2pathname(address.path) if address.scheme == "file" else source)
     if not folder.is_dir():
-        raise InputError(key="source", value=source, expected="an existing folder, or an http(s) or file URL")
+        raise InputError(key="download_mirror", value=source, expected="an existing folder, or an http(s) or file URL")
     return folder
 
 

@@ -53,12 +53,12 @@ class GenerateConfig:
         "directory of a run or of a sentence-transformers or transformers model, checkpoint, or hub id: report.html "
         "then has the similarities of the texts under it",
     )
-    annotate: int | None = config_field(
+    annotation_sample: int | None = config_field(
         None,
         "write annotation.csv for a person to label: that many texts, pairs as in training, without their labels",
         ge=1,
     )
-    annotations: str | None = config_field(
+    annotation_sheet: str | None = config_field(
         None, "annotation.csv with a person's labels, which are compared with the texts' own (DINO, table 3)"
     )
 
@@ -267,8 +267,8 @@ class Search:
 class BackTranslationConfig(SentencesConfig):
     """Keys of the baseline with translated sentences."""
 
-    there: Language = group(Language, "translation into the other language")
-    back: Language = group(Language, "translation back")
+    forward: Language = group(Language, "translation into the other language")
+    backward: Language = group(Language, "translation back")
     search: Search = group(Search, "beam search of both models")
 
 
@@ -295,19 +295,19 @@ class GenseDinoConfig(TripletConfig):
 class Windows:
     """How documents are cut into passages, in words."""
 
-    words: int = config_field(200, "maximum length, in whole sentences", ge=1)
+    max_words: int = config_field(200, "maximum length, in whole sentences", ge=1)
     overlap: int = config_field(0, "words that the next passage of a section repeats, in whole sentences", ge=0)
-    shortest: int = config_field(
+    min_words: int = config_field(
         20, "shorter passages are joined to the previous one of the section, or left out if there is none", ge=1
     )
 
     def check_lengths(self) -> None:
-        if 2 * self.overlap > self.words or self.shortest > self.words:
+        if 2 * self.overlap > self.max_words or self.min_words > self.max_words:
             raise InputError(
-                key="passages.words",
-                value=self.words,
+                key="passages.max_words",
+                value=self.max_words,
                 expected=f"at least twice passages.overlap={self.overlap}, and at least "
-                f"passages.shortest={self.shortest}",
+                f"passages.min_words={self.min_words}",
             )
 
 
@@ -315,26 +315,26 @@ class Windows:
 class QuestionRules:
     """Which questions are kept; null or false switches a rule off."""
 
-    p_yes: float | None = config_field(
+    min_p_yes: float | None = config_field(
         None, "minimum probability by the judge that the passage answers the question", ge=0, le=1
     )
-    rank: int | None = config_field(20, "maximum rank of the passage among all passages under encoder", ge=1)
-    copied: float | None = config_field(
+    max_rank: int | None = config_field(20, "maximum rank of the passage among all passages under encoder", ge=1)
+    max_copied: float | None = config_field(
         0.8, "maximum share of the words that are in runs of three words of the passage", ge=0, le=1
     )
-    from_prompt: float | None = config_field(
+    max_from_prompt: float | None = config_field(
         0.15, "likewise, of the examples in the prompt, for runs that the passage does not have", ge=0, le=1
     )
     duplicates: bool = config_field(
         True, "true: drop a question that shares 80 % of its words with one that is kept already"
     )
-    shortest: int = config_field(2, "minimum number of words", ge=0)
-    longest: int | None = config_field(32, "maximum number of words", ge=1)
+    min_words: int = config_field(2, "minimum number of words", ge=0)
+    max_words: int | None = config_field(32, "maximum number of words", ge=1)
 
     def check_lengths(self) -> None:
-        if self.longest is not None and self.longest < self.shortest:
+        if self.max_words is not None and self.max_words < self.min_words:
             raise InputError(
-                key="rules.longest", value=self.longest, expected=f"rules.shortest={self.shortest} or more"
+                key="rules.max_words", value=self.max_words, expected=f"rules.min_words={self.min_words} or more"
             )
 
 
@@ -363,8 +363,8 @@ class QueriesConfig(ModelConfig):
     max_passage_tokens: int = config_field(
         160, "maximum length of a passage in prompts in tokens; with engine=openai in words", ge=1
     )
-    judged: bool = config_field(
-        True, "false: no judge, which saves a third of the time; engine=openai judges only for rules.p_yes"
+    use_judge: bool = config_field(
+        True, "false: no judge, which saves a third of the time; engine=openai judges only for rules.min_p_yes"
     )
     judge: str | None = config_field(
         None, "another language model, which judges whether a passage answers a question; null: the generator"
@@ -378,7 +378,7 @@ class QueriesConfig(ModelConfig):
     negative_margin: float = config_field(
         0.05, "minimum share by which the cosine of a negative is below that of the passage", ge=0, le=1
     )
-    known: str | None = config_field(
+    reuse_from: str | None = config_field(
         None, "output of this recipe for some of the documents, whose questions are taken from there"
     )
     estimate_only: bool = config_field(

@@ -59,12 +59,12 @@ def suggestions(facts: Facts) -> list[str]:
     if not facts.worse and first >= NEARLY_ALL:
         found.append(
             f"It had {first:.1f} of 100 before, so these texts leave little to gain: harder ones, "
-            f"{key}evaluation.tasks=[FILE]."
+            f"{key}evaluation.custom_tasks=[FILE]."
         )
     elif wanted := _queries_wanted(facts, last - first):
         found.append(
             f"{facts.queries:,} are few to tell {last - first:+.1f} from chance, about {wanted:,} would do: give more, "
-            f"{key}evaluation.tasks=[FILE]."
+            f"{key}evaluation.custom_tasks=[FILE]."
         )
     if fell and (facts.worse or len(facts.scores) > 2) and facts.rate:  # one slightly lower score may be chance
         found.append(

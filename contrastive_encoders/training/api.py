@@ -35,7 +35,9 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 
 # Keys whose value is a mapping with arbitrary names
-FREE_FORM_KEYS = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.tasks|prompts|stages|.*_options")
+FREE_FORM_KEYS = re.compile(
+    r"data\.(parts|prompts|weights)|callbacks|evaluation\.custom_tasks|prompts|stages|.*_options"
+)
 
 CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODELS, "data": DATA}
 

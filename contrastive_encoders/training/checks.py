@@ -165,11 +165,11 @@ def check_scoring(run: ResolvedRun, whole: Scorer, during: Scorer) -> None:
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = run.evaluation.every_n_steps
     if often:
-        for name in names_of(run.evaluation.during):
+        for name in names_of(run.evaluation.during_training):
             if name not in names:
                 there = f"the tasks of this run are {', '.join(names)}" if names else "this run has no tasks"
                 raise InputError(
-                    f"evaluation.during: there is no task {name!r}; {there}. Name some of these, or give "
+                    f"evaluation.during_training: there is no task {name!r}; {there}. Name some of these, or give "
                     "evaluation.data_root and a suite that has it, or evaluation.every_n_steps=null."
                 )
     monitor = run.monitor
@@ -193,7 +193,7 @@ def check_scoring(run: ResolvedRun, whole: Scorer, during: Scorer) -> None:
         raise InputError(
             f"monitor={monitor}: no such score is computed while training."
             + (f" The nearest is {near}." if near else "")
-            + f" There are {', '.join(known)}, and train/loss; evaluation.during names the tasks."
+            + f" There are {', '.join(known)}, and train/loss; evaluation.during_training names the tasks."
         )
 
 

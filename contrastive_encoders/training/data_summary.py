@@ -150,7 +150,7 @@ def _held_out(
         reason = "the rows or their texts are too few for a test"
         if equal_texts:
             reason = f"anchor and positive are the same text in {equal_texts:,} of {all_rows:,} rows"
-        return f"none: {reason}, so there is no verdict but of evaluation.tasks"
+        return f"none: {reason}, so there is no verdict but of evaluation.custom_tasks"
     also = f"; {near_copies_left_out:,} rows that repeat them are not trained on" if near_copies_left_out else ""
     shared = ", whose right documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
     kind = f" ({scored})" if scored else ""

@@ -86,7 +86,7 @@ def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
         "generator": str(Path(generator).absolute()) if Path(generator).exists() else generator,
         "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # also patterns
         "output": str(folder / TRIPLETS),
-        "sentences.without": str(folder / HELD_OUT),
+        "sentences.exclude": str(folder / HELD_OUT),
         "quiet": run.quiet,
     }
     for name, value in {**given, **dotted(domain.synthesis)}.items():
@@ -103,7 +103,7 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
     if scoring.data_root is None:
         log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")
     else:
-        during = [available_variant(scoring.data_root, name) for name in names_of(scoring.during)]
+        during = [available_variant(scoring.data_root, name) for name in names_of(scoring.during_training)]
         names = dict.fromkeys([*names_of(scoring.suite), *during])
         tasks += load_tasks(scoring.data_root, list(names), config, prefix="evaluation.").tasks
     whole = {text for task in Suite(tasks) for texts in task.texts() for text in texts}

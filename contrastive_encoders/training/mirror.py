@@ -1,5 +1,5 @@
-"""Copies of a run's folder at an address (``mirror=s3://BUCKET/PREFIX``), from which another machine can resume the
-run.
+"""Copies of a run's folder at an address (``remote_output_dir=s3://BUCKET/PREFIX``), from which another machine can
+resume the run.
 
 ADDRESS/files/SHA256 is the content of a file. ADDRESS/index.json lists the files that the folder had at one moment. The
 index is written last, so a reader always finds a complete snapshot, even if the writer was killed. Contents that the
@@ -79,10 +79,10 @@ class Mirror:
             self._refuse_foreign()
         if index and not anew and index["identity"] != self.identity:
             raise InputError(
-                key="mirror",
+                key="remote_output_dir",
                 value=self.shown,
                 expected=f"copies of this run, config {self.identity}, but they are of {index['identity']}",
-                hint=overwrite_hint("mirror"),
+                hint=overwrite_hint("remote_output_dir"),
             )
         files = index["files"] if index and not anew else {}
         self._there = {file["sha256"] for file in files.values()}
@@ -124,7 +124,9 @@ class Mirror:
         if whole := self.wait(seconds):
             remove(self.folder / SNAPSHOTS)
         if not whole or self._failed:
-            log.warning("mirror=%s: the last checkpoint is not there; what was copied before is.", self.shown)
+            log.warning(
+                "remote_output_dir=%s: the last checkpoint is not there; what was copied before is.", self.shown
+            )
 
     def finish(self) -> None:
         """Copy the folder a last time, and wait for the copy. Failed copies are repeated.
@@ -145,8 +147,8 @@ class Mirror:
         remove(self.folder / SNAPSHOTS)
         if self._failed:
             raise TrainingError(
-                f"mirror={self.shown}: the last copy is not whole; what is there is older. All of it lies in "
-                f"{self.folder}. Start the same command again: it copies the folder."
+                f"remote_output_dir={self.shown}: the last copy is not whole; what is there is older. All of it lies "
+                f"in {self.folder}. Start the same command again: it copies the folder."
             )
 
     def _snapshot(self) -> Path:
@@ -175,13 +177,15 @@ class Mirror:
         try:
             self._copy(snapshot)
         except MirrorTakeoverError:
-            log.warning("mirror=%s: another start of this run copies there now, and this one no more.", self.shown)
+            log.warning(
+                "remote_output_dir=%s: another start of this run copies there now, and this one no more.", self.shown
+            )
             self._failed, self._taken_over = False, True
         except Exception as error:  # noqa: BLE001  each library of an address has its own
             self._say_failed(error)
         else:
             if self._failed:
-                log.warning("mirror=%s: copied again.", self.shown)
+                log.warning("remote_output_dir=%s: copied again.", self.shown)
             self._failed = False
         finally:
             remove(snapshot)
@@ -189,7 +193,7 @@ class Mirror:
     def _say_failed(self, error: Exception) -> None:
         """Warn that a copy has failed, once until a copy succeeds again."""
         if not self._failed:
-            said = explained(self.address, "mirror", error, "written")
+            said = explained(self.address, "remote_output_dir", error, "written")
             log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
         self._failed = True
 
@@ -246,8 +250,8 @@ class Mirror:
                     self._system.get_file(self._path(CONTENTS, file["sha256"]), str(path))
                 if sha256_of(path) != file["sha256"]:
                     raise InputError(
-                        f"mirror={self.shown}: {name} is not the file that was copied there. Remove the copies, or "
-                        "give another address, to begin anew."
+                        f"remote_output_dir={self.shown}: {name} is not the file that was copied there. Remove the "
+                        "copies, or give another address, to begin anew."
                     )
 
     def _index(self) -> dict[str, Any] | None:
@@ -260,8 +264,8 @@ class Mirror:
             _ = index["identity"], index["writer"], float(index["started"]), index["files"].values()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
-                f"mirror={self.shown}: wanted copies of a run, got an {INDEX} that is none of ours ({error}). Give "
-                "another address."
+                f"remote_output_dir={self.shown}: wanted copies of a run, got an {INDEX} that is none of ours "
+                f"({error}). Give another address."
             ) from error
         return index
 
@@ -306,8 +310,8 @@ class Mirror:
             names = [name for name in self._names() if name != CONTENTS and not name.endswith(".part")]
         if names:
             raise InputError(
-                f"mirror={self.shown}: wanted copies of a run or nothing, got {', '.join(sorted(names)[:3])}. Give an "
-                "address of its own."
+                f"remote_output_dir={self.shown}: wanted copies of a run or nothing, got "
+                f"{', '.join(sorted(names)[:3])}. Give an address of its own."
             )
 
     def _refuse_nested(self) -> None:
@@ -321,8 +325,8 @@ class Mirror:
         here, there = self.folder.resolve(), Path(self.address).resolve()
         if here.is_relative_to(there) or there.is_relative_to(here):
             raise InputError(
-                f"mirror={self.shown}: wanted a place outside of output_dir={self.folder}, on another disk. Give "
-                "another address."
+                f"remote_output_dir={self.shown}: wanted a place outside of output_dir={self.folder}, on another disk. "
+                "Give another address."
             )
 
     @contextlib.contextmanager
@@ -330,7 +334,7 @@ class Mirror:
         try:
             yield
         except Exception as error:  # each file system library raises its own
-            if (said := explained(self.address, "mirror", error, done)) is None:
+            if (said := explained(self.address, "remote_output_dir", error, done)) is None:
                 raise
             raise said from error
 
@@ -364,5 +368,5 @@ def _keep(path: Path, kept: Path) -> None:
 def _within(name: str, address: object) -> Path:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise InputError(f"mirror={address}: a file of its {INDEX} lies outside of the folder: {name}.")
+        raise InputError(f"remote_output_dir={address}: a file of its {INDEX} lies outside of the folder: {name}.")
     return Path(path)

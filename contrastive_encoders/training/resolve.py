@@ -221,7 +221,14 @@ def finished_before(run: ResolvedRun) -> bool:
 
     It returns False if more checks are needed; `training.stage_loop.run_stages` then decides for all processes.
     """
-    if run.overwrite or run.resume != "auto" or run.domain.path or run.mirror or launcher_info() or not run.is_finished:
+    if (
+        run.overwrite
+        or run.resume != "auto"
+        or run.domain.path
+        or run.remote_output_dir
+        or launcher_info()
+        or not run.is_finished
+    ):
         return False
     if identity_in(run.folder) != run.identity:
         return False

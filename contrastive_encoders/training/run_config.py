@@ -96,10 +96,10 @@ class Evaluation:
     """Tasks that a run is evaluated on, and the steps at which it is."""
 
     suite: str | Sequence[str] = config_field(
-        "sts", "suites to evaluate best.ckpt on at the end, in addition to those of during"
+        "sts", "suites to evaluate best.ckpt on at the end, in addition to those of during_training"
     )
     data_root: str | None = config_field(None, "directory of the suites' tables; null: suites are not evaluated")
-    tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
+    custom_tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
         "your own tasks, also evaluated during training: files, directories in BEIR's layout, or YAML files "
         "(docs/evaluation-protocols.md)",
@@ -107,7 +107,7 @@ class Evaluation:
     protocol: Literal["default", "fast", "sklearn"] = config_field(
         "default", "protocol of SentEval's classifiers, if the suite has them"
     )
-    during: str | Sequence[str] = config_field(
+    during_training: str | Sequence[str] = config_field(
         ("stsb-dev",),
         "suites or tasks to evaluate every n steps and at the last step; if you set it, it also selects among "
         "your own tasks",
@@ -118,7 +118,7 @@ class Evaluation:
         "true: evaluate the encoder before training, too, and end with a verdict; null: if there are tasks; "
         "false: never",
     )
-    teacher: bool | None = config_field(
+    compare_with_teacher: bool | None = config_field(
         None, "true: evaluate model.teacher, too, and compare size, speed, and scores; null: don't"
     )
     precision: Literal["fp32", "bf16"] = config_field(
@@ -249,7 +249,7 @@ class RunConfig:
     devices: int | str | Sequence[int] = config_field("auto", "number of processes per node, or indices of GPUs")
     num_nodes: int = config_field(1, "number of machines", ge=1)
     output_dir: str | None = config_field(None, "directory of the run; null: outputs/MODEL-DATA-HASH8")
-    mirror: str | None = config_field(
+    remote_output_dir: str | None = config_field(
         None,
         "s3://BUCKET/PREFIX or another URL: output_dir is copied there after each checkpoint, and fetched "
         "from there if it is empty",

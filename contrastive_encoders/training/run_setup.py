@@ -280,13 +280,13 @@ def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
     """Check that a stage does not keep layers by the same numbers as the previous stage, whose encoder has fewer
     layers.
     """
-    layers = getattr(after.model, "layers", None)
-    if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.model, "layers", None) or ())]:
+    layers = getattr(after.model, "keep_layers", None)
+    if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.model, "keep_layers", None) or ())]:
         raise InputError(
-            key=f"stages.{after.stage_name}.model.layers",
+            key=f"stages.{after.stage_name}.model.keep_layers",
             value=[*layers],
             expected=f"layers of stage {before.stage_name}, which removes the others",
-            hint="Set model.layers of the first stage alone.",
+            hint="Set model.keep_layers of the first stage alone.",
         )
 
 

@@ -38,17 +38,17 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
     if not isinstance(model, Writer):
         own = own_suite(run, config)
         held_out += own
-        if own and "evaluation.during" not in run.asked:
+        if own and "evaluation.during_training" not in run.asked:
             monitored = ScoreName.parse(run.monitor or "").full_task
             usual = [
                 name
-                for name in names_of(scoring.during)
+                for name in names_of(scoring.during_training)
                 if scoring.data_root is not None or name == monitored or not is_task(name)
             ]
-            run = _scoring(run, during=list(dict.fromkeys([*usual, *(task.name for task in own)])))
+            run = _scoring(run, during_training=list(dict.fromkeys([*usual, *(task.name for task in own)])))
         run = _without_tables(run, {task.name for task in held_out})
     scoring = run.evaluation
-    during = names_of(scoring.during) if scoring.every_n_steps else []
+    during = names_of(scoring.during_training) if scoring.every_n_steps else []
     sizes = model.sizes if isinstance(model, Objective) else []
     suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, config, sizes)
     if isinstance(model, PairScorer):
@@ -73,12 +73,16 @@ def reranked(suites: Suites, run: ResolvedRun) -> Suites:
 
 
 def own_suite(run: ResolvedRun, config: EvaluateConfig) -> list[Task]:
-    """Read the user's test sets in ``evaluation.tasks``.
+    """Read the user's test sets in ``evaluation.custom_tasks``.
 
     Raises:
         InputError: a test set does not exist or is damaged.
     """
-    return [task for own in resolve_custom_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(config)]
+    return [
+        task
+        for own in resolve_custom_tasks(run.evaluation.custom_tasks, "evaluation.custom_tasks")
+        for task in own.read(config)
+    ]
 
 
 def _scoring(run: ResolvedRun, **changed: Any) -> ResolvedRun:
@@ -92,15 +96,15 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
     """
     scoring, unscored = run.evaluation, ""
     by_steps = "evaluation.every_n_steps" in run.asked and not run.monitor
-    asked = by_steps or not {"monitor", "evaluation.during"}.isdisjoint(run.asked)
-    during = [] if asked or not scoring.every_n_steps else names_of(scoring.during)
+    asked = by_steps or not {"monitor", "evaluation.during_training"}.isdisjoint(run.asked)
+    during = [] if asked or not scoring.every_n_steps else names_of(scoring.during_training)
     of_tables = [name for name in during if is_task(name) and name not in held_out]
     if scoring.data_root is None:
         if of_tables and run.monitor and ScoreName.parse(run.monitor).full_task in of_tables:
             run = replace(run, monitor=None)
             unscored = f"{', '.join(of_tables)} while training; best.ckpt is the last one"
-        rest = [name for name in names_of(scoring.during) if name not in of_tables]
-        run = _scoring(run, during=rest)
+        rest = [name for name in names_of(scoring.during_training) if name not in of_tables]
+        run = _scoring(run, during_training=rest)
         if of_tables and not rest:
             run = _scoring(run, every_n_steps=None)
         suite = names_of(scoring.suite)
@@ -116,7 +120,9 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
                 "published. %s",
                 *(name, scoring.data_root, plain, listing_hint(scoring.data_root)),
             )
-            run = _scoring(run, during=[plain if one == name else one for one in names_of(run.evaluation.during)])
+            run = _scoring(
+                run, during_training=[plain if one == name else one for one in names_of(run.evaluation.during_training)]
+            )
             monitor = ScoreName.parse(run.monitor or "")
             if monitor.full_task == name:
                 run = replace(run, monitor=monitor.without_form())

@@ -75,9 +75,9 @@ def run_stages(run: ResolvedRun) -> Results | None:
 
 
 def _run(run: ResolvedRun) -> int:
-    """Train a run, with copies of its directory if it has a ``mirror``, and return the exit code."""
+    """Train a run, with copies of its directory if it has a ``remote_output_dir``, and return the exit code."""
     companions = RankFailureMonitor()
-    mirror = mirror_of(run.folder, run.mirror, run.identity)
+    mirror = mirror_of(run.folder, run.remote_output_dir, run.identity)
     if mirror is None:
         with companions.named():  # also between two stages
             return _train(run, companions, None)

@@ -66,10 +66,10 @@ def check_teacher_keys(run: ResolvedRun) -> None:
         InputError: there is no teacher to compare with, or new spans are drawn from the texts in each epoch.
     """
     if getattr(run.model, "teacher", None) is None:
-        if run.evaluation.teacher:
+        if run.evaluation.compare_with_teacher:
             raise InputError(
-                "evaluation.teacher=true compares with model.teacher, and there is none. Set it, or "
-                "evaluation.teacher=false."
+                "evaluation.compare_with_teacher=true compares with model.teacher, and there is none. Set it, or "
+                "evaluation.compare_with_teacher=false."
             )
         return
     for place, settings in run.datasets.items():

@@ -1,4 +1,4 @@
-"""Comparison of the encoder with its teacher (``evaluation.teacher``): size, speed, and scores of both."""
+"""Comparison of the encoder with its teacher (``evaluation.compare_with_teacher``): size, speed, and scores of both."""
 
 import statistics
 import time
@@ -25,7 +25,7 @@ ROUNDS = 5  # rounds for each encoder, alternating; the median is reported
 
 def score_teacher(run: ResolvedRun, scorer: ScoreCallback) -> dict[str, float] | None:
     """Return the teacher's scores of all tasks of the run; None if they are not requested. All ranks must call this."""
-    if not (run.evaluation.teacher and getattr(run.model, "teacher", None)):
+    if not (run.evaluation.compare_with_teacher and getattr(run.model, "teacher", None)):
         return None
     with torch.no_grad():
         found = scorer.suite.score(

@@ -36,36 +36,38 @@ class PostprocessSettings(NamedTuple):
 
     Args:
         ignore_case: Strip and case-fold x1 and x2 before comparing them.
-        cap: Maximum number of pairs per x1 and label, 0 for no limit.
-        variant: "published" draws random x2 from all entries, as in the published code. "paper" draws them from the
-            entries of other x1.
+        max_pairs_per_label: Maximum number of pairs per x1 and label, 0 for no limit.
+        random_pair_source: "published" draws random x2 from all entries, as in the published code. "paper" draws them
+            from the entries of other x1.
     """
 
     steps: tuple[str, ...]
     ignore_case: bool
     smoothing: float
-    cap: int
+    max_pairs_per_label: int
     random_pairs: int
-    variant: Literal["paper", "published"]
+    random_pair_source: Literal["paper", "published"]
     seed: int
 
     def check(self) -> None:
         """Raise `InputError` for invalid settings."""
         if unknown := [step for step in self.steps if step not in STEPS]:
-            raise InputError(key="data.steps", value=unknown[0], expected=f"names from {', '.join(STEPS)}")
+            raise InputError(key="data.postprocess_steps", value=unknown[0], expected=f"names from {', '.join(STEPS)}")
         if not 0 <= self.smoothing < 1:
             raise InputError(
                 key="data.smoothing",
                 value=self.smoothing,
                 expected="at least 0 (no smoothing) and less than 1; the published value is 0.2",
             )
-        for name, value in (("cap", self.cap), ("random_pairs", self.random_pairs)):
+        for name, value in (("max_pairs_per_label", self.max_pairs_per_label), ("random_pairs", self.random_pairs)):
             if value < 0:
                 raise InputError(
                     key=f"data.{name}", value=value, expected="at least 0 (none); the published value is 2"
                 )
-        if self.variant not in ("paper", "published"):
-            raise InputError(key="data.variant", value=self.variant, expected="paper or published")
+        if self.random_pair_source not in ("paper", "published"):
+            raise InputError(
+                key="data.random_pair_source", value=self.random_pair_source, expected="paper or published"
+            )
 
 
 def postprocess(pairs: Sequence[Pair], settings: PostprocessSettings) -> tuple[list[Pair], list[StepReport]]:
@@ -109,13 +111,13 @@ def smooth(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Keep the first ``settings.cap`` pairs of each (x1, label)."""
-    if not settings.cap:
+    """Keep the first ``settings.max_pairs_per_label`` pairs of each (x1, label)."""
+    if not settings.max_pairs_per_label:
         return list(pairs)
     seen, kept = Counter[tuple[str, float]](), []
     for pair in pairs:
         seen[pair.left, pair.score] += 1
-        if seen[pair.left, pair.score] <= settings.cap:
+        if seen[pair.left, pair.score] <= settings.max_pairs_per_label:
             kept.append(pair)
     return kept
 
@@ -132,7 +134,7 @@ def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     by_left = [pair for own in entries.values() for pair in own]
     added, start = [], 0
     for left, own in entries.items():
-        excluded = len(own) if settings.variant == "paper" else 0
+        excluded = len(own) if settings.random_pair_source == "paper" else 0
         for _ in range(settings.random_pairs if len(by_left) > excluded else 0):
             place = draw.randrange(len(by_left) - excluded)
             place += excluded if place >= start else 0  # skip x1's own entries, which are adjacent

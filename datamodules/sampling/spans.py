@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.data_configs import Positive, Window
+from contrastive_encoders.datamodules.data_configs import AnchorPlacement, PositiveSampling
 
 _SEARCH = 32  # tokens searched at a time for the next word start; most words are shorter
 
@@ -26,17 +26,17 @@ class Spans(NamedTuple):
 class SpanRule(NamedTuple):
     """Rule for drawing spans from a document.
 
-    ``window="grid"`` follows the published code: an anchor is inside one of the windows [0, max_span), [max_span, ...).
-    ``window="uniform"`` follows the paper's text: anchors are anywhere, at least 2 * max_span tokens apart within a
-    document.
+    ``anchor_placement="grid"`` follows the published code: an anchor is inside one of the windows [0, max_span),
+    [max_span, ...). ``anchor_placement="uniform"`` follows the paper's text: anchors are anywhere, at least 2 *
+    max_span tokens apart within a document.
     """
 
     anchors: int
     positives: int  # per anchor
     min_span: int
     max_span: int
-    window: Window
-    positive: Positive
+    anchor_placement: AnchorPlacement
+    positive_sampling: PositiveSampling
 
     @property
     def tokens_needed(self) -> int:
@@ -44,7 +44,7 @@ class SpanRule(NamedTuple):
 
         The grid needs 2 * A windows. With the paper's distance between anchors, A spans and A - 1 gaps must fit.
         """
-        windows = max(2 * self.anchors, 3 * self.anchors - 2 if self.window == "uniform" else 0)
+        windows = max(2 * self.anchors, 3 * self.anchors - 2 if self.anchor_placement == "uniform" else 0)
         return windows * self.max_span
 
     def check(self) -> None:
@@ -61,7 +61,10 @@ class SpanRule(NamedTuple):
                 value=self.min_span,
                 expected=f"at least 1 and at most data.max_span={self.max_span}",
             )
-        for key, choices in (("window", get_args(Window)), ("positive", get_args(Positive))):
+        for key, choices in (
+            ("anchor_placement", get_args(AnchorPlacement)),
+            ("positive_sampling", get_args(PositiveSampling)),
+        ):
             if (value := getattr(self, key)) not in choices:
                 raise InputError(key=f"data.{key}", value=value, expected=f"one of {', '.join(choices)}")
 
@@ -72,7 +75,7 @@ def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> S
     Raises:
         ValueError: The document is shorter than the rule needs.
     """
-    anchors, positives, min_span, max_span, window, positive = rule
+    anchors, positives, min_span, max_span, placement, sampling = rule
     if num_tokens < rule.tokens_needed:
         raise ValueError(
             f"a document of {num_tokens} tokens is too short for {anchors} anchors of up to {max_span} tokens: "
@@ -84,13 +87,13 @@ def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> S
     uniforms = iter(rng.random(2 * anchors + anchors * positives).tolist())
 
     lengths = [int(beta * (max_span - min_span) + min_span) for beta in anchor_betas]
-    place = _grid_starts if window == "grid" else _distant_starts
+    place = _grid_starts if placement == "grid" else _distant_starts
     starts = place(num_tokens, lengths, max_span, [next(uniforms) for _ in range(2 * anchors)])
 
     near_starts, near_lengths = [], []
     for i, (beta, uniform) in enumerate(zip(positive_betas, uniforms, strict=True)):
         start, length = starts[i // positives], lengths[i // positives]
-        near_start, near_length = _POSITIVES[positive](num_tokens, start, length, min_span, max_span, beta, uniform)
+        near_start, near_length = _POSITIVES[sampling](num_tokens, start, length, min_span, max_span, beta, uniform)
         near_starts.append(near_start)
         near_lengths.append(near_length)
     return Spans(*(np.array(values, dtype=np.int64) for values in (starts, lengths, near_starts, near_lengths)))

@@ -392,10 +392,10 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
             f"encoder={path}: wanted a checkpoint of a run here, with the weights of an encoder and its settings; "
             "this one has none. Name checkpoints/best.ckpt of a run, or a folder with config.json and weights."
         )
-    backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
+    backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt_suffix"))
     ends, attention = bool(settings.get("append_eos")), settings.get("attention")
     length, adapters, behind = found["max_length"], found.get(RECORD), found[POST_POOLING_KEY]
-    kept, prompts = settings.get("layers"), EncoderPrompts(**found.get(PROMPTS) or {})
+    kept, prompts = settings.get("keep_layers"), EncoderPrompts(**found.get(PROMPTS) or {})
     return CheckpointInfo(
         *(weights, backbone, pooler_of(pooling), length, head, suffix, ends, attention, adapters),
         **behind,

@@ -93,9 +93,9 @@ class TrainableEncoder(TrainableBackbone):
         """
         settings, exported = self.settings, self.own.exported
         directory = directory_of(settings.backbone)
-        if settings.layers is not None and (settings.lora.rank is not None or self.below.adapters):
+        if settings.keep_layers is not None and (settings.lora.rank is not None or self.below.adapters):
             raise InputError(
-                "model.layers: an adapter is kept for a whole backbone, and this one loses layers. Train without "
+                "model.keep_layers: an adapter is kept for a whole backbone, and this one loses layers. Train without "
                 "model.lora.rank, or train a run without a step first and take its folder as the backbone."
             )
         if prompt is None and exported and exported.prompt_suffix:
@@ -118,7 +118,7 @@ class TrainableEncoder(TrainableBackbone):
             attention_dropout=settings.attention_dropout,
             dtype=dtype_to_load(),
         )
-        keep_layers(transformer, settings.layers, settings.backbone)
+        keep_layers(transformer, settings.keep_layers, settings.backbone)
         check_first_token(transformer, pooler, settings.backbone)
         tokenizer = load_tokenizer(settings.backbone, ends=bool(settings.append_eos))
         check_vocabulary(transformer, tokenizer, settings.backbone)
@@ -168,8 +168,8 @@ class TrainableEncoder(TrainableBackbone):
             "model.mlp_only_train": [True, layers <= 0],
             "model.normalize": [own.normalize, encoder.normalize],
             "model.max_length": [own_length(own, config, plain), encoder.max_length],
-            "model.prompt": [own.prompt_suffix, encoder.prompt_suffix],
-            "model.layers": [config.num_hidden_layers, encoder.trunk.config.num_hidden_layers],
+            "model.prompt_suffix": [own.prompt_suffix, encoder.prompt_suffix],
+            "model.keep_layers": [config.num_hidden_layers, encoder.trunk.config.num_hidden_layers],
             "model.append_eos": [False, plain("a")["input_ids"] != encoder.tokenizer("a")["input_ids"]],
             "data.prompts": [_by_role(read_prompts(directory_of(settings.backbone))), _by_role(encoder.prompts)],
             "model.attention": [ATTENTION[not is_causal(one)] for one in (config, encoder.trunk.config)],

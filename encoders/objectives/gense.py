@@ -23,7 +23,7 @@ from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 log = logging.getLogger(__name__)
 
-AUTO = "auto"  # value of model.prompt
+AUTO = "auto"  # value of model.prompt_suffix
 
 
 class GenSE(HardNegativesObjective):
@@ -43,11 +43,11 @@ class GenSE(HardNegativesObjective):
     def __init__(self, settings: GenSEConfig) -> None:
         own = own_encoder(settings.backbone, settings.pooling)
         pooling = state_of_an_answer(settings.pooling or own.pooling(self.default_pooling), settings.backbone)
-        super().__init__(replace(settings, pooling=pooling, prompt=prompt_of(settings)))
+        super().__init__(replace(settings, pooling=pooling, prompt_suffix=prompt_of(settings)))
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
         """Load the encoder with the prompt that is appended to every text."""
-        return trainable.load(prompt=self.settings.prompt or "")
+        return trainable.load(prompt=self.settings.prompt_suffix or "")
 
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
         """Remove trailing spaces before the prompt, on the host, because a device would require a synchronization."""
@@ -73,11 +73,11 @@ class GenSE(HardNegativesObjective):
 def prompt_of(settings: GenSEConfig) -> str | None:
     """Return the prompt that is appended to every text.
 
-    It is ``model.prompt``. If that is "auto", it is the prompt of the backbone if the backbone is an encoder, and
-    otherwise the default prompt.
+    It is ``model.prompt_suffix``. If that is "auto", it is the prompt of the backbone if the backbone is an encoder,
+    and otherwise the default prompt.
     """
-    if settings.prompt != AUTO:
-        return settings.prompt
+    if settings.prompt_suffix != AUTO:
+        return settings.prompt_suffix
     own = own_encoder(settings.backbone, settings.pooling).exported
     return own.prompt_suffix if own else settings.default_prompt
 

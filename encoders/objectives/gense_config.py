@@ -25,13 +25,13 @@ class GenSEConfig(HardNegativesConfig):
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
     warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
 
-    prompt: str | None = config_field(
+    prompt_suffix: str | None = config_field(
         "auto",
         "text appended to every input; null: none; auto: that of the backbone, or prompts.embedding for a "
         "plain transformer",
     )
     default_prompt: str | None = config_field(
-        inherits_from="prompts.embedding", meaning="prompt of a plain transformer if prompt=auto"
+        inherits_from="prompts.embedding", meaning="prompt of a plain transformer if prompt_suffix=auto"
     )
     truncation: Literal["keep_prompt", "official"] = config_field(
         "keep_prompt",

@@ -19,7 +19,7 @@ from contrastive_encoders.losses.directions import check_directions, contrast_in
 class Pairs(HardNegativesObjective):
     """Objective with in-batch negatives for pairs and triplets.
 
-    ``directions`` and ``partition`` are explained in `losses.directions`, and the weights of hard negatives in
+    ``directions`` and ``partition_mode`` are explained in `losses.directions`, and the weights of hard negatives in
     `losses.contrastive.info_nce`.
     """
 
@@ -30,7 +30,7 @@ class Pairs(HardNegativesObjective):
 
     def __init__(self, settings: PairsConfig) -> None:
         try:
-            check_directions(settings.directions, settings.partition)
+            check_directions(settings.directions, settings.partition_mode)
         except ValueError as error:
             raise InputError(f"model.{error}") from error
         super().__init__(settings)
@@ -43,6 +43,6 @@ class Pairs(HardNegativesObjective):
         return contrast_in_directions(
             *vectors,
             directions=self.settings.directions,
-            partition=self.settings.partition,
+            partition_mode=self.settings.partition_mode,
             **{**self.loss_keys(batch), **known},
         )

@@ -14,7 +14,7 @@ class PairsConfig(HardNegativesConfig):
 
     Example:
         >>> from contrastive_encoders import PairsConfig
-        >>> PairsConfig(directions=("query_document", "document_query")).partition
+        >>> PairsConfig(directions=("query_to_doc", "doc_to_query")).partition_mode
         'joint'
     """
 
@@ -25,14 +25,14 @@ class PairsConfig(HardNegativesConfig):
     )
 
     directions: Sequence[str] = config_field(
-        ("query_document",),
-        "which similarities in the batch contribute candidates: query_document (required), document_query, "
-        "query_query, document_document",
+        ("query_to_doc",),
+        "which similarities in the batch contribute candidates: query_to_doc (required), doc_to_query, "
+        "query_to_query, doc_to_doc",
     )
-    partition: str = config_field(
+    partition_mode: str = config_field(
         "joint",
         "joint: one softmax over the candidates of all directions; per_direction: one softmax each for "
-        "query_document and document_query (the symmetric loss)",
+        "query_to_doc and doc_to_query (the symmetric loss)",
     )
 
 

@@ -88,7 +88,7 @@ class TSDAE(Objective):
             self.encoder.transformer,
             settings.seed,
             dropout=settings.dropout,
-            layers=settings.layers,
+            layers=settings.keep_layers,
         ).train()
         self.encoder.halves = (self.decoder,)
         self.trainable.prepare(self.encoder.transformer, self.decoder)

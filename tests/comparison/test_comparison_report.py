@@ -153,7 +153,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
         (["runs=[nowhere/*]", "output=o"], "runs=nowhere/*: expected"),
         (["output=o"], "runs is not set"),
         (["runs=[x]"], "output=null: expected"),
-        (["runs=[x]", "output=o", "headlin=a"], "headline"),
+        (["runs=[x]", "output=o", "ranking_metri=a"], "ranking_metric"),
     ],
 )
 def test_wrong_words_get_one_message(words, said, tmp_path):
@@ -172,7 +172,7 @@ def test_the_command_compares(race_folder, tmp_path):
 
 def test_strict_refuses_what_would_be_skipped(race_folder, tmp_path):
     with pytest.raises(InputError, match="strict=true"):
-        compare_command(OmegaConf.create({"strict": True, "headline": None}), [str(race_folder / "*")], tmp_path)
+        compare_command(OmegaConf.create({"strict": True, "ranking_metric": None}), [str(race_folder / "*")], tmp_path)
 
 
 def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):

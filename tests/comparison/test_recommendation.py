@@ -170,9 +170,14 @@ def test_commands_are_lists_of_words_under_a_name(given):
 
 
 def test_a_key_of_a_race_that_is_null_is_the_word_null_in_its_commands():
-    written = {"known": None, "choose": None, "prepare": {"made": ["known=${race.known}"]}, "arms": {"a": ["x=1"]}}
+    written = {
+        "reuse_from": None,
+        "choose": None,
+        "prepare": {"made": ["reuse_from=${race.reuse_from}"]},
+        "arms": {"a": ["x=1"]},
+    }
     race = OmegaConf.create({"race": written}).race
-    assert plain(race) == {**written, "known": "null", "prepare": {"made": ["known=null"]}}
+    assert plain(race) == {**written, "reuse_from": "null", "prepare": {"made": ["reuse_from=null"]}}
 
 
 def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them():

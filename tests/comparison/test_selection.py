@@ -72,7 +72,7 @@ def test_who_lacks_the_headline_is_skipped(run_folder, tmp_path):
         choose_headline(arms_of(collect([str(tmp_path / "*")])[0]), None)
     assert refused.value.key == "runs"
     assert f"{tmp_path / 'b'}: mr/default/accuracy" in refused.value.expected
-    [advised] = re.findall(r"Set headline=(\S+) ", refused.value.hint)
+    [advised] = re.findall(r"Set ranking_metric=(\S+) ", refused.value.hint)
     assert taken([tmp_path / "*"], advised)[0] == ["a"]
 
 

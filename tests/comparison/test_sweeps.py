@@ -129,7 +129,7 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
     assert run.evaluation.data_root
     if path.stem not in AS_PUBLISHED:
         assert run.monitor == sweep.metric  # a run logs it under this name
-        assert sweep.metric.split("/")[0] in run.evaluation.during
+        assert sweep.metric.split("/")[0] in run.evaluation.during_training
         assert run.evaluation.every_n_steps
     utils = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
     for values in sweep.grid()[:5]:
@@ -483,7 +483,7 @@ def test_data_that_is_prepared_otherwise_is_of_another_race(tmp_path, fake_train
         train_race(plan(other, {"steps": 6}, None, tmp_path), tmp_path, pool, quiet=True)
     with pytest.raises(InputError) as refused:
         plan(race, {"steps": 6}, None, tmp_path)
-    assert is_another_race(refused.value, tmp_path, "prepare.made", "held_out_share")
+    assert is_another_race(refused.value, tmp_path, "prepare.made", "held_out_fraction")
 
 
 def test_a_choice_that_cannot_be_made_is_told(tmp_path, fake_train):

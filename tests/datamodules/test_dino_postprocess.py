@@ -19,7 +19,13 @@ from contrastive_encoders.datamodules.sampling.dino_postprocess import (
 )
 
 PUBLISHED = PostprocessSettings(
-    steps=STEPS, ignore_case=False, smoothing=0.2, cap=2, random_pairs=2, variant="paper", seed=42
+    steps=STEPS,
+    ignore_case=False,
+    smoothing=0.2,
+    max_pairs_per_label=2,
+    random_pairs=2,
+    random_pair_source="paper",
+    seed=42,
 )  # except for the variant
 PAIRS = st.lists(
     st.builds(
@@ -55,7 +61,9 @@ def slowly(rows, limit, ignore_case=False):
 
 @given(PAIRS, st.integers(1, 3), st.booleans(), st.integers(0, 3))
 def test_the_steps_are_those_of_the_slow_derivation(rows, limit, ignore_case, seed):
-    settings = PUBLISHED._replace(steps=("shuffle", *DETERMINISTIC), cap=limit, ignore_case=ignore_case, seed=seed)
+    settings = PUBLISHED._replace(
+        steps=("shuffle", *DETERMINISTIC), max_pairs_per_label=limit, ignore_case=ignore_case, seed=seed
+    )
     order = shuffle(rows, settings)
     assert Counter(order) == Counter(rows)
     found, reports = postprocess(rows, settings)
@@ -67,7 +75,7 @@ def test_the_steps_are_those_of_the_slow_derivation(rows, limit, ignore_case, se
 
 @given(PAIRS, st.sampled_from(["paper", "published"]), st.integers(0, 4), st.integers(0, 5))
 def test_augmentation_gives_each_x1_random_x2_of_label_0(rows, variant, number, seed):
-    settings = PUBLISHED._replace(variant=variant, random_pairs=number, seed=seed)
+    settings = PUBLISHED._replace(random_pair_source=variant, random_pairs=number, seed=seed)
     before = list(rows)
     found = augment(rows, settings)
     assert rows == before
@@ -87,7 +95,7 @@ def test_random_x2_are_drawn_evenly(variant, expected):
     rows = [Pair("1", "a", 1), Pair("2", "c", 1), Pair("1", "b", 1), Pair("3", "d", 1), Pair("2", "e", 1)]
     drawn = Counter()
     for seed in range(1500):
-        added = augment(rows, PUBLISHED._replace(variant=variant, seed=seed))[len(rows) :]
+        added = augment(rows, PUBLISHED._replace(random_pair_source=variant, seed=seed))[len(rows) :]
         drawn.update(pair.right for pair in added if pair.left == "1")
     assert set(drawn) == set(expected)
     share = 3000 / len(expected)
@@ -108,9 +116,9 @@ def test_the_whole_is_a_function_of_the_seed_and_leaves_its_input_alone(rows, se
 @pytest.mark.parametrize(
     ("settings", "key", "value"),
     [
-        (PUBLISHED._replace(steps=("shufle",)), "data.steps", "shufle"),
+        (PUBLISHED._replace(steps=("shufle",)), "data.postprocess_steps", "shufle"),
         (PUBLISHED._replace(smoothing=1.0), "data.smoothing", 1.0),
-        (PUBLISHED._replace(variant="code"), "data.variant", "code"),
+        (PUBLISHED._replace(random_pair_source="code"), "data.random_pair_source", "code"),
     ],
 )
 def test_invalid_settings_are_refused(settings, key, value):

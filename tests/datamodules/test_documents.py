@@ -16,7 +16,7 @@ from contrastive_encoders.datamodules.sampling.spans import SpanRule
 from contrastive_encoders.datamodules.store.tokenizer import special_tokens
 from tests.data import as_rank, batches, data_module, sequences_of
 
-RULE = SpanRule(anchors=2, positives=2, min_span=4, max_span=16, window="grid", positive="nearby")
+RULE = SpanRule(anchors=2, positives=2, min_span=4, max_span=16, anchor_placement="grid", positive_sampling="nearby")
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_equalized_epochs_go_over_the_documents_twice_with_new_spans(documents):
 @pytest.mark.parametrize("max_span", [300, "auto"])
 @pytest.mark.parametrize("window", ["grid", "uniform"])
 def test_equalized_runs_draw_from_the_same_documents(max_span, window, documents):
-    settings = {"max_span": max_span, "window": window, "batch_size": 2}
+    settings = {"max_span": max_span, "anchor_placement": window, "batch_size": 2}
     two = ready(documents(**settings))
     one = ready(documents(anchors_per_document=1, match_span_count_of=2, **settings))
     assert one.num_examples == two.num_examples
@@ -186,7 +186,7 @@ def test_short_documents_are_counted_with_advice(documents, caplog):
     [
         ({"min_span": 32}, "data.min_span", 32, ["1", "16"]),
         ({"min_document_length": 63}, "data.min_document_length", 63, ["64", "2", "16"]),
-        ({"window": "windows"}, "data.window", "windows", []),
+        ({"anchor_placement": "windows"}, "data.anchor_placement", "windows", []),
         ({"max_length": 5}, "data.max_length", 5, ["6", "4", "2"]),
         ({"batch_size": 41}, "batch_size", 41, ["40"]),
     ],

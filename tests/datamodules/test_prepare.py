@@ -104,7 +104,7 @@ def test_files_that_somebody_brought(hosted, server, tmp_path, how):
             (server.folder / f"{name}-{number}.parquet").write_bytes((server.folder / f"{number}.parquet").read_bytes())
     source = {"folder": server.folder, "file URL": server.folder.as_uri(), "mirror": server.url}[how]
     asked = len(server.asked)
-    assert got("qa", "tsdae", "wiki1m", f"output={hosted}", f"source={source}") == 0
+    assert got("qa", "tsdae", "wiki1m", f"output={hosted}", f"download_mirror={source}") == 0
     assert (len(server.asked) == asked) == (how != "mirror")
     assert len(list(RecordSource(str(hosted / "qa"), QA))) == 15
 
@@ -150,7 +150,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
         (["wiki"], "NAME=wiki: expected one of .*wiki1m"),
         (["qa", "outptu=x"], "outptu: .*The nearest is output"),
         (["qa", "rows=some"], "rows='some': wanted published, any"),
-        (["qa", "source=/no/such"], "source=/no/such: no such folder"),
+        (["qa", "download_mirror=/no/such"], "download_mirror=/no/such: no such folder"),
         (["qa", "output=/dev/null/x"], "output=/dev/null/x: cannot be written"),
     ],
 )

@@ -12,7 +12,9 @@ from contrastive_encoders.core import IGNORED_LABEL, InputError
 from contrastive_encoders.datamodules.sampling.span_batches import mask_tokens
 from contrastive_encoders.datamodules.sampling.spans import SpanRule, align_to_words, sample_spans
 
-PUBLISHED = SpanRule(anchors=2, positives=2, min_span=32, max_span=512, window="grid", positive="nearby")
+PUBLISHED = SpanRule(
+    anchors=2, positives=2, min_span=32, max_span=512, anchor_placement="grid", positive_sampling="nearby"
+)
 VOCABULARY, MASK = 50, 4
 
 
@@ -23,7 +25,7 @@ def draws(count, num_tokens=2048, **rule):
 
 @pytest.mark.parametrize("window", ["grid", "uniform"])
 def test_lengths_have_the_published_means_and_range(window):
-    spans = draws(20_000, window=window)
+    spans = draws(20_000, anchor_placement=window)
     anchors = np.concatenate([span.anchor_lengths for span in spans])
     positives = np.concatenate([span.positive_lengths for span in spans])
     # Beta(4, 2) has mean 2/3, Beta(2, 4) 1/3; the floor removes half a token: 32 + 480 * mean - 0.5
@@ -101,7 +103,7 @@ def test_nearby_positives_touch_the_anchor_and_are_uniform_there():
 @pytest.mark.parametrize("window", ["grid", "uniform"])
 @pytest.mark.parametrize("positive", ["adjacent", "subsuming"])
 def test_adjacent_touches_and_subsuming_lies_inside(window, positive):
-    for span in draws(3000, positives=3, window=window, positive=positive):
+    for span in draws(3000, positives=3, anchor_placement=window, positive_sampling=positive):
         starts, lengths = (np.repeat(values, 3) for values in span[:2])
         left, right = span.positive_starts, span.positive_starts + span.positive_lengths
         if positive == "adjacent":
@@ -120,8 +122,8 @@ def requests(draw):
         positives=draw(st.integers(1, 4)),
         min_span=draw(st.integers(1, max_span)),
         max_span=max_span,
-        window=draw(st.sampled_from(["grid", "uniform"])),
-        positive=draw(st.sampled_from(["nearby", "adjacent", "subsuming"])),
+        anchor_placement=draw(st.sampled_from(["grid", "uniform"])),
+        positive_sampling=draw(st.sampled_from(["nearby", "adjacent", "subsuming"])),
     )
     num_tokens = rule.tokens_needed + draw(st.integers(0, 300))
     return num_tokens, rule, np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -143,8 +145,8 @@ def test_no_span_passes_a_border(request):
     order = np.argsort(spans.anchor_starts)
     ends = (spans.anchor_starts + spans.anchor_lengths)[order][:-1]
     gaps = spans.anchor_starts[order][1:] - ends
-    assert (gaps >= (rule.max_span if rule.window == "grid" else 2 * rule.max_span)).all()
-    if rule.window == "grid":
+    assert (gaps >= (rule.max_span if rule.anchor_placement == "grid" else 2 * rule.max_span)).all()
+    if rule.anchor_placement == "grid":
         assert (spans.anchor_starts % rule.max_span + spans.anchor_lengths <= rule.max_span).all()
 
 
@@ -170,12 +172,12 @@ def test_aligned_spans_split_no_word(request, word_length):
 def test_short_documents_and_impossible_settings_are_refused():
     with pytest.raises(ValueError, match=r"2047.*2048"):
         sample_spans(2047, PUBLISHED, np.random.default_rng(0))
-    assert PUBLISHED.tokens_needed == PUBLISHED._replace(window="uniform").tokens_needed == 2048
+    assert PUBLISHED.tokens_needed == PUBLISHED._replace(anchor_placement="uniform").tokens_needed == 2048
     for changed, key, value in (
         ({"min_span": 64, "max_span": 32}, "data.min_span", 64),
         ({"anchors": 0}, "data.anchors_per_document", 0),
         ({"positives": 0}, "data.positives_per_anchor", 0),
-        ({"window": "windows"}, "data.window", "windows"),
+        ({"anchor_placement": "windows"}, "data.anchor_placement", "windows"),
     ):
         with pytest.raises(InputError) as error:
             PUBLISHED._replace(**changed).check()

@@ -197,8 +197,8 @@ def test_other_positives_and_fillers_are_no_negatives(form):
     if form == "info_nce":
         loss = info_nce(anchors, positives, negatives, **keys).loss
     else:
-        directions = ["query_document", "document_query"][: 2 if form == "two directions" else 1]
-        keys |= {"directions": directions, "partition": "per_direction"}
+        directions = ["query_to_doc", "doc_to_query"][: 2 if form == "two directions" else 1]
+        keys |= {"directions": directions, "partition_mode": "per_direction"}
         loss = contrast_in_directions(anchors, positives, negatives, **keys).loss
     expected = by_hand(anchors, positives, negatives, texts, lists, fillers, back=form == "two directions")
     torch.testing.assert_close(loss, expected)
@@ -209,7 +209,7 @@ def test_a_joint_softmax_leaves_them_out_too():
     generator = torch.Generator().manual_seed(4)
     anchors, positives = (torch.randn(2, 4, dtype=torch.float64, generator=generator) for _ in range(2))
     texts = [torch.tensor([1, 2]), torch.tensor([11, 12])]
-    keys = {"temperature": 1.0, "directions": ["query_document", "document_query"], "partition": "joint"}
+    keys = {"temperature": 1.0, "directions": ["query_to_doc", "doc_to_query"], "partition_mode": "joint"}
     both = torch.tensor([[11, 12], [11, 12]])
     alone = contrast_in_directions(anchors, positives, texts=texts, accepted=both, **keys).loss
     torch.testing.assert_close(alone, torch.tensor(2.0, dtype=torch.float64).log())

@@ -80,7 +80,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     ),
     "cosent": lambda a, b, c: cosent(a, b, own_scores(), temperature=0.1),
     "angle": lambda a, b, c: angle(a, b, own_scores(), temperature=0.1),
-    "symmetric": lambda a, b, c: in_directions(a, b, c, directions=DIRECTIONS[:2], partition="per_direction").loss,
+    "symmetric": lambda a, b, c: in_directions(a, b, c, directions=DIRECTIONS[:2], partition_mode="per_direction").loss,
     "accuracy": lambda a, b, c: nt_xent(a, b, temperature=0.1).accuracy + 0 * a.sum(),
     "NTXentLoss": lambda a, b, c: metric_loss("NTXentLoss", temperature=0.1)(a, b),
     "mined": lambda a, b, c: metric_loss("TripletMarginLoss", "MultiSimilarityMiner")(a, b),

@@ -19,7 +19,7 @@ CASES = {
     "first_decoder": {"hard_negative_weight": 1.0},
     "recomputed": {"token_budget": 30, "activation_checkpointing": "on"},
     "mean": {"pooling": "mean", "exclude_equal_texts": False},
-    "pairs": {"prompt": None},
+    "pairs": {"prompt_suffix": None},
 }
 
 
@@ -37,7 +37,7 @@ def every_case(rank, world, backbone):
     for name, options in CASES.items():
         columns = [LEFT, RIGHT] if name == "pairs" else [LEFT, RIGHT, THIRD]
         defaults = {
-            "prompt": " Question: what is it?",
+            "prompt_suffix": " Question: what is it?",
             "temperature": 0.5,
             "token_budget": 10**6,
             "activation_checkpointing": "off",

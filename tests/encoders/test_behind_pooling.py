@@ -29,7 +29,7 @@ pytest.importorskip("sentence_transformers")
 MEAN = {"pooling": "mean"}
 OBJECTIVES = {
     "declutr": {},
-    "gense": {"prompt": None},
+    "gense": {"prompt_suffix": None},
     "sbert_nli": {},
     "simcse": {"mlp": False},
     "sroberta": {},

@@ -73,7 +73,7 @@ def test_the_loss_is_the_librarys(tiny_bert, tmp_path, columns, distance, wider,
 def test_a_contrast_gets_its_weight_of_the_distance(objective, tiny_bert, tmp_path):
     """Gradients of the sum are those of the contrast alone, plus the weight times those of the library's distance."""
     keys = {"pooling": "mean"} | ({"mlp": False} if objective == "simcse" else {})
-    keys |= {"prompt": None} if objective == "gense" else {}
+    keys |= {"prompt_suffix": None} if objective == "gense" else {}
     model = built(objective, tiny_bert, teacher="any", teacher_weight=3.0, **keys, **OFF).eval()
     batch = batch_of(model, 3, taught(3, model.encoder.width))
     alone, of_contrast = step(model, batch)
@@ -172,12 +172,12 @@ def test_keys_of_a_teacher_without_one_are_refused(tiny_bert, key):
 
 def test_layers_with_an_adapter_are_refused(tiny_bert):
     lora = {"rank": 4, "alpha": None, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
-    with pytest.raises(InputError, match=r"model.layers: an adapter is kept for a whole backbone"):
-        built("distil", tiny_bert, teacher="any", layers=1, lora=lora)
+    with pytest.raises(InputError, match=r"model.keep_layers: an adapter is kept for a whole backbone"):
+        built("distil", tiny_bert, teacher="any", keep_layers=1, lora=lora)
 
 
 def test_the_encoder_of_a_student_has_its_layers_alone(tiny_bert):
     whole = load_encoder(tiny_bert, device="cpu")
-    model = built("distil", tiny_bert, teacher="any", layers=[1], pooling="mean")
+    model = built("distil", tiny_bert, teacher="any", keep_layers=[1], pooling="mean")
     assert model.transformer.config.num_hidden_layers == 1
     assert not torch.allclose(model.encoder.embed(LEFT), whole.embed(LEFT), atol=1e-3)

@@ -43,7 +43,7 @@ def t5(tmp_path_factory):
 
 
 def model_of(backbone, **options):
-    defaults = {"prompt": PROMPT, "token_budget": 10**6, "activation_checkpointing": "off", "max_length": 64}
+    defaults = {"prompt_suffix": PROMPT, "token_budget": 10**6, "activation_checkpointing": "off", "max_length": 64}
     return built("gense", backbone, **{**defaults, **options}).eval()
 
 
@@ -85,7 +85,7 @@ def test_texts_of_a_step_end_where_those_of_embed_do(tmp_path):
 @pytest.mark.parametrize("prompt", [PROMPT, None])
 @pytest.mark.parametrize("options", [{}, {"token_budget": 40}], ids=["whole", "chunks"])
 def test_vectors_are_the_first_decoder_states_of_transformers(t5, prompt, options):
-    encoder = model_of(t5, prompt=prompt, **options).encoder
+    encoder = model_of(t5, prompt_suffix=prompt, **options).encoder
     expected = by_transformers(t5, TEXTS, prompt or "", 64)
     torch.testing.assert_close(encoder.embed(TEXTS), expected, atol=1e-5, rtol=0)
     assert (expected[0] - expected[7]).abs().max() > 1e-2
@@ -173,7 +173,7 @@ def test_what_cannot_be_trained_is_refused(t5, tiny_bert, tmp_path):
         ({"optimizer": "sgd"}, "model.optimizer='sgd'"),
         ({"max_length": 8}, "leave no room for a text"),
         ({"temperature": 0.0}, "more than 0"),
-        ({"prompt": "no blank"}, "Begin the prompt with a blank"),
+        ({"prompt_suffix": "no blank"}, "Begin the prompt with a blank"),
     ):
         with pytest.raises(InputError, match=message):
             model_of(t5, **options)

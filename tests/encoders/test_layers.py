@@ -125,7 +125,7 @@ def test_a_number_of_layers_is_spaced_evenly_from_the_first_to_the_last():
 
 @pytest.mark.parametrize("wanted", [0, 7, -1, [], [0, 6], [-1, 2], [2, 0], [1, 1]])
 def test_layers_that_are_not_there_are_refused(wanted):
-    with pytest.raises(InputError, match=r"model.layers=.*: backbone=this has 6 layers. Wanted how many"):
+    with pytest.raises(InputError, match=r"model.keep_layers=.*: backbone=this has 6 layers. Wanted how many"):
         chosen_layers(wanted, 6, "this")
 
 

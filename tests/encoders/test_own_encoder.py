@@ -189,10 +189,10 @@ CHANGES = [
     ("simcse", {"max_length": 8}, {"model.max_length": [32, 8]}),
     ("simcse", {"mlp_only_train": None}, {}),
     ("simcse", {"mlp_only_train": False}, {"model.mlp_only_train": [True, False]}),
-    ("pairs", {"layers": 2}, {}),
-    ("pairs", {"layers": 1}, {"model.layers": [2, 1]}),
-    ("gense", {"prompt": None}, {}),
-    ("gense", {"prompt": " It is:"}, {"model.prompt": ["", " It is:"]}),
+    ("pairs", {"keep_layers": 2}, {}),
+    ("pairs", {"keep_layers": 1}, {"model.keep_layers": [2, 1]}),
+    ("gense", {"prompt_suffix": None}, {}),
+    ("gense", {"prompt_suffix": " It is:"}, {"model.prompt_suffix": ["", " It is:"]}),
 ]
 
 
@@ -248,7 +248,7 @@ def tiny_bert_of(directory, tmp_path):
 
 @pytest.mark.advice("contrastive_encoders.encoders.loading.trainable:TrainableEncoder.load")
 def test_a_prompt_behind_the_texts_is_kept_where_it_is_trained_and_refused_elsewhere(tiny_t5, tmp_path):
-    directory = export(untrained("gense", tiny_t5, prompt=" It is:"), tmp_path / "gense")
+    directory = export(untrained("gense", tiny_t5, prompt_suffix=" It is:"), tmp_path / "gense")
     expected = encode(directory)[0]
     model = untrained("gense", directory)
     assert (model.encoder.pooling, model.encoder.prompt_suffix, model.changes) == ("first_decoder", " It is:", {})

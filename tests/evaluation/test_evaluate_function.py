@@ -34,7 +34,7 @@ def encoder_folder(tiny_bert, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pairs_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tasks") / "pairs.csv"
+    path = tmp_path_factory.mktemp("custom_tasks") / "pairs.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = [(*pair, f"{gold:.4f}") for pair, gold in zip(PAIRS, GOLD, strict=True)]
         csv.writer(file).writerows([("sentence1", "sentence2", "score"), *rows])
@@ -42,12 +42,17 @@ def pairs_file(tmp_path_factory):
 
 
 def test_scores_are_those_of_the_command_and_so_are_its_files(encoder_folder, pairs_file, small_tables, tmp_path):
-    words = (f"encoder={encoder_folder}", f"tasks={pairs_file}", f"data_root={small_tables}", "suite=[stsb,sts12]")
+    words = (
+        f"encoder={encoder_folder}",
+        f"custom_tasks={pairs_file}",
+        f"data_root={small_tables}",
+        "suite=[stsb,sts12]",
+    )
     run_here("evaluate", run, (*words, "device=cpu", "quiet=true", f"output={tmp_path / 'a.json'}"))
     results = evaluate(
         encoder_folder,
         suite=["stsb", "sts12"],
-        tasks=pairs_file,
+        custom_tasks=pairs_file,
         data_root=small_tables,
         output=tmp_path / "b.json",
         **QUIET,
@@ -65,25 +70,25 @@ def test_score_is_that_of_sentence_transformers_and_scipy(encoder_folder, pairs_
     model = SentenceTransformer(str(encoder_folder), device="cpu")
     left, right = (model.encode([pair[side] for pair in PAIRS], normalize_embeddings=True) for side in (0, 1))
     expected = 100 * scipy.stats.spearmanr((left * right).sum(axis=1), np.round(GOLD, 4)).statistic
-    results = evaluate(encoder_folder, tasks=pairs_file, **QUIET)
+    results = evaluate(encoder_folder, custom_tasks=pairs_file, **QUIET)
     assert results["scores"]["pairs/cosine/spearman"] == pytest.approx(expected, abs=1e-4)
     low, high = results["intervals"]["pairs/cosine/spearman"]
     assert low < expected < high
 
 
 def test_a_loaded_encoder_is_scored_as_it_is(encoder_folder, pairs_file):
-    by_path = evaluate(str(encoder_folder), tasks=[pairs_file], **QUIET)
+    by_path = evaluate(str(encoder_folder), custom_tasks=[pairs_file], **QUIET)
     loaded = load_encoder(encoder_folder, device="cpu")
-    by_value = evaluate(loaded, tasks={"pairs": {"path": str(pairs_file)}}, quiet=True)
+    by_value = evaluate(loaded, custom_tasks={"pairs": {"path": str(pairs_file)}}, quiet=True)
     assert by_value["scores"] == by_path["scores"]
-    cut = evaluate(load_encoder(encoder_folder, device="cpu", truncate=8), tasks=pairs_file, quiet=True)
-    assert cut["scores"] == evaluate(encoder_folder, tasks=pairs_file, truncate=8, **QUIET)["scores"]
+    cut = evaluate(load_encoder(encoder_folder, device="cpu", truncate=8), custom_tasks=pairs_file, quiet=True)
+    assert cut["scores"] == evaluate(encoder_folder, custom_tasks=pairs_file, truncate=8, **QUIET)["scores"]
     assert cut["scores"] != by_path["scores"]
 
 
 def test_defaults_of_the_signature_are_those_of_the_keys():
     parameters = inspect.signature(evaluate).parameters
-    for name in ("suite", "tasks", "data_root"):
+    for name in ("suite", "custom_tasks", "data_root"):
         assert parameters[name].default == getattr(EvaluateConfig, name)
 
 
@@ -91,8 +96,8 @@ def test_defaults_of_the_signature_are_those_of_the_keys():
     ("keys", "fields"),
     [
         ({}, {"key": "data_root"}),
-        ({"tasks": "/nowhere.csv"}, {}),
-        ({"data_root": "x", "taks": "a"}, {"key": "taks", "hint": "The nearest is tasks."}),
+        ({"custom_tasks": "/nowhere.csv"}, {}),
+        ({"data_root": "x", "custom_taks": "a"}, {"key": "custom_taks", "hint": "The nearest is custom_tasks."}),
         ({"data_root": "x", "action": "list"}, {"key": "action"}),
         ({"data_root": "x", "rerank_top": 0}, {"key": "rerank_top", "value": 0}),
         ({"data_root": "x", "protocol": "slow"}, {"key": "protocol", "value": "slow"}),
@@ -103,7 +108,7 @@ def test_defaults_of_the_signature_are_those_of_the_keys():
         ({"suite": "mteb", "reranker": "x"}, {"key": "reranker", "value": "x"}),
         ({"data_root": "x", "encoder": ["a", "b"]}, {"key": "encoder"}),
         ({"data_root": "x", "encoder": None}, {"key": "encoder"}),
-        ({"tasks": [], "data_root": None}, {"key": "tasks", "expected": "at least one task"}),
+        ({"custom_tasks": [], "data_root": None}, {"key": "custom_tasks", "expected": "at least one task"}),
         ({"data_root": "x", "encoder": 1j}, {"key": "encoder", "value": "complex"}),
     ],
     ids=str,
@@ -119,11 +124,11 @@ def test_error_names_the_key(keys, fields, small_word_vectors, tmp_path, monkeyp
 def test_a_key_that_loads_a_loaded_encoder_is_refused_and_the_advice_works(encoder_folder, pairs_file):
     loaded = load_encoder(encoder_folder, device="cpu")
     with pytest.raises(InputError) as raised:
-        evaluate(loaded, tasks=pairs_file, max_length=4)
+        evaluate(loaded, custom_tasks=pairs_file, max_length=4)
     assert (raised.value.key, raised.value.value) == ("max_length", 4)
     assert "load_encoder(PATH, max_length=4)" in raised.value.hint
-    advised = evaluate(load_encoder(encoder_folder, max_length=4, device="cpu"), tasks=pairs_file, quiet=True)
-    assert advised["scores"] == evaluate(encoder_folder, tasks=pairs_file, max_length=4, **QUIET)["scores"]
+    advised = evaluate(load_encoder(encoder_folder, max_length=4, device="cpu"), custom_tasks=pairs_file, quiet=True)
+    assert advised["scores"] == evaluate(encoder_folder, custom_tasks=pairs_file, max_length=4, **QUIET)["scores"]
 
 
 def test_several_processes_are_refused(small_word_vectors, monkeypatch):

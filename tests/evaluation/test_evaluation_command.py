@@ -102,6 +102,6 @@ def test_a_task_at_an_address_is_written_without_what_lets_one_in(small_word_vec
     rows = "".join(f"tea salt {n}\tgull drum {n}\t{n % 5}\n" for n in range(20))
     (server.folder / "mine.tsv").write_text(f"sentence1\tsentence2\tscore\n{rows}")
     address = f"{server.url.replace('http://', 'http://me:secret-1@')}/mine.tsv?sig=secret-2"
-    done = evaluate(f"encoder={small_word_vectors}", f"tasks='{address}'", f"output={tmp_path / 'scores.json'}")
+    done = evaluate(f"encoder={small_word_vectors}", f"custom_tasks='{address}'", f"output={tmp_path / 'scores.json'}")
     assert done.returncode == 0, done.stderr
     assert "secret-" not in (tmp_path / "scores.json").read_text() + done.stdout + done.stderr

@@ -111,7 +111,7 @@ def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_pat
             for a, b, gold in zip(pairs.left, pairs.right, pairs.gold, strict=True)
         ]
         (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
-    done = evaluate(tmp_path, f"encoder={minilm_path}", "tasks=[STSBenchmark]", f"output={tmp_path / 's.json'}")
+    done = evaluate(tmp_path, f"encoder={minilm_path}", "mteb_tasks=[STSBenchmark]", f"output={tmp_path / 's.json'}")
     assert done.returncode == 0, done.stderr[-3000:]
     found = read_results(tmp_path / "s.json")["scores"]
     assert found == {"STSBenchmark/mteb/cosine_spearman": pytest.approx(82.03, abs=0.01)}
@@ -130,7 +130,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 def test_data_that_cannot_be_had(small_word_vectors, tmp_path):
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
-    said = refused(evaluate(tmp_path, f"encoder={small_word_vectors}", "tasks=[STS13]"))
+    said = refused(evaluate(tmp_path, f"encoder={small_word_vectors}", "mteb_tasks=[STS13]"))
     assert "task STS13: its data (mteb/sts13-sts) is neither in the cache nor" in said
 
 
@@ -149,9 +149,9 @@ def test_tasks_that_cannot_be_scored(names, expected):
 
 
 WRONG_WITHOUT_THE_LIBRARY = [
-    (["tasks=[]", "encoder=x"], "suite=mteb: tasks is not set"),
-    (["tasks=[STS12]", "encoder=x", "suite=[mteb,sts]"], "suite=[mteb,sts]: mteb stands alone"),
-    (["tasks=[STS12]", "action=check", "data_root=."], "action=check: looks after the tables of our suites"),
+    (["mteb_tasks=[]", "encoder=x"], "suite=mteb: mteb_tasks is not set"),
+    (["mteb_tasks=[STS12]", "encoder=x", "suite=[mteb,sts]"], "suite=[mteb,sts]: mteb stands alone"),
+    (["mteb_tasks=[STS12]", "action=check", "data_root=."], "action=check: looks after the tables of our suites"),
 ]
 
 
@@ -173,4 +173,4 @@ def test_what_is_wrong_is_told_before_the_library_is_imported(words, expected, t
 
 def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "suite=mteb: expected one process" in why_not("tasks=[STS12]", "encoder=x")
+    assert "suite=mteb: expected one process" in why_not("mteb_tasks=[STS12]", "encoder=x")

@@ -59,7 +59,13 @@ def ndcg(order, gains, most=10):
 @pytest.mark.parametrize("top", [4, 12, 100])
 def test_ndcg_before_and_after_is_that_of_the_librarys_order(top, tiny_bert, small_reranker, task, tmp_path):
     output = tmp_path / "scores.json"
-    words = [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"tasks={task}", f"output={output}", "quiet=true"]
+    words = [
+        f"encoder={tiny_bert}",
+        f"reranker={small_reranker}",
+        f"custom_tasks={task}",
+        f"output={output}",
+        "quiet=true",
+    ]
     assert evaluate(*words, f"rerank_top={top}") == 0
     results, found = json.loads(output.read_text()), list(orders(tiny_bert, small_reranker, top))
     for place, protocol in enumerate(("cosine", "reranked")):
@@ -133,18 +139,21 @@ def test_no_text_is_embedded_twice(bag_of_words):
 
 def test_what_cannot_be_reranked_is_told(tiny_bert, small_reranker, small_tables, task, tmp_path):
     words = {
-        "an encoder is wanted": ([f"reranker={small_reranker}", f"tasks={task}"], "encoder is not set"),
+        "an encoder is wanted": ([f"reranker={small_reranker}", f"custom_tasks={task}"], "encoder is not set"),
         "sts alone": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"data_root={small_tables}", "suite=[stsb,sts12]"],
             ": expected a task of retrieval",
         ),
-        "no cross-encoder": ([f"encoder={tiny_bert}", f"reranker={tiny_bert}", f"tasks={task}"], "BertForMaskedLM"),
+        "no cross-encoder": (
+            [f"encoder={tiny_bert}", f"reranker={tiny_bert}", f"custom_tasks={task}"],
+            "BertForMaskedLM",
+        ),
         "nothing there": (
-            [f"encoder={tiny_bert}", f"reranker={tmp_path / 'no'}", f"tasks={task}"],
+            [f"encoder={tiny_bert}", f"reranker={tmp_path / 'no'}", f"custom_tasks={task}"],
             "reranker=.*loaded",
         ),
         "no document": (
-            [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"tasks={task}", "rerank_top=0"],
+            [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"custom_tasks={task}", "rerank_top=0"],
             "rerank_top=0: wanted 1 or more",
         ),
     }

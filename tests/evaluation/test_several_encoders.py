@@ -47,7 +47,7 @@ def evaluate(*words):
 def test_differences_are_paired_and_each_encoder_has_a_file(two_encoders, tmp_path, capsys):
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
     encoders = ",".join(map(str, two_encoders))
-    assert evaluate(f"encoder=[{encoders}]", f"tasks={task}", f"output={tmp_path / 'scores.json'}") == 0
+    assert evaluate(f"encoder=[{encoders}]", f"custom_tasks={task}", f"output={tmp_path / 'scores.json'}") == 0
     files = [tmp_path / f"scores-{name}.json" for name in ("narrow", "wide")]
     first, second = (read_results(file)["scores"] for file in files)
     before, after = (read_items(items_beside(file)).replicates for file in files)
@@ -60,25 +60,27 @@ def test_differences_are_paired_and_each_encoder_has_a_file(two_encoders, tmp_pa
     assert max(map(len, capsys.readouterr().out.splitlines()[:8])) <= 80
 
     alone = tmp_path / "alone.json"
-    evaluate(f"encoder={two_encoders[1]}", f"tasks={task}", f"output={alone}", "quiet=true")
+    evaluate(f"encoder={two_encoders[1]}", f"custom_tasks={task}", f"output={alone}", "quiet=true")
     assert read_results(alone)["scores"] == second
 
 
 def test_an_encoder_against_its_copy_is_not_better(two_encoders, tmp_path):
     task, copy = write_pairs(tmp_path / "mine.csv", PAIRS), shutil.copy(two_encoders[0], tmp_path / "copy.txt")
-    evaluate(f"encoder=[{two_encoders[0]},{copy}]", f"tasks={task}", f"output={tmp_path / 's.json'}", "quiet=true")
+    evaluate(
+        f"encoder=[{two_encoders[0]},{copy}]", f"custom_tasks={task}", f"output={tmp_path / 's.json'}", "quiet=true"
+    )
     rows = [line for line in (tmp_path / "s.md").read_text().splitlines() if line.startswith("| `mine")]
     assert all("+0.00 (+0.00 to +0.00) |" in row for row in rows)
 
 
 @pytest.mark.parametrize(
     ("words", "key"),
-    [(["encoder=[a.txt,a.txt]"], "encoder"), (["encoder=[a,b]", "suite=mteb", "tasks=[STSBenchmark]"], "encoder")],
+    [(["encoder=[a.txt,a.txt]"], "encoder"), (["encoder=[a,b]", "suite=mteb", "mteb_tasks=[STSBenchmark]"], "encoder")],
 )
 def test_lists_of_encoders_that_cannot_be_scored(words, key, tmp_path):
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
     with pytest.raises(InputError) as caught:
-        evaluate(f"tasks={task}", *words)
+        evaluate(f"custom_tasks={task}", *words)
     assert caught.value.key == key
 
 
@@ -88,7 +90,7 @@ def test_an_encoder_that_is_not_there_is_refused_before_one_is_scored(place, two
     encoders.insert(place, str(tmp_path / "nosuch"))
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
     with pytest.raises(InputError, match="nosuch"):
-        evaluate(f"encoder=[{','.join(encoders)}]", f"tasks={task}", f"output={tmp_path / 's.json'}")
+        evaluate(f"encoder=[{','.join(encoders)}]", f"custom_tasks={task}", f"output={tmp_path / 's.json'}")
     assert not list(tmp_path.glob("s*.json"))
 
 
@@ -96,7 +98,9 @@ def test_a_page_that_is_no_evaluations_is_kept(two_encoders, tmp_path):
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
     (tmp_path / "s.md").write_text("notes")
     with pytest.raises(InputError) as caught:
-        evaluate(f"encoder=[{two_encoders[0]},{two_encoders[1]}]", f"tasks={task}", f"output={tmp_path / 's.json'}")
+        evaluate(
+            f"encoder=[{two_encoders[0]},{two_encoders[1]}]", f"custom_tasks={task}", f"output={tmp_path / 's.json'}"
+        )
     assert caught.value.key == "output"
     assert (tmp_path / "s.md").read_text() == "notes"
 
@@ -159,10 +163,10 @@ def test_nothing_is_known_of_other_encoders(two_encoders, tmp_path, caplog):
 def test_the_warning_names_the_task_and_the_count(two_encoders, trained, tmp_path, caplog):
     shutil.copy(two_encoders[0], trained / "vectors.txt")
     seen = write_pairs(tmp_path / "seen.csv", PAIRS[:20])
-    evaluate(f"encoder={trained / 'vectors.txt'}", f"tasks={seen}", "quiet=true")
+    evaluate(f"encoder={trained / 'vectors.txt'}", f"custom_tasks={seen}", "quiet=true")
     [warning] = [record.getMessage() for record in caplog.records if "trained on" in record.getMessage()]
     assert "40 of 40 texts of seen" in warning  # queries and documents
     caplog.clear()
     unseen = write_pairs(tmp_path / "unseen.csv", PAIRS[50:])
-    evaluate(f"encoder={trained / 'vectors.txt'}", f"tasks={unseen}", "quiet=true")
+    evaluate(f"encoder={trained / 'vectors.txt'}", f"custom_tasks={unseen}", "quiet=true")
     assert not [record for record in caplog.records if "trained on" in record.getMessage()]

@@ -81,7 +81,7 @@ def exported(t5, tiny_bert, tiny_mlm, tmp_path_factory):
         backbones[kind] = save_decoder("llama", tmp_path_factory.mktemp("decoder"), tokenizer)
     for name, (backbone, pooling, prompt) in CASES.items():
         asked = "first_decoder" if pooling == "last" else pooling  # which a causal language model has at its end
-        model = built("gense", backbones[backbone], pooling=asked, prompt=prompt, max_length=LONGEST).eval()
+        model = built("gense", backbones[backbone], pooling=asked, prompt_suffix=prompt, max_length=LONGEST).eval()
         export(model, root / "folders" / name)
         expected[name] = model.encoder.embed(TEXTS)
     command = [sys.executable, "-c", ENCODE, str(root / "folders")]
@@ -111,9 +111,9 @@ def test_we_read_it_back(name, exported):
 
 
 def test_the_next_stage_starts_from_it(t5, tmp_path):
-    first = built("gense", t5, prompt=PROMPT, max_length=LONGEST).eval()
+    first = built("gense", t5, prompt_suffix=PROMPT, max_length=LONGEST).eval()
     folder = export(first, tmp_path / "encoder")
-    second = built("gense", folder, prompt=PROMPT, max_length=LONGEST).eval()
+    second = built("gense", folder, prompt_suffix=PROMPT, max_length=LONGEST).eval()
     torch.testing.assert_close(second.encoder.embed(TEXTS), first.encoder.embed(TEXTS), atol=1e-6, rtol=0)
-    alone = built("gense", folder, prompt=PROMPT, max_length=LONGEST, pooling="mean").eval()
+    alone = built("gense", folder, prompt_suffix=PROMPT, max_length=LONGEST, pooling="mean").eval()
     assert not any("decoder" in name for name, _ in alone.named_parameters())

@@ -68,7 +68,7 @@ WRITERS = {
 @pytest.mark.parametrize("window", [7, 68, 1000])
 def test_every_text_keeps_its_place(tmp_path, small_word_vectors, kind, window):
     path = WRITERS[kind](tmp_path)
-    command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", f"window={window}")
+    command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", f"chunk_rows={window}")
     found = np.load(tmp_path / "o.npy")
     np.testing.assert_array_equal(found, load_encoder(small_word_vectors).embed(TEXTS).numpy())
     assert {p.name for p in tmp_path.iterdir()} == {path.name, "o.npy", "o.npy.json"}
@@ -81,7 +81,11 @@ def test_files_of_a_folder_are_one_after_the_other(tmp_path, small_word_vectors)
     (folder / "c.csv").write_text("body\nsalt\n")
     lines(folder / "a.txt", [*TEXTS[:3], ""])
     command(
-        f"encoder={small_word_vectors}", f"input={folder}", "column=body", f"output={tmp_path / 'o.npy'}", "window=7"
+        f"encoder={small_word_vectors}",
+        f"input={folder}",
+        "column=body",
+        f"output={tmp_path / 'o.npy'}",
+        "chunk_rows=7",
     )
     expected = load_encoder(small_word_vectors).embed([*TEXTS, "salt"]).numpy()
     np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), expected)
@@ -90,7 +94,7 @@ def test_files_of_a_folder_are_one_after_the_other(tmp_path, small_word_vectors)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_parquet_has_the_texts_beside_the_vectors(tmp_path, small_word_vectors, dtype):
     path = parquet(tmp_path / "t.parquet", TEXTS, "body")
-    words = [f"encoder={small_word_vectors}", f"input={path}", "column=body", "window=9", f"dtype={dtype}"]
+    words = [f"encoder={small_word_vectors}", f"input={path}", "column=body", "chunk_rows=9", f"dtype={dtype}"]
     command(*words, f"output={tmp_path / 'o.parquet'}")
     table = pyarrow.parquet.read_table(tmp_path / "o.parquet")
     assert table["body"].to_pylist() == TEXTS
@@ -144,7 +148,7 @@ def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(1000)]
     path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
-    words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=20"]
+    words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "chunk_rows=20"]
     job = Started("embed", words)
     job.wait_for(lambda: marks(tmp_path / "o.npy.progress") >= 5)
     job.kill(sent)
@@ -155,7 +159,7 @@ def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     status, _, told = Started("embed", words).finish()
     assert status == 0, told
     assert f"{before * 20} of 1000 are there already" in told
-    command(*words[:2], f"output={tmp_path / 'whole.npy'}", "window=20")
+    command(*words[:2], f"output={tmp_path / 'whole.npy'}", "chunk_rows=20")
     np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "whole.npy"))
 
 
@@ -164,7 +168,7 @@ def test_killed_wherever_the_file_gets_its_name_it_is_whole_or_goes_on(tmp_path,
     """Kills happen at each file that is opened, renamed or removed after all 8-bit embeddings exist."""
     texts = open_texts(str(lines(tmp_path / "t.txt", TEXTS)), None)
     rows = np.random.default_rng(0).normal(size=(len(TEXTS), 8)).astype(np.float32)
-    identity = {"encoder": "e", "rows": len(TEXTS), "width": 8, "dtype": "int8", "window": 40}
+    identity = {"encoder": "e", "rows": len(TEXTS), "width": 8, "dtype": "int8", "chunk_rows": 40}
 
     def write(folder: Path, die_at: int = 0) -> None:
         folder.mkdir(exist_ok=True)
@@ -209,7 +213,7 @@ def test_killed_wherever_the_file_gets_its_name_it_is_whole_or_goes_on(tmp_path,
 def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
     texts = [f"{'salt ' * (i % 40)}{i}" for i in range(1500)]
     path = lines(tmp_path / "t.txt", texts)
-    words = [f"encoder={tiny_mlm}", f"input={path}", "window=20"]
+    words = [f"encoder={tiny_mlm}", f"input={path}", "chunk_rows=20"]
     command(*words, f"output={tmp_path / 'two.parquet'}", "devices=2")
     command(*words, f"output={tmp_path / 'one.parquet'}")
     two, one = (pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("two", "one"))
@@ -224,8 +228,8 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
         ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "the gzip stream ends early"),
         ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "t.jsonl:2: text is missing; the columns are 'txt'"),
         ("t.txt", b"a", ["output=o.csv"], "ends in .npy or .parquet"),
-        ("t.txt", b"a", ["dtype=int8"], "ranges=null: expected FILE"),
-        ("t.txt", b"a", ["dtype=binary", "ranges=x.npy"], "expected null with dtype=binary"),
+        ("t.txt", b"a", ["dtype=int8"], "quantization_ranges=null: expected FILE"),
+        ("t.txt", b"a", ["dtype=binary", "quantization_ranges=x.npy"], "expected null with dtype=binary"),
     ],
 )
 def test_wrong_input_is_told_in_one_message(tmp_path, small_word_vectors, monkeypatch, name, content, words, message):
@@ -239,7 +243,7 @@ def test_wrong_input_is_told_in_one_message(tmp_path, small_word_vectors, monkey
 def test_a_damaged_line_late_in_the_file_loses_nothing(tmp_path, small_word_vectors):
     path = tmp_path / "t.txt"
     path.write_bytes("tüa\n".encode() * 50 + b"\xff\xff\n")
-    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "window=10"]
+    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "chunk_rows=10"]
     with pytest.raises(InputError, match=r"t\.txt:51"):
         command(*words)
     assert marks(tmp_path / "o.npy.progress") == 5
@@ -279,7 +283,7 @@ def test_a_role_is_the_prompt_of_such_texts(tmp_path, tiny_bert):
 
 
 def test_a_kill_before_the_file_is_made_leaves_a_record_by_which_it_is_made(tmp_path):
-    identity = {"rows": 3, "width": 2, "dtype": "float32", "window": 2, "encoder": "e"}
+    identity = {"rows": 3, "width": 2, "dtype": "float32", "chunk_rows": 2, "encoder": "e"}
     file = VectorFile(tmp_path / "o.npy", identity)
     assert not file.claim(overwrite=False)
     file.part.rename(f"{file.part}.new")

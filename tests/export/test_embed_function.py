@@ -35,10 +35,10 @@ def test_vectors_are_those_of_encode_whatever_holds_the_texts(tiny_bert, texts_f
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "binary", "ubinary"])
 def test_array_and_file_are_the_file_of_the_command(tiny_bert, texts_file, tmp_path, dtype):
-    words = (f"encoder={tiny_bert}", f"input={texts_file}", f"dtype={dtype}", "device=cpu", "window=50")
+    words = (f"encoder={tiny_bert}", f"input={texts_file}", f"dtype={dtype}", "device=cpu", "chunk_rows=50")
     run_here("embed", run, (*words, f"output={tmp_path / 'command.npy'}"))
     expected = np.load(tmp_path / "command.npy")
-    keys = {"dtype": dtype, "device": "cpu", "window": 50, "quiet": True}
+    keys = {"dtype": dtype, "device": "cpu", "chunk_rows": 50, "quiet": True}
     np.testing.assert_array_equal(embed(tiny_bert, TEXTS, **keys), expected)
     for name, texts in {"list.npy": TEXTS, "file.npy": texts_file}.items():
         assert embed(tiny_bert, texts, tmp_path / name, **keys) == tmp_path / name
@@ -49,16 +49,16 @@ def test_one_text_needs_the_ranges_of_a_corpus(tiny_bert, tmp_path):
     loaded = load_encoder(tiny_bert, device="cpu")
     with pytest.raises(InputError) as raised:
         embed(loaded, TEXTS[:1], dtype="uint8")
-    assert (raised.value.key, raised.value.value) == ("ranges", None)
+    assert (raised.value.key, raised.value.value) == ("quantization_ranges", None)
     embed(loaded, TEXTS, tmp_path / "corpus.npy", dtype="uint8", quiet=True)
     ranges_2D = np.load(tmp_path / "corpus.npy.ranges.npy")
-    found = embed(loaded, TEXTS[:1], dtype="uint8", ranges=tmp_path / "corpus.npy.ranges.npy", quiet=True)
+    found = embed(loaded, TEXTS[:1], dtype="uint8", quantization_ranges=tmp_path / "corpus.npy.ranges.npy", quiet=True)
     steps = (loaded.encode(TEXTS[:1]) - ranges_2D[0]) / ((ranges_2D[1] - ranges_2D[0]) / 255)
     np.testing.assert_array_equal(found, np.floor(np.clip(steps, 0, 255)).astype(np.uint8))
 
 
 def test_listed_texts_stand_beside_their_vectors_in_parquet(small_word_vectors, tmp_path):
-    path = embed(small_word_vectors, TEXTS, tmp_path / "o.parquet", window=30, quiet=True)
+    path = embed(small_word_vectors, TEXTS, tmp_path / "o.parquet", chunk_rows=30, quiet=True)
     table = pyarrow.parquet.read_table(path)
     assert table["text"].to_pylist() == TEXTS
     np.testing.assert_array_equal(
@@ -113,10 +113,10 @@ def test_role_takes_the_prompt_of_the_encoder(tiny_bert, tmp_path):
         (["a"], {"dtyp": "int8"}, {"key": "dtyp", "hint": "The nearest is dtype."}),
         (["a"], {"devices": 2}, {"key": "devices"}),
         (["a"], {"dtype": "float64"}, {"key": "dtype", "value": "float64"}),
-        (["a"], {"dtype": "int8"}, {"key": "ranges", "value": None}),
-        (["a"], {"window": 0}, {"key": "window", "value": 0}),
-        (["a"], {"ranges": "x.npy"}, {"key": "ranges", "value": "x.npy"}),
-        (["a"], {"ranges": "x.npy", "dtype": "int8"}, {"key": "ranges", "value": "x.npy"}),
+        (["a"], {"dtype": "int8"}, {"key": "quantization_ranges", "value": None}),
+        (["a"], {"chunk_rows": 0}, {"key": "chunk_rows", "value": 0}),
+        (["a"], {"quantization_ranges": "x.npy"}, {"key": "quantization_ranges", "value": "x.npy"}),
+        (["a"], {"quantization_ranges": "x.npy", "dtype": "int8"}, {"key": "quantization_ranges", "value": "x.npy"}),
         (["a"], {"role": "query", "prompt": "x"}, {"key": "role", "value": "query"}),
         (["a"], {"output": "vectors.txt"}, {"key": "output", "value": "vectors.txt"}),
         (["a"], {"encoder": None}, {"key": "encoder"}),

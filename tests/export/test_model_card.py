@@ -133,11 +133,11 @@ def test_settings_that_changed_while_training_are_listed_with_their_step(results
     assert "after step" not in model_card(results)
     results["resumed"] = [
         {"step": 100, "changed": {"model.lr": [0.1, 0.2]}},
-        {"step": 200, "changed": {"evaluation.tasks": [None, "/home/someone/secret/x.csv"]}},
+        {"step": 200, "changed": {"evaluation.custom_tasks": [None, "/home/someone/secret/x.csv"]}},
     ]
     card = model_card(results)
     assert "| 100 | `model.lr` | 0.1 | 0.2 |" in card
-    assert "| 200 | `evaluation.tasks` | null | x.csv |" in card
+    assert "| 200 | `evaluation.custom_tasks` | null | x.csv |" in card
 
 
 def test_no_folder_of_the_machine_is_published(results):

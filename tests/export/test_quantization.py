@@ -18,7 +18,7 @@ DTYPES = ["int8", "uint8", "binary", "ubinary"]
 def embedded(folder, encoder, texts, name, *words):
     path = lines(folder / f"{name}.txt", texts)
     output = folder / (name if "." in name else f"{name}.npy")
-    run_here("embed", run, (f"encoder={encoder}", f"input={path}", f"output={output}", "window=50", *words))
+    run_here("embed", run, (f"encoder={encoder}", f"input={path}", f"output={output}", "chunk_rows=50", *words))
     return output
 
 
@@ -40,7 +40,7 @@ def test_queries_take_the_ranges_of_their_corpus(tmp_path, tiny_mlm, dtype):
     corpus, queries = MANY, ["an orchard beyond any range", "gull gull gull", "7"]
     embedded(tmp_path, tiny_mlm, corpus, "corpus", f"dtype={dtype}")
     ranges = tmp_path / "corpus.npy.ranges.npy"
-    found = np.load(embedded(tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"ranges={ranges}"))
+    found = np.load(embedded(tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"quantization_ranges={ranges}"))
     floats = [np.load(embedded(tmp_path, tiny_mlm, texts, "floats", "overwrite=true")) for texts in (corpus, queries)]
     expected = oracle.quantize_embeddings(floats[1], dtype, calibration_embeddings=floats[0])
     np.testing.assert_array_equal(found, expected)
@@ -48,7 +48,9 @@ def test_queries_take_the_ranges_of_their_corpus(tmp_path, tiny_mlm, dtype):
     assert (tmp_path / "queries.npy.ranges.npy").read_bytes() == ranges.read_bytes()
     np.save(tmp_path / "other.npy", np.load(ranges) * 2)
     with pytest.raises(InputError, match=r"is of another job: .*ranges is"):
-        embedded(tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"ranges={tmp_path / 'other.npy'}")
+        embedded(
+            tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"quantization_ranges={tmp_path / 'other.npy'}"
+        )
 
 
 def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
@@ -60,7 +62,7 @@ def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
     cases = {"wide.npy": r"\(2, 32\).*\(2, 33\)", "turned.npy": "minimum and maximum"}
     for name, message in (cases | dict.fromkeys(("objects.npy", "several.npz", "text.npy"), "cannot be read")).items():
         with pytest.raises(InputError, match=message):
-            embedded(tmp_path, tiny_mlm, MANY, "few", "dtype=int8", f"ranges={tmp_path / name}")
+            embedded(tmp_path, tiny_mlm, MANY, "few", "dtype=int8", f"quantization_ranges={tmp_path / name}")
 
 
 @pytest.mark.parametrize("width", [12, 32])

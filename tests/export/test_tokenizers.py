@@ -23,7 +23,7 @@ def masked_lm(folder):
 
 def t5(folder):
     write_tiny_t5(folder, TEXTS, seed=1, **SIZES, dropout=0.0, lowercase=False)
-    return built("gense", folder, pooling="mean", prompt=None)
+    return built("gense", folder, pooling="mean", prompt_suffix=None)
 
 
 def llama(folder):

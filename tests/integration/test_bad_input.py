@@ -82,7 +82,7 @@ VALUES = [
     ("precision=fp16", ["needs a GPU", "precision=bf16"]),
     ("devices=4", ["batch_size=6", "4 or 8"]),
     ("data.max_span=4000", ["data.max_span", "the longest has"]),
-    ("data.window=grille", ["data.window", "grid"]),
+    ("data.anchor_placement=grille", ["data.anchor_placement", "grid"]),
     ("data.path=nowhere.txt", ["nowhere.txt", "no such file"]),
     ("model.lr_schedule=cosine", ["cosine", "linear"]),
     ("model.lr=-1", ["model.lr=-1", "0 or more"]),
@@ -112,8 +112,8 @@ def test_a_model_that_cannot_be_is_refused_before_texts_are_read(refused, tmp_pa
     [
         (["evaluation.suite=stsbb"], ["evaluation.suite=stsbb", "nearest is stsb."]),
         (
-            ["evaluation.suite=stsb", "evaluation.every_n_steps=1", "evaluation.during=stsbdev"],
-            ["evaluation.during", "stsbdev", "are stsb"],
+            ["evaluation.suite=stsb", "evaluation.every_n_steps=1", "evaluation.during_training=stsbdev"],
+            ["evaluation.during_training", "stsbdev", "are stsb"],
         ),
         (
             ["evaluation.suite=stsb-dev", "evaluation.every_n_steps=1", "monitor=stsb-dev/cosine/speerman"],

@@ -24,9 +24,9 @@ from tests.synthesis.test_synthesis_command import write_toy_generator
 ARMS = ("titles", "questions")
 TOPICS = [f"topic{letter}" for letter in "abcdefghijklmnopqrst"]
 OPEN = [
-    "rules.rank=null",
-    "rules.copied=null",
-    "rules.from_prompt=null",
+    "rules.max_rank=null",
+    "rules.max_copied=null",
+    "rules.max_from_prompt=null",
     "rules.duplicates=false",
     "negative_margin=0",
     "negatives=1",
@@ -56,8 +56,8 @@ def desk(tmp_path_factory):
 @pytest.fixture(scope="module")
 def words(desk, tiny_bert):
     questions = [
-        "passages.words=30",
-        "passages.shortest=5",
+        "passages.max_words=30",
+        "passages.min_words=5",
         "shard_size=8",
         "max_new_tokens=12",
         "precision=fp32",
@@ -196,7 +196,9 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words,
         (documents / f"{number}.docx").write_text("not a zip file")
     line = ["race=documents", format_override("race.texts", str(documents)), f"output={tmp_path / 'out'}", *words]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = run_command(["-m", "contrastive_encoders", "compare", *line, "race.estimate_only=true", "race.known=null"])
+    done = run_command(
+        ["-m", "contrastive_encoders", "compare", *line, "race.estimate_only=true", "race.reuse_from=null"]
+    )
     assert done.returncode == 0, done.stderr
     assert "for all 40. Nothing was written" in done.stderr
     # two arms with two rates each; two arms with one seed and the untrained encoder

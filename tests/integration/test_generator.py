@@ -103,7 +103,7 @@ def test_another_run_starts_from_it(words, whole, command, tmp_path):
     ("word", "message"),
     [
         ("monitor=stsb-dev/cosine/spearman", "generator-dev/selection"),
-        ("evaluation.during=[stsb-dev]", "generator-dev"),
+        ("evaluation.during_training=[stsb-dev]", "generator-dev"),
         ("prompt_assembly=glued", "prompt_assembly"),
         ("data=triplets", "Seq2SeqBatch"),
         ("data.dev_path=nowhere.jsonl", "nowhere.jsonl"),

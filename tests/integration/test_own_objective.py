@@ -48,7 +48,7 @@ def package(tmp_path_factory) -> Path:
 def words(package):
     """Return the page's command, with absolute paths, on random weights."""
     own = [word for word in shlex.split(COMMAND) if not word.startswith("backbone=")]
-    places = ("--config-dir=", "data.path=", "evaluation.tasks=")
+    places = ("--config-dir=", "data.path=", "evaluation.custom_tasks=")
     own = [re.sub(r"=(?=\w)", f"={package}/", word, count=1) if word.startswith(places) else word for word in own]
     return [*own, "backbone=tiny", *SIZES, "batch_size=8", "token_budget=64", "model.matryoshka=[32,16]"]
 

@@ -21,7 +21,11 @@ def words(tmp_path):
 
 def test_it_is_scored_while_training_and_at_the_end_and_looked_for_in_the_data(words, command, tmp_path):
     score = "mine/cosine/ndcg@10"
-    given = [f"evaluation.tasks=[{tmp_path / 'mine.yaml'}]", "evaluation.every_n_steps=2", "evaluation.at_start=true"]
+    given = [
+        f"evaluation.custom_tasks=[{tmp_path / 'mine.yaml'}]",
+        "evaluation.every_n_steps=2",
+        "evaluation.at_start=true",
+    ]
     done = command(*words, *given, f"monitor={score}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     results = json.loads((tmp_path / "run" / "results.json").read_text())

@@ -46,7 +46,7 @@ def test_what_a_preset_monitors(form, words, small_eval, command, tmp_path):
 def test_what_the_command_line_asks_for_is_not_left_out(words, command, tmp_path):
     done = command(*words, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 2
-    assert "evaluation.during: there is no task 'stsb-dev@senteval'" in done.err
+    assert "evaluation.during_training: there is no task 'stsb-dev@senteval'" in done.err
 
 
 def test_both_kinds_of_rows_are_learnt_from_and_scored(rows, small_eval, tiny_bert, command, tmp_path):
@@ -54,7 +54,7 @@ def test_both_kinds_of_rows_are_learnt_from_and_scored(rows, small_eval, tiny_be
     tasks = write_rows(tmp_path / "asked.jsonl", ({"query": f"where {n}?", "document": f"Boat {n}."} for n in range(9)))
     words = [f"data.parts.nli.path={rows}", "data.parts.nli.name=null", f"data.parts.questions.path={questions}"]
     words += [f"backbone={tiny_bert}", "batch_size=4", "max_steps=4", f"evaluation.data_root={small_eval}"]
-    words += ["evaluation.suite=[stsb]", f"evaluation.tasks=[{tasks}]", f"output_dir={tmp_path / 'run'}"]
+    words += ["evaluation.suite=[stsb]", f"evaluation.custom_tasks=[{tasks}]", f"output_dir={tmp_path / 'run'}"]
     done = command("experiment=both", *words)
     assert done.status == 0, done.err
     results = read_results(tmp_path / "run" / "results.json")

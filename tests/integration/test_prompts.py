@@ -150,7 +150,7 @@ def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, 
     found = suite.run(load_encoder(folder, device="cpu"), intervals=False).values
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
     keys = {"batch_size": 4, "max_steps": 2, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
-    keys |= {"model__lr": 1e-3, "evaluation": {"tasks": given}, "output_dir": tmp_path / "run"}
+    keys |= {"model__lr": 1e-3, "evaluation": {"custom_tasks": given}, "output_dir": tmp_path / "run"}
     trained = train(pairs_of(ROWS), backbone=folder, **keys)
     before, after = trained.results["scores_before"], trained.results["scores"]
     assert {name: before[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
@@ -244,7 +244,7 @@ def test_an_empty_mapping_turns_them_off(newer, tmp_path):
 def test_before_is_the_backbone_with_its_own_prompts(prompts, newer, tasks, tmp_path):
     given = {name: {"path": path} for name, path in tasks.items()}
     keys = {"batch_size": 4, "max_steps": 1, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
-    keys |= {"evaluation": {"tasks": given}, "data__prompts": prompts, "output_dir": tmp_path / "run"}
+    keys |= {"evaluation": {"custom_tasks": given}, "data__prompts": prompts, "output_dir": tmp_path / "run"}
     keys |= {"data__held_out_share": 0.5}
     rows = [(f"{text[:30]} {n}", f"{text[10:]} {n}") for n, text in enumerate(SENTENCES * 2)]
     results = train(rows, backbone=newer, **keys).results

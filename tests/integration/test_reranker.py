@@ -31,7 +31,7 @@ def words(rows, tiny_mlm):
     run = ["model=reranker", "data=triplets", f"data.path={rows}", *TINY, "tiny.dropout=0.3", "model.loss=listwise"]
     run += ["batch_size=8", f"max_steps={STEPS}", "model.lr=0.003", f"model.retriever={tiny_mlm}"]
     run += ["data.held_out_fraction=0.2", "model.rerank_top=10", "log_every_n_steps=1", "checkpoint.every_n_steps=2"]
-    return [*run, "evaluation.every_n_steps=4", "evaluation.during=[held_out]"]
+    return [*run, "evaluation.every_n_steps=4", "evaluation.during_training=[held_out]"]
 
 
 def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, command, tmp_path):

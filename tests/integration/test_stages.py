@@ -287,7 +287,7 @@ def test_what_a_later_stage_of_gense_lacks_is_said_before_the_first_trains(more,
         for name, data in (("first", "triplets"), ("second", "qa"))
         for word in (f"+stages.{name}.data={data}", f"stages.{name}.data.path={tables}/{data}.jsonl")
     ]
-    prompt = 'model.prompt=" It is:"'
+    prompt = 'model.prompt_suffix=" It is:"'
     outcome = command("model=gense", *TINY, *KEPT, *stages, prompt, "batch_size=8", *more, f"output_dir={tmp_path}/run")
     assert outcome.status == 2, outcome.err
     assert all(part in outcome.err.strip().splitlines()[-1] for part in said), outcome.err

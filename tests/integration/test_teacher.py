@@ -198,9 +198,9 @@ def test_pairs_learn_by_contrast_and_from_a_teacher_by_an_adapter(teacher, tiny_
 
 
 def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, teacher, command, tmp_path):
-    suite = [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.teacher=true"]
+    suite = [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.compare_with_teacher=true"]
     out = tmp_path / "run"
-    outcome = command(*few, *suite, "model.layers=[1]", "max_steps=3", f"output_dir={out}")
+    outcome = command(*few, *suite, "model.keep_layers=[1]", "max_steps=3", f"output_dir={out}")
     assert outcome.status == 0, outcome.err
     found = read_results(out / "results.json")["beside_teacher"]
     library = pytest.importorskip("sentence_transformers")
@@ -239,7 +239,7 @@ def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, te
 def test_layers_of_a_checkpoint_alone(few, command, tmp_path):
     """The checkpoint belongs to a run without encoder/."""
     out = tmp_path / "run"
-    assert command(*few, "model.layers=1", "max_steps=3", f"output_dir={out}").status == 0
+    assert command(*few, "model.keep_layers=1", "max_steps=3", f"output_dir={out}").status == 0
     wanted = load_encoder(out, device="cpu").embed(SENTENCES)
     (out / "encoder").rename(tmp_path / "encoder")
     torch.testing.assert_close(load_encoder(out, device="cpu").embed(SENTENCES), wanted)
@@ -247,7 +247,7 @@ def test_layers_of_a_checkpoint_alone(few, command, tmp_path):
 
 WRONG = {
     "no such teacher": (["model.teacher=/no/such/folder"], ["model.teacher=/no/such/folder", "no such file"]),
-    "layers out of range": (["model.layers=[0,5]"], ["model.layers=[0, 5]", "has 2 layers"]),
+    "layers out of range": (["model.keep_layers=[0,5]"], ["model.keep_layers=[0, 5]", "has 2 layers"]),
     "spans": (
         ["model=declutr", "data=text", "model.teacher={teacher}"],
         ["a teacher's vectors are of whole texts", "model=declutr"],

@@ -171,7 +171,12 @@ def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, finish
         ["resume=null"],
     ):
         assert default_folder(tiny_run + same) == name, same
-    for other in (["seed=2"], ["model.temperature=0.1"], ["trainer.gradient_clip_val=2"], ["data.window=uniform"]):
+    for other in (
+        ["seed=2"],
+        ["model.temperature=0.1"],
+        ["trainer.gradient_clip_val=2"],
+        ["data.anchor_placement=uniform"],
+    ):
         assert default_folder(tiny_run + other) != name, other
     assert name.endswith(str(identity_in(finished)))  # output_dir does not count either
 
@@ -201,10 +206,10 @@ def test_a_masked_lm_of_transformers_alone_serves(tiny_bert, tiny_run, command, 
 @pytest.mark.parametrize(
     ("words", "spans"),
     [
-        (["data.max_span=auto", "data.window=uniform"], None),
+        (["data.max_span=auto", "data.anchor_placement=uniform"], None),
         (["data.anchors_per_document=1", "data.match_span_count_of=2", "batch_size=3"], None),
         (["precision=bf16", "data.align_to_words=true"], None),
-        (["model.metric_loss=SupConLoss", "data.positive=subsuming"], None),
+        (["model.metric_loss=SupConLoss", "data.positive_sampling=subsuming"], None),
         (["model.mlm_weight=0", "model.ddp_gradient=per_rank", "token_budget=40"], None),
         (["model.contrastive_weight=0", "data.fraction=0.5", "data.num_workers=1"], None),
     ],
@@ -319,7 +324,7 @@ def close_enough(folder, reference):
 def no_dropout(tiny_run, command, small_eval, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone") / "run"
     words = [*tiny_run, "tiny.dropout=0", "evaluation.suite=stsb", f"evaluation.data_root={small_eval}"]
-    words += ["evaluation.during=[stsb]", "evaluation.every_n_steps=2", "evaluation.at_start=true"]
+    words += ["evaluation.during_training=[stsb]", "evaluation.every_n_steps=2", "evaluation.at_start=true"]
     assert command(*words, f"output_dir={folder}").status == 0
     return words, folder
 

@@ -33,7 +33,7 @@ def words(tmp_path_factory):
     for name, part in (("train", drawn[:400]), ("mine", drawn[400:])):
         write_rows(folder / f"{name}.jsonl", map(pair, part))
     run = ["model=simcse", "data=qa", "model.mlp=false", "model.pooling=mean", "batch_size=32", f"max_steps={STEPS}"]
-    run += [f"data.path={folder / 'train.jsonl'}", f"evaluation.tasks={folder / 'mine.jsonl'}", "tiny.dropout=0"]
+    run += [f"data.path={folder / 'train.jsonl'}", f"evaluation.custom_tasks={folder / 'mine.jsonl'}", "tiny.dropout=0"]
     return [*run, *TINY, "log_every_n_steps=2", "model.lr=0.01", "checkpoint.every_n_steps=5"]
 
 
@@ -130,7 +130,7 @@ def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(word
 
 
 def words_file(words):
-    return Path(next(word for word in words if word.startswith("evaluation.tasks=")).partition("=")[2])
+    return Path(next(word for word in words if word.startswith("evaluation.custom_tasks=")).partition("=")[2])
 
 
 def test_stages_are_judged_by_what_the_first_began_from(words, command, tmp_path):

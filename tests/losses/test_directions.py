@@ -10,16 +10,10 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from contrastive_encoders.losses.contrastive import Guide, info_nce
 from contrastive_encoders.losses.directions import contrast_in_directions
 
-THEIRS = {
-    "query_document": "query_to_doc",
-    "document_query": "doc_to_query",
-    "query_query": "query_to_query",
-    "document_document": "doc_to_doc",
-}
 SUBSETS = [
-    ("query_document", *others)
+    ("query_to_doc", *others)
     for count in range(4)
-    for others in itertools.combinations(("document_query", "query_query", "document_document"), count)
+    for others in itertools.combinations(("doc_to_query", "query_to_query", "doc_to_doc"), count)
 ]
 
 
@@ -36,17 +30,15 @@ def ours(columns, **options):
 
 @pytest.mark.parametrize("hard", [0, 1, 2])
 @pytest.mark.parametrize(
-    ("directions", "partition"),
+    ("directions", "partition_mode"),
     [*((directions, "joint") for directions in SUBSETS), (SUBSETS[0], "per_direction"), (SUBSETS[1], "per_direction")],
 )
-def test_value_and_gradient_are_the_librarys(directions, partition, hard):
-    library = MultipleNegativesRankingLoss(
-        None, scale=20.0, directions=tuple(map(THEIRS.get, directions)), partition_mode=partition
-    )
+def test_value_and_gradient_are_the_librarys(directions, partition_mode, hard):
+    library = MultipleNegativesRankingLoss(None, scale=20.0, directions=directions, partition_mode=partition_mode)
     columns = views(hard)
     expected = library.compute_loss_from_embeddings(columns, None)
     wanted = torch.autograd.grad(expected, columns)
-    found = ours(columns, directions=directions, partition=partition)
+    found = ours(columns, directions=directions, partition_mode=partition_mode)
     torch.testing.assert_close(found.loss, expected, rtol=0, atol=1e-6)
     for one, other in zip(torch.autograd.grad(found.loss, columns), wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
@@ -58,7 +50,7 @@ def test_hard_negatives_weigh_by_their_cosine_as_the_library_has_it(directions, 
     library = MultipleNegativesRankingLoss(
         None,
         scale=20.0,
-        directions=tuple(map(THEIRS.get, directions)),
+        directions=directions,
         hardness_mode="hard_negatives",
         hardness_strength=5.0,
     )
@@ -75,26 +67,26 @@ def test_hard_negatives_weigh_by_their_cosine_as_the_library_has_it(directions, 
 
 def by_the_book(columns, directions, groups, weight, too_near=lambda *_: False):
     """Compute each pair's softmax by candidate. ``too_near(of, row, to, other)`` leaves negatives out."""
-    unit = {"query": columns[0], "document": torch.cat(columns[1:])}
+    unit = {"query": columns[0], "doc": torch.cat(columns[1:])}
     unit = {name: one / one.norm(dim=1, keepdim=True) for name, one in unit.items()}
     count, total = len(columns[0]), torch.zeros((), dtype=torch.float64)
     for row in range(count):
-        pair = unit["query"][row] @ unit["document"][row] / 0.05
+        pair = unit["query"][row] @ unit["doc"][row] / 0.05
         every = pair.exp()
         for direction in directions:
-            of, to = direction.split("_")
+            of, to = direction.split("_to_")
             for other, vector in enumerate(unit[to]):
                 own, same = other % count == row, groups[other % count] == groups[row]
-                is_hard = to == "document" and other >= count
-                if direction == "query_document" and (own or same) and not is_hard:
+                is_hard = to == "doc" and other >= count
+                if direction == "query_to_doc" and (own or same) and not is_hard:
                     continue  # the pair itself is counted above
-                if direction == "document_query" and same and not own:
+                if direction == "doc_to_query" and same and not own:
                     continue
                 if of == to and same:
                     continue
-                if too_near(of, row, to, other) and not (direction == "document_query" and own):
+                if too_near(of, row, to, other) and not (direction == "doc_to_query" and own):
                     continue
-                bonus = weight if direction == "query_document" and own else 0.0
+                bonus = weight if direction == "query_to_doc" and own else 0.0
                 every = every + (unit[of][row] @ vector / 0.05 + bonus).exp()
         total = total + every.log() - pair
     return total / count
@@ -114,11 +106,11 @@ def test_equal_anchors_and_weights_of_hard_negatives_follow_the_equation(directi
 def test_a_guide_leaves_out_what_it_finds_nearer_than_the_partner():
     columns, guide = views(1), [view.detach() for view in views(4)[3:]]
     directions = SUBSETS[-1]
-    unit = {"query": guide[0], "document": torch.cat(guide[1:])}
+    unit = {"query": guide[0], "doc": torch.cat(guide[1:])}
     unit = {name: one / one.norm(dim=1, keepdim=True) for name, one in unit.items()}
 
     def too_near(of, row, to, other):
-        return unit[of][row] @ unit[to][other] >= unit["query"][row] @ unit["document"][row] - 0.1
+        return unit[of][row] @ unit[to][other] >= unit["query"][row] @ unit["doc"][row] - 0.1
 
     found = ours(columns, directions=directions, guide=Guide(guide, absolute_margin=0.1))
     expected = by_the_book(columns, directions, list(range(6)), 0.0, too_near)
@@ -131,16 +123,16 @@ def test_one_direction_is_info_nce_and_the_pair_that_stands_twice_is_no_rival():
     columns = views(0)
     assert torch.equal(ours(columns).loss, info_nce(*columns, temperature=0.05).loss)
     alike = [view + 3 * torch.eye(6, 8, dtype=torch.float64) * 4 for view in columns]
-    assert ours(alike, directions=("query_document", "document_query")).accuracy == 1
+    assert ours(alike, directions=("query_to_doc", "doc_to_query")).accuracy == 1
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"directions": ("query_document", "forward")}, "'forward'"),
-        ({"directions": ("document_query",)}, "query_document, which has the pair"),
-        ({"directions": ("query_document", "query_query"), "partition": "per_direction"}, "no softmax"),
-        ({"partition": "apart"}, "'apart' is unknown"),
+        ({"directions": ("query_to_doc", "forward")}, "'forward'"),
+        ({"directions": ("doc_to_query",)}, "query_to_doc, which has the pair"),
+        ({"directions": ("query_to_doc", "query_to_query"), "partition_mode": "per_direction"}, "no softmax"),
+        ({"partition_mode": "apart"}, "'apart' is unknown"),
     ],
 )
 def test_directions_that_make_no_loss_are_refused(options, message):

@@ -119,7 +119,7 @@ def ours(name: str, a, p, n, share: slice = slice(None)):
         return nt_xent(a, p, temperature=TEMPERATURE, texts=texts[:2]).loss
     if name == "info_nce":
         return info_nce(a, p, n, temperature=TEMPERATURE, texts=texts).loss
-    directions = ["query_document", "document_query", "query_query", "document_document"]
+    directions = ["query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"]
     return contrast_in_directions(a, p, n, temperature=TEMPERATURE, directions=directions, texts=texts).loss
 
 
@@ -153,7 +153,7 @@ def test_without_equal_texts_nothing_is_left_out(name, monkeypatch):
             p,
             n,
             temperature=TEMPERATURE,
-            directions=["query_document", "document_query", "query_query", "document_document"],
+            directions=["query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"],
         ),
     }[name]()
     assert torch.equal(ours(name, *given), plain.loss)

@@ -52,7 +52,7 @@ def words_for(recipe, place, output, *words):
     if recipe == "gense_retrieval":
         given |= {"generator": place / "t5", "bm25.top": 5}
     if recipe == "gense_back_translation":
-        given |= {"there.model": place / "there", "back.model": place / "back"}
+        given |= {"forward.model": place / "there", "backward.model": place / "back"}
         given |= {"search.max_tokens": 12, "search.beams": 2, "rules.drop_cut": "false"}
     given |= dict(word.split("=", 1) for word in [*OPEN, *words])
     return [f"{key}={value}" for key, value in given.items()]
@@ -182,10 +182,10 @@ def test_a_language_begins_the_translation(place):
     """``target`` is the first token that the decoder writes; a prefix is read like any text."""
     search = Search(beams=1, max_tokens=6)
     language = Language(model=str(place / "there"), prefix="Sentence ", source=None, target="▁cat")
-    with_token = Translator("there", language, search, precision="fp32", device="cpu")
+    with_token = Translator("forward", language, search, precision="fp32", device="cpu")
     assert with_token(["a man plays"])[0].text.startswith("cat")
-    with pytest.raises(InputError, match=r"there\.target=xx: the tokenizer"):
-        Translator("there", replace(language, target="xx"), search, precision="fp32", device="cpu")
+    with pytest.raises(InputError, match=r"forward\.target=xx: the tokenizer"):
+        Translator("forward", replace(language, target="xx"), search, precision="fp32", device="cpu")
 
 
 def test_other_families_translate(place, tmp_path):
@@ -200,13 +200,13 @@ def test_other_families_translate(place, tmp_path):
     words.save_pretrained(tmp_path / "marian")
     search = Search(beams=3, max_tokens=8)
     language = Language(model=str(tmp_path / "marian"), prefix="", source=None, target=None)
-    translate = Translator("there", language, search, precision="fp32", device="cpu")
+    translate = Translator("forward", language, search, precision="fp32", device="cpu")
     texts = ["a man plays", "the cat sat on the mat in the park", "bread", "a man plays"]
     together = translate(texts)
     assert together == [translate([text])[0] for text in texts]
     assert not together[1].whole  # it has more tokens than are read
-    with pytest.raises(InputError, match=r"there\.source=▁cat: .* marks no language"):
-        Translator("there", replace(language, source="▁cat"), search, precision="fp32", device="cpu")
+    with pytest.raises(InputError, match=r"forward\.source=▁cat: .* marks no language"):
+        Translator("forward", replace(language, source="▁cat"), search, precision="fp32", device="cpu")
 
 
 @pytest.fixture
@@ -244,8 +244,8 @@ def test_triplets_of_dino(place, dino, tmp_path):
     [
         ("gense_retrieval", ["generator=null"], "generator=null: expected"),
         ("gense_retrieval", ["contradictions=some"], "contradictions='some'"),
-        ("gense_back_translation", ["back.model=null"], "back.model=null: expected"),
-        ("gense_back_translation", ["there.model={bert}"], "a bert model does not translate"),
+        ("gense_back_translation", ["backward.model=null"], "backward.model=null: expected"),
+        ("gense_back_translation", ["forward.model={bert}"], "a bert model does not translate"),
         ("gense_back_translation", ["rules.threshold=0.9"], "nothing was judged"),
         ("gense_dino", ["input={empty}"], "reads what recipe=dino_x2 wrote"),
         ("gense_dino", ["input={dino}", "labels.entailment=0.7"], "has the labels '1', '0.5', '0'"),

@@ -90,7 +90,7 @@ def test_every_text_is_what_decoding_one_at_a_time_gives(toy_generator, family):
     generator = toy_generator(family, quote=2.0, dtype=torch.float32 if family == "bloom" else torch.float64)
     how = decoding(max_new_tokens=10, top_k=20)
     prompts = prompts_for(sentences(4), decay=30.0, samples=range(2))
-    found = run(generator, prompts, **(asdict(how) | {"rows": 11}))
+    found = run(generator, prompts, **(asdict(how) | {"decode_batch_size": 11}))
     for prompt, sample in itertools.product(prompts, range(2)):
         assert found[prompt.key, sample] == one_at_a_time(generator, prompt, sample, how)
     assert len({closed for _, closed, _ in found.values()}) == 2, "some close and some do not"
@@ -124,16 +124,18 @@ def test_texts_have_the_distribution_of_naive_sampling(toy_generator):
 def test_neither_batch_size_nor_order_nor_shards_change_a_text(toy_generator, restriction):
     generator = toy_generator(quote=3.0)
     prompts = prompts_for(sentences(7))
-    alone = run(generator, prompts, rows=1, max_new_tokens=12, **restriction)
+    alone = run(generator, prompts, decode_batch_size=1, max_new_tokens=12, **restriction)
     statistics = Statistics()
-    assert run(generator, prompts, statistics, rows=64, max_new_tokens=12, **restriction) == alone
+    assert run(generator, prompts, statistics, decode_batch_size=64, max_new_tokens=12, **restriction) == alone
     assert statistics.samples == len(alone) == 63
     assert statistics.wasted_row_steps <= 0.05 * statistics.row_steps
     shuffled = random.Random(1).sample(prompts, len(prompts))
-    assert run(generator, shuffled, rows=13, max_new_tokens=12, **restriction) == alone
-    shards = [run(generator, prompts[rank::2], rows=16, max_new_tokens=12, **restriction) for rank in range(2)]
+    assert run(generator, shuffled, decode_batch_size=13, max_new_tokens=12, **restriction) == alone
+    shards = [
+        run(generator, prompts[rank::2], decode_batch_size=16, max_new_tokens=12, **restriction) for rank in range(2)
+    ]
     assert shards[0] | shards[1] == alone
-    assert run(generator, prompts, rows=64, token_budget=300, max_new_tokens=12, **restriction) == alone
+    assert run(generator, prompts, decode_batch_size=64, kv_cache_tokens=300, max_new_tokens=12, **restriction) == alone
     later = [prompt._replace(samples=range(2, 3)) for prompt in prompts]
     assert run(generator, later, max_new_tokens=12, **restriction).items() <= alone.items()
 
@@ -142,7 +144,7 @@ def test_no_step_is_spent_on_finished_rows(toy_generator):
     """The rows of all passes are exactly those that the tokens after each first one need."""
     statistics = Statistics()
     prompts = prompts_for(sentences(20), samples=range(5))
-    texts = run(toy_generator(quote=3.0), prompts, statistics, rows=32)
+    texts = run(toy_generator(quote=3.0), prompts, statistics, decode_batch_size=32)
     rows = {prompt.key: 1 + len(prompt.counters) for prompt in prompts}
     assert statistics.row_steps == sum((tokens - 1) * rows[key] for (key, _), (_, _, tokens) in texts.items())
     assert statistics.wasted_row_steps == 0
@@ -160,7 +162,7 @@ def test_inputs_stream(toy_generator):
             pulled += 1
             yield Prompt((number,), f'{number}: "', samples=range(2))
 
-    come = itertools.islice(decode(toy_generator(quote=4.0), endless(), decoding(rows=16)), 300)
+    come = itertools.islice(decode(toy_generator(quote=4.0), endless(), decoding(decode_batch_size=16)), 300)
     for count, _ in enumerate(come, start=1):
         assert pulled <= count / 2 + 64
 
@@ -184,7 +186,7 @@ def test_prompts_that_depend_on_what_came(toy_generator):
                 yield None
 
     asked = Counter()
-    for one in decode(toy_generator(quote=3.0), until_short(), decoding(rows=4)):
+    for one in decode(toy_generator(quote=3.0), until_short(), decoding(decode_batch_size=4)):
         tries[one.prompt.key[0]] += 1
         if one.closed and one.tokens < 8:
             short.add(one.prompt.key[0])
@@ -246,7 +248,7 @@ def test_a_prompt_longer_than_the_context_is_rejected_with_a_reason(toy_generato
     generator = toy_generator(quote=3.0)
     long = prompts_for(["x" * 200])
     fine = prompts_for(sentences(5))
-    out = list(decode(generator, iter([*fine[:7], *long, *fine[7:]]), decoding(rows=16)))
+    out = list(decode(generator, iter([*fine[:7], *long, *fine[7:]]), decoding(decode_batch_size=16)))
     rejected = [one for one in out if one.rejected]
     assert sorted((one.prompt.key, one.sample) for one in rejected) == sorted(
         (p.key, s) for p in long for s in range(3)
@@ -281,7 +283,7 @@ def test_on_a_gpu_batches_change_no_text(toy_generator):
     generator = toy_generator(quote=3.0)
     generator.model.cuda()
     prompts = prompts_for(sentences(30))
-    assert run(generator, prompts, rows=200) == run(generator, prompts, rows=5)
+    assert run(generator, prompts, decode_batch_size=200) == run(generator, prompts, decode_batch_size=5)
 
 
 def test_an_empty_prompt_is_rejected(toy_generator):
@@ -295,6 +297,6 @@ def test_rows_outgrow_the_cache_in_the_middle(toy_generator, seed):
     lengths = random.Random(seed).choices([4, 20, 50, 70, 84], k=12)
     generator = toy_generator(quote=-1e9)
     prompts = [Prompt((i,), "x" * length, ("y" * (length // 2 + 1),)) for i, length in enumerate(lengths)]
-    found = run(generator, prompts, rows=6)
-    assert found == run(generator, prompts, rows=2)
+    found = run(generator, prompts, decode_batch_size=6)
+    assert found == run(generator, prompts, decode_batch_size=2)
     assert {tokens for _, _, tokens in found.values()} == {40}

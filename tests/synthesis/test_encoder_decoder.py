@@ -56,7 +56,7 @@ def one_at_a_time(model, prompt, sample, how):
 def test_every_text_is_what_decoding_one_at_a_time_gives(family):
     model = generator(family, end=1.5)
     prompts = prompts_for(model, sentences(8))
-    found = run(model, prompts, rows=5)
+    found = run(model, prompts, decode_batch_size=5)
     for prompt, sample in itertools.product(prompts, range(2)):
         assert found[prompt.key, sample] == one_at_a_time(model, prompt, sample, settings())
     assert len({closed for _, closed, _ in found.values()}) == 2, "some end and some do not"
@@ -66,16 +66,16 @@ def test_every_text_is_what_decoding_one_at_a_time_gives(family):
 def test_neither_batch_size_nor_order_nor_shards_change_a_text(family):
     model = generator(family, end=2.0)
     prompts = prompts_for(model, sentences(12), range(3))
-    alone = run(model, prompts, rows=1)
+    alone = run(model, prompts, decode_batch_size=1)
     statistics = Statistics()
-    assert run(model, prompts, statistics, rows=32) == alone
+    assert run(model, prompts, statistics, decode_batch_size=32) == alone
     assert statistics.samples == len(alone) == 36
     assert statistics.prompts == 12, "the encoder reads a sentence once, whatever the candidates"
     assert statistics.wasted_row_steps == 0
     assert statistics.row_steps == sum(tokens - 1 for _, _, tokens in alone.values())
     shuffled = random.Random(1).sample(prompts, len(prompts))
-    assert run(model, shuffled, rows=7) == alone
-    assert run(model, prompts[::2], rows=16) | run(model, prompts[1::2], rows=16) == alone
-    assert run(model, prompts, token_budget=100) == alone
+    assert run(model, shuffled, decode_batch_size=7) == alone
+    assert run(model, prompts[::2], decode_batch_size=16) | run(model, prompts[1::2], decode_batch_size=16) == alone
+    assert run(model, prompts, kv_cache_tokens=100) == alone
     later = [prompt._replace(samples=range(2, 3)) for prompt in prompts]
     assert run(model, later).items() <= alone.items()

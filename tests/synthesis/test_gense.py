@@ -48,10 +48,12 @@ def test_probabilities_are_those_of_a_plain_forward_pass(family):
     assert max(found) - min(found) > 0.05, "or nothing would have been compared"
 
 
-def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, candidates=2):
+def stage_of(folder, texts, *, shard_size=4, rows=None, kv_cache_tokens=32_768, candidates=2):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "in.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
-    how = decoding(max_new_tokens=12, top_k=20, ban_eos=False, stop="", rows=rows, token_budget=token_budget)
+    how = decoding(
+        max_new_tokens=12, top_k=20, ban_eos=False, stop="", decode_batch_size=rows, kv_cache_tokens=kv_cache_tokens
+    )
     given = Prepared(folder / "in.txt", {"kept": len(texts)})
     size, identity = len(texts), {"kind": "scored"}
     shards = GenseShards(how, PROMPTS, candidates, 30, 30)
@@ -96,9 +98,9 @@ def test_rows_hold_every_candidate_with_its_probability(tmp_path, model, load):
 @pytest.mark.slow  # three processes
 def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, load):
     texts = sentences(30)
-    alone = written(stage_of(tmp_path / "alone", texts, rows=1), load)
+    alone = written(stage_of(tmp_path / "alone", texts, decode_batch_size=1), load)
     assert written(stage_of(tmp_path / "many", texts, shard_size=11), load) == alone
-    assert written(stage_of(tmp_path / "budget", texts, shard_size=30, token_budget=150), load) == alone
+    assert written(stage_of(tmp_path / "budget", texts, shard_size=30, kv_cache_tokens=150), load) == alone
     two = stage_of(tmp_path / "two", texts)
     assert written(two, partial(generator, "t5-v1.1", end=2.0), workers=2) == alone
 
@@ -150,7 +152,7 @@ def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed, int
     load, texts = partial(generator, "t5", dtype=torch.float32, end=2.0), sentences(200)
     random.Random(seed).shuffle(texts)
     whole, cut, two, few = (
-        stage_of(tmp_path / name, texts, shard_size=20, rows=rows)
+        stage_of(tmp_path / name, texts, shard_size=20, decode_batch_size=rows)
         for name, rows in (("whole", 64), ("cut", 64), ("two", 64), ("few", 5))
     )
     written(whole, load)

@@ -90,7 +90,7 @@ def test_the_command_writes_what_drawing_one_token_after_the_other_gives(folder,
     words = ["recipe=gense", f"generator={folder}", f"input={tmp_path / 'in.txt'}", "sentences.min_words=1"]
     words += ["rules.agree=false", "rules.threshold=null", "max_new_tokens=6", "top_k=20", "top_p=null", "workers=1"]
     here(*words, "max_pair_tokens=90", f"output={tmp_path / 'out'}")
-    here(*words, "max_pair_tokens=90", f"output={tmp_path / 'alone'}", "rows=1", "shard_size=5")
+    here(*words, "max_pair_tokens=90", f"output={tmp_path / 'alone'}", "decode_batch_size=1", "shard_size=5")
     found = rows_of(tmp_path / "out" / "scored")
     texts = [[row[name][0]["text"] for name in ("entailment", "contradiction")] for row in found]
     other = rows_of(tmp_path / "alone" / "scored")

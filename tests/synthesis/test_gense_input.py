@@ -81,7 +81,7 @@ def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path)
     for word, says in (
         (f"generator={tmp_path / 'encoder'}", "T5EncoderModel has no decoder"),
         ("sentences.min_words=99", r"none of its 12 sentences is left \(too few words 12\)"),
-        (f"sentences.without={latin}", "sentences.without=.*latin.txt:1: expected UTF-8"),
+        (f"sentences.exclude={latin}", "sentences.exclude=.*latin.txt:1: expected UTF-8"),
     ):
         with pytest.raises(InputError, match=says):
             here(*words_for(place, output, word, "overwrite=true"))

@@ -93,7 +93,7 @@ def test_other_sentences_than_those_there_are_prepared_anew(tmp_path):
 
 def held_out(tmp_path, text, without, **how):
     (tmp_path / "test.txt").write_text(without, encoding="utf-8")
-    return prepared(tmp_path, text, without=str(tmp_path / "test.txt"), **how)
+    return prepared(tmp_path, text, exclude=str(tmp_path / "test.txt"), **how)
 
 
 def test_texts_of_a_test_are_left_out_however_they_are_spelt(tmp_path):

@@ -37,7 +37,7 @@ judge: {prefix: "Text: ", between: "\\nQuestion: ", suffix: "\\nAnswer: ", "yes"
 """
 TOPICS = [f"topic{letter}" for letter in "abcdefghijklmnop"]
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"  # noqa: E501
-OPEN = ["rules.rank=null", "rules.copied=null", "rules.from_prompt=null", "rules.duplicates=false"]
+OPEN = ["rules.max_rank=null", "rules.max_copied=null", "rules.max_from_prompt=null", "rules.duplicates=false"]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def place(tmp_path_factory):
 
 def words_for(place, output, *words):
     given = [f"generator={place / 'lm'}", f"input={place / 'corpus.jsonl'}", f"output={output}"]
-    small = ["passages.words=30", "passages.shortest=5", "shard_size=8", "max_new_tokens=12", "precision=fp32"]
+    small = ["passages.max_words=30", "passages.min_words=5", "shard_size=8", "max_new_tokens=12", "precision=fp32"]
     prompts = [f"+prompts.file={place / 'prompts.yaml'}", "seed=3"]
     return ["recipe=queries", *given, *small, *prompts, "device=cpu", "quiet=true", "chat_template=true", *words]
 
@@ -212,7 +212,7 @@ def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_o
     common = [f"encoder={tiny_bert}", "negative_margin=0", *OPEN]
     some = [f"input={tmp_path / 'some.jsonl'}", f"output={tmp_path / 'some'}"]
     here(*words_for(place, tmp_path / "some", *common, *some))
-    here(*words_for(place, tmp_path / "all", *common, f"known={tmp_path / 'some'}"))
+    here(*words_for(place, tmp_path / "all", *common, f"reuse_from={tmp_path / 'some'}"))
     assert len(rows_of(tmp_path / "all" / "written")) < len(rows_of(written / "written"))
     for name in ("train.jsonl.gz", "held_out/queries.jsonl", "choice/queries.jsonl"):
         assert (tmp_path / "all" / name).read_bytes() == (written / name).read_bytes()
@@ -220,16 +220,18 @@ def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_o
     assert all(without_p(one) == without_p(other) for one, other in zip(found, wanted, strict=True))
     judged = [[row["p_yes"] or 0.0 for row in rows] for rows in (found, wanted)]
     np.testing.assert_allclose(*judged, atol=2e-6)  # other passages were in the same pass
-    here(*words_for(place, tmp_path / "again", *common, f"known={tmp_path / 'all'}"))
+    here(*words_for(place, tmp_path / "again", *common, f"reuse_from={tmp_path / 'all'}"))
     assert rows_of(tmp_path / "again" / "written") == []
     assert unpacked(tmp_path / "again" / "candidates.jsonl.gz") == found
 
 
 def test_an_earlier_data_set_that_is_none_or_was_written_otherwise_is_refused(place, written, tmp_path):
-    with pytest.raises(InputError, match=r"known=.*: wanted the output of an earlier recipe=queries"):
-        planned_recipe(words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"known={tmp_path}"))
+    with pytest.raises(InputError, match=r"reuse_from=.*: wanted the output of an earlier recipe=queries"):
+        planned_recipe(words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"reuse_from={tmp_path}"))
     with pytest.raises(InputError, match=r"its questions were written otherwise: .*temperature"):
-        planned_recipe(words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"known={written}", "temperature=0.9"))
+        planned_recipe(
+            words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"reuse_from={written}", "temperature=0.9")
+        )
 
 
 @pytest.mark.slow  # two processes that load everything
@@ -253,7 +255,7 @@ def test_other_rules_take_other_questions_without_a_model(place, written, tiny_b
 
     monkeypatch.setattr("contrastive_encoders.synthesis.recipe.load_generator", load)
     before = contents(written)
-    others = [f"encoder={tiny_bert}", *OPEN, "rules.longest=6", "negatives=0", "held_out_fraction=0.4"]
+    others = [f"encoder={tiny_bert}", *OPEN, "rules.max_words=6", "negatives=0", "held_out_fraction=0.4"]
     here(*words_for(place, written, *others))
     after = contents(written)
     assert {one for one in before if "shard" in one} == {one for one in after if "shard" in one}
@@ -280,7 +282,7 @@ def test_a_part_without_a_question_is_an_error_that_loses_nothing(place, written
     shutil.copytree(written, folder)
     words = words_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
     with pytest.raises(InputError, match=r"no question was kept of the documents of train and choice and held_out, of"):
-        here(*words, "rules.shortest=30")
+        here(*words, "rules.min_words=30")
     assert (folder / "report.html").exists()
     here(*words)
     assert contents(folder) == contents(written)
@@ -289,7 +291,7 @@ def test_a_part_without_a_question_is_an_error_that_loses_nothing(place, written
 def test_another_judge_judges_the_same_questions_anew(place, written, tiny_bert):
     words = words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
     before = contents(written)
-    here(*words, "judged=false")
+    here(*words, "use_judge=false")
     after = contents(written)
     assert {row["p_yes"] for row in rows_of(written / "scored")} == {None}
     assert all(before[name] == after[name] for name in before if name.startswith(("written", "train", "held_out")))
@@ -323,7 +325,7 @@ def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, writ
         writer = csv.DictWriter(file, list(sheet[0]))
         writer.writeheader()
         writer.writerows(sheet)
-    here(f"output={folder}", f"annotations={filled}")
+    here(f"output={folder}", f"annotation_sheet={filled}")
     table = (folder / "annotation.md").read_text()
     kept = [row["answered"] for row in sheet if row["answered"] and fates[key[row["id"]]] == "kept"]
     yes, n = sum(answer.lower() == "yes" for answer in kept), len(kept)
@@ -343,24 +345,30 @@ def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, writ
         writer.writeheader()
         writer.writerows(sheet)
     with pytest.raises(InputError, match=r"filled.csv, row 2: the answer is 'perhaps'; wanted yes or no"):
-        here(f"output={folder}", f"annotations={filled}")
+        here(f"output={folder}", f"annotation_sheet={filled}")
     with pytest.raises(InputError, match="holds questions, whose sheet is written with them"):
-        here(f"output={folder}", "annotate=5")
+        here(f"output={folder}", "annotation_sample=5")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], r"encoder=null: expected an encoder"),
-        (["rules.rank=null"], r"encoder=null: expected an encoder"),
+        (["rules.max_rank=null"], r"encoder=null: expected an encoder"),
         (
-            ["rules.rank=null", "negatives=0", "passages.shortest=500", "passages.words=500"],
+            ["rules.max_rank=null", "negatives=0", "passages.min_words=500", "passages.max_words=500"],
             r"no passage has 500 words",
         ),
-        (["rules.rank=null", "negatives=0", "held_out_fraction=0.9", "dev_fraction=0.1"], r"leave nothing to train on"),
-        (["rules.rank=null", "negatives=0", "judged=false", "rules.p_yes=0.5"], r"judged=false: nobody judges"),
-        (["rules.rank=null", "negatives=0", "rules.longest=1"], r"rules.longest=1: expected rules.shortest=2"),
-        (["rules.rank=null", "negatives=0", "passages.overlap=20"], r"passages.words=30"),
+        (
+            ["rules.max_rank=null", "negatives=0", "held_out_fraction=0.9", "dev_fraction=0.1"],
+            r"leave nothing to train on",
+        ),
+        (
+            ["rules.max_rank=null", "negatives=0", "use_judge=false", "rules.min_p_yes=0.5"],
+            r"use_judge=false: nobody judges",
+        ),
+        (["rules.max_rank=null", "negatives=0", "rules.max_words=1"], r"rules.max_words=1: expected rules.min_words=2"),
+        (["rules.max_rank=null", "negatives=0", "passages.overlap=20"], r"passages.max_words=30"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(place, tmp_path, words, said):
@@ -371,7 +379,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(place, tmp_path,
 
 def test_a_plan_counts_and_measures_and_writes_nothing(place, tmp_path, caplog):
     caplog.set_level("INFO")
-    here(*words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "estimate_only=true"))
+    here(*words_for(place, tmp_path / "out", "rules.max_rank=null", "negatives=0", "estimate_only=true"))
     assert "16 documents" in caplog.text
     assert "minutes for all" in caplog.text
     assert not (tmp_path / "out").exists()
@@ -379,12 +387,12 @@ def test_a_plan_counts_and_measures_and_writes_nothing(place, tmp_path, caplog):
 
 def test_where_almost_nothing_is_kept_the_reason_is_said(place, tmp_path, caplog):
     words = words_for(
-        place, tmp_path / "out", "rules.rank=null", "negatives=0", "held_out_fraction=0", "dev_fraction=0"
+        place, tmp_path / "out", "rules.max_rank=null", "negatives=0", "held_out_fraction=0", "dev_fraction=0"
     )
     with pytest.raises(InputError, match=r"no question was kept of the documents of train.*not answered, says"):
-        here(*words, "rules.p_yes=0.99")
+        here(*words, "rules.min_p_yes=0.99")
     best = max(row["p_yes"] for row in rows_of(tmp_path / "out" / "scored") if row["text"])
-    here(*words, f"rules.p_yes={best}", "rules.copied=null", "rules.shortest=1")
+    here(*words, f"rules.min_p_yes={best}", "rules.max_copied=null", "rules.min_words=1")
     assert "almost no question was kept" in caplog.text
     assert "not answered, says the judge" in caplog.text
 
@@ -396,7 +404,7 @@ def test_a_server_that_stops_in_the_middle_is_asked_for_the_rest_alone(place, tm
     stand = Stand()
     try:
         served = ["engine=openai", f"base_url={stand.url}", "requests.max_retries=2", "requests.timeout=2"]
-        words = words_for(place, tmp_path / "out", *served, "rules.rank=null", "negatives=0")
+        words = words_for(place, tmp_path / "out", *served, "rules.max_rank=null", "negatives=0")
         words = [word for word in words if not word.startswith("precision")]
         stand.most_answered = 30
         with pytest.raises(SynthesisError):

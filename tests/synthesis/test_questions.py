@@ -34,15 +34,15 @@ from contrastive_encoders.synthesis.questions.rules import (
 from contrastive_encoders.synthesis.questions.scores import NOT_RANKED, copied, find_neighbors, nothing_found
 from contrastive_encoders.synthesis.recipe_configs import QuestionRules, Windows
 
-WINDOWS = Windows(words=40, overlap=0, shortest=5)
+WINDOWS = Windows(max_words=40, overlap=0, min_words=5)
 RULES = {
-    "p_yes": None,
-    "rank": None,
-    "copied": None,
-    "from_prompt": None,
+    "min_p_yes": None,
+    "max_rank": None,
+    "max_copied": None,
+    "max_from_prompt": None,
     "duplicates": False,
-    "shortest": 0,
-    "longest": None,
+    "min_words": 0,
+    "max_words": None,
 }
 TOPICS = "bees bridges loans stars tides violins glaciers orchids tunnels turbines".split()
 
@@ -152,7 +152,7 @@ def test_a_section_that_documents_share_is_in_one_part_alone(tmp_path):
         for place, row in enumerate(rows):
             common = shared[place % 3].replace("licence", "license", place)
             file.write(json.dumps({"title": TOPICS[place], "text": f"{row['text']}. {common.capitalize()}."}) + "\n")
-    found = read_collection(path, "text", Windows(words=130, overlap=0, shortest=5))
+    found = read_collection(path, "text", Windows(max_words=130, overlap=0, min_words=5))
     assert len(found.passages) == 2 * len(TOPICS)
     divide(found, {"choice": 0.2, "held_out": 0.3}, 1)
     assert found.left_out["near-copies of what is held out"]
@@ -174,7 +174,7 @@ def test_a_document_that_comes_first_and_shares_a_section_moves_no_other(tmp_pat
         for written in (rows, [new, *rows]):
             path = tmp_path / "in.jsonl"
             path.write_text("".join(json.dumps(row) + "\n" for row in written))
-            found = read_collection(path, "text", Windows(words=130, overlap=0, shortest=5))
+            found = read_collection(path, "text", Windows(max_words=130, overlap=0, min_words=5))
             divide(found, {"choice": 0.2, "held_out": 0.3}, seed)
             parts.append([found.part_of[place] for place in range(len(written))][-len(rows) :])
         assert parts[0] == parts[1]
@@ -233,15 +233,15 @@ def test_the_first_rule_that_is_broken_is_a_questions_fate():
         candidate(1, "how are such loans16 loans23 loans30 found early"),  # the passage has them as the prompt does
     ]
     prompt = "How are cracks found before they are visible? Such loans16 loans23 loans30 are rare."
-    on = RULES | {"shortest": 2, "copied": 0.5, "from_prompt": 0.4, "duplicates": True}
+    on = RULES | {"min_words": 2, "max_copied": 0.5, "max_from_prompt": 0.4, "duplicates": True}
     found = apply_rules(asked, collection, nothing_found(len(asked)), QuestionRules(**on), prompt)
     assert [one.fate for one in found] == [EMPTY, CUT, FEW, COPIED, KEPT, DUPLICATE, KEPT, REPEATED, KEPT]
     # of ten words: how are cracks, found before they are visible; of eight: such loans16 loans23 alone
     assert [one.from_prompt for one in found][-2:] == [0.8, 3 / 8]
     ranked = nothing_found(len(asked))._replace(ranks_Q=np.array([1, 1, 1, 1, 3, 2, 1, 1, 1]))
-    found = apply_rules(asked, collection, ranked, QuestionRules(**on | {"rank": 2}), prompt)
+    found = apply_rules(asked, collection, ranked, QuestionRules(**on | {"max_rank": 2}), prompt)
     assert [one.fate for one in found][4:7] == [NOT_NEAREST, KEPT, KEPT], "a duplicate is one of what is kept"
-    strict = apply_rules(asked, collection, ranked, QuestionRules(**RULES | {"p_yes": 0.6}), prompt)
+    strict = apply_rules(asked, collection, ranked, QuestionRules(**RULES | {"min_p_yes": 0.6}), prompt)
     assert not any(one.fate == KEPT for one in strict)
 
 

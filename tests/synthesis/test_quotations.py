@@ -21,7 +21,14 @@ from contrastive_encoders.synthesis.task_spec import parse_spec
 CONFIGS = Path(__file__).parents[2] / "configs"
 STS, GENSE = CONFIGS / "instructions" / "sts_x2.yaml", CONFIGS / "prompts" / "gense_instruct.yaml"
 DECODING = Decoding(
-    max_new_tokens=9, top_p=None, top_k=None, temperature=1.0, stop='"', seed=1, rows=None, token_budget=1
+    max_new_tokens=9,
+    top_p=None,
+    top_k=None,
+    temperature=1.0,
+    stop='"',
+    seed=1,
+    decode_batch_size=None,
+    kv_cache_tokens=1,
 )
 SPEC = parse_spec(yaml.safe_load(STS.read_text()), "spec")
 SENTENCES = [

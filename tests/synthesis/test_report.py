@@ -216,10 +216,10 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
 def test_a_sheet_that_was_filled_in_is_taken_back_as_its_message_says(tmp_path, caplog):
     caplog.set_level("INFO")
     data_set(tmp_path, MANY)
-    here(f"output={tmp_path}", "annotate=5")
-    [(label, sheet)] = re.findall(r"label with one of (\S+), .*, then say annotations=(\S+)\.", caplog.text)
+    here(f"output={tmp_path}", "annotation_sample=5")
+    [(label, sheet)] = re.findall(r"label with one of (\S+), .*, then say annotation_sheet=(\S+)\.", caplog.text)
     filled_in(Path(sheet), lambda row: label)
-    here(f"output={tmp_path}", f"annotations={sheet}")
+    here(f"output={tmp_path}", f"annotation_sheet={sheet}")
     assert sum(read_agreement(tmp_path, Path(sheet)).items.values()) == 5
 
 

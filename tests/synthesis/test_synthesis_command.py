@@ -295,7 +295,7 @@ def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
     ]
     lines = [line for line in lines if "cluster=auto" not in line]  # test_ray_workers
     assert len(lines) >= 3
-    put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10, "encoder": minilm_path}
+    put = {"generator": place / "lm", "input": place / "x1.txt", "annotation_sample": 10, "encoder": minilm_path}
     for line in lines:
         words = [word.partition("=") for word in line[2:]]
         filled = [f"{key}={put.get(key, value)}" for key, _, value in words]

@@ -13,7 +13,7 @@ ENOUGH_WORDS = "The {} that stood beside the old {} was seen by all of them, num
 SIZES = ("vocab_size=400", "hidden_size=16", "layers=1", "heads=2", "intermediate_size=32", "max_length=64")
 TINY = ["backbone=tiny", *(f"tiny.{size}" for size in SIZES), "tiny.dropout=0.2"]
 STEPS = ["max_steps=12", "batch_size=6", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "model.lr=0.003"]
-SCORED = ["evaluation.suite=[stsb]", "evaluation.during=[stsb-dev]", "evaluation.every_n_steps=4"]
+SCORED = ["evaluation.suite=[stsb]", "evaluation.during_training=[stsb-dev]", "evaluation.every_n_steps=4"]
 MONITORED = [*SCORED, "monitor=stsb-dev/cosine/spearman"]
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false", "rules.min_premise_words=0"]
 OPEN += ["rules.min_hypothesis_words=0"]  # the texts of random weights pass no rule

@@ -1,4 +1,4 @@
-"""Copies of a run's folder (mirror=), on a server that answers as Amazon's S3 does, and on a disk."""
+"""Copies of a run's folder (remote_output_dir=), on a server that answers as Amazon's S3 does, and on a disk."""
 
 import json
 import logging
@@ -181,7 +181,7 @@ def test_a_changed_content_and_a_strange_index_are_refused(folder, address, tmp_
     ],
 )
 def test_an_address_that_cannot_be_written_is_refused_at_once(made, said, bucket, folder):  # noqa: F811
-    with pytest.raises(InputError, match=f"^mirror={made}: .*{said}"):
+    with pytest.raises(InputError, match=f"^remote_output_dir={made}: .*{said}"):
         mirror_of(folder, made, "12ab").begin(anew=False, fetch=False)
 
 
@@ -247,7 +247,7 @@ def test_another_machine_goes_on_to_the_same_end(words, bucket, tiny_mlm, tmp_pa
     )
     assert subprocess.run(command, env=environment, timeout=300).returncode == 0
     expected = (tmp_path / "run/encoder/model.safetensors").read_bytes(), logged(tmp_path / "run")
-    command, chance = [*command, f"mirror={bucket.url}/run"], random.Random(5)
+    command, chance = [*command, f"remote_output_dir={bucket.url}/run"], random.Random(5)
     for kill in range(KILLS):
         shutil.rmtree(tmp_path / "run")
         job = subprocess.Popen(command, env=environment, start_new_session=True)

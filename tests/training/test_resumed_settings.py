@@ -190,7 +190,7 @@ def test_settings_that_are_not_recorded_are_no_changes(tmp_path):
         ({"model": {"optimizer": "adafactor"}}, "model.optimizer=adamw"),
         ({"tiny": {"heads": 8}}, "tiny.heads=4"),
         ({"freeze": "embeddings"}, "freeze=null"),
-        ({"model": {"layers": [0, 2]}}, "model.layers=null"),
+        ({"model": {"keep_layers": [0, 2]}}, "model.keep_layers=null"),
         ({"model": {"pooling": "mean"}}, "model.pooling=null"),
         ({"model": {"normalize": True}}, "model.normalize=null"),
         ({"model": {"mlp": False}}, "model.mlp=null"),

@@ -18,8 +18,10 @@ def run_of(*words):
 
 
 def test_a_comparison_with_no_teacher():
-    words = ["model=simcse", "data=sentences", "data.path=x", "evaluation.teacher=true"]
-    with pytest.raises(InputError, match=r"evaluation\.teacher=true compares with model\.teacher, and there is none"):
+    words = ["model=simcse", "data=sentences", "data.path=x", "evaluation.compare_with_teacher=true"]
+    with pytest.raises(
+        InputError, match=r"evaluation\.compare_with_teacher=true compares with model\.teacher, and there is none"
+    ):
         check_teacher_keys(run_of(*words))
 
 
@@ -31,9 +33,9 @@ def test_layers_that_the_first_stage_has_taken_out(tmp_path):
         "+stages.two.data=triplets",
         "+stages.two.data.path=y",
     ]
-    for said, refused in (("+stages.one.model.layers=[0,2]", False), ("model.layers=[0,2]", True)):
+    for said, refused in (("+stages.one.model.keep_layers=[0,2]", False), ("model.keep_layers=[0,2]", True)):
         run = run_of(*words, said, f"output_dir={tmp_path}")
-        message = pytest.raises(InputError, match=r"model\.layers=\[0, 2\]")
+        message = pytest.raises(InputError, match=r"model\.keep_layers=\[0, 2\]")
         with message if refused else contextlib.nullcontext():
             prepare_multi_stage_run(run)
 

@@ -118,11 +118,11 @@ def test_the_end_of_a_curve(losses, end):
             "9.0% of the tokens are unknown",
             " backbone=OWNER/NAME.",
         ),
-        ({"scores": [98.8, 99.1]}, "It had 98.8 of 100 before", "harder ones, evaluation.tasks=[FILE]."),
+        ({"scores": [98.8, 99.1]}, "It had 98.8 of 100 before", "harder ones, evaluation.custom_tasks=[FILE]."),
         (
             {"scores": [60.0, 61.0], "queries": 100, "doubt": 2.0},
             "100 are few to tell +1.0 from chance, about 440 would do",
-            "give more, evaluation.tasks=[FILE].",
+            "give more, evaluation.custom_tasks=[FILE].",
         ),
         ({"worse": True, "scores": [98.0, 10.0], "copies": 0.5, "examples": 9}, "More than half", "model.lr=2.0e-07."),
         ({"examples": 420, "more": "data.path=[a.csv,FILE]"}, "420 examples are few: ", " data.path=[a.csv,FILE]."),

@@ -34,7 +34,7 @@ ONE_NEGATIVE = rows_of(TRIPLETS, *[(f"bread {WORDS[row]}", "yes", "no") for row 
 SENTENCES = rows_of(("text",), *[("The same.",), ("the  same .",)] * 6)
 EQUAL_SIDES = rows_of(SCORED, *((f"bread {WORDS[row]}", f"bread {WORDS[row]}", row / 12) for row in range(12)))
 SCORES = rows_of(SCORED, *((f"bread {WORDS[row]}", f"onion {WORDS[row]}", row / 12) for row in range(12)))
-OFF_DINO = {"data_postprocess": "off", "data_dev_share": 0.0}
+OFF_DINO = {"data_postprocess": "off", "data_dev_fraction": 0.0}
 
 
 def found(model, data, rows, tmp_path, batch_size=4, steps=6, backbone=None, **keys):
@@ -56,18 +56,18 @@ def has_gradient(module, batch):
     return any(weight.grad is not None and weight.grad.abs().max() > 1e-4 for weight in module.parameters())
 
 
-BOTH_WAYS = {"directions": ["query_document", "document_query"]}
+BOTH_WAYS = {"directions": ["query_to_doc", "doc_to_query"]}
 CASES = [
     ("pairs", "qa", ONE_ANSWER, {}, False),
     ("pairs", "qa", SPELLED, {}, False),
     ("pairs", "qa", SAME_ROWS, {}, False),
     ("pairs", "qa", ONE_ANSWER, {"exclude_equal_texts": False}, False),
-    ("pairs", "qa", ONE_ANSWER, {"directions": ["query_document", "document_query", "query_query"]}, False),
+    ("pairs", "qa", ONE_ANSWER, {"directions": ["query_to_doc", "doc_to_query", "query_to_query"]}, False),
     (
         "pairs",
         "qa",
         ONE_ANSWER,
-        {"directions": ["query_document", "document_query"], "exclude_equal_texts": False},
+        {"directions": ["query_to_doc", "doc_to_query"], "exclude_equal_texts": False},
         True,
     ),
     ("pairs", "qa", pairs(12, 2), {}, True),

@@ -50,8 +50,8 @@ class CustomTaskEntry(NamedTuple):
         return {"task": self.name, "kind": self.kind, **describe_files(self.keys.files())}
 
 
-def resolve_custom_tasks(words: Words, key: str = "tasks") -> list[CustomTaskEntry]:
-    """Resolve entries of ``tasks``, without reading more of the files than their columns.
+def resolve_custom_tasks(words: Words, key: str = "custom_tasks") -> list[CustomTaskEntry]:
+    """Resolve entries of ``custom_tasks``, without reading more of the files than their columns.
 
     Raises:
         InputError: a file does not exist, a key is unknown, or a name is already used.
@@ -82,7 +82,7 @@ def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Pa
         yield from _of_mapping(_read_yaml(path if path.suffix in YAML else beside or path), str(path), base)
         return
     if is_task(word) or word in SUITES:
-        suite = key.replace("tasks", "suite")
+        suite = key.replace("custom_tasks", "suite")
         raise InputError(
             key=key, value=word, expected=f"a task of your own; {word} is a published one", hint=f"Set {suite}={word}."
         )

@@ -104,7 +104,7 @@ def _failed(origin: DatasetSpec, table: TableSpec, reasons: Mapping[str, list[st
     parts = [*([f"no {raw} to make it of"] if raw != table.key else []), *reasons[table.key]]
     places = (place for place in origin.places if {raw, table.key} & set(place.tables))
     files = dict.fromkeys(" and ".join(file.name for file in place.files) for place in places)
-    parts.append(f"put {', or '.join(files)} into a folder and say source=FOLDER")
+    parts.append(f"put {', or '.join(files)} into a folder and say download_mirror=FOLDER")
     return TableStatus(table.key, "failed", "; ".join(parts))
 
 

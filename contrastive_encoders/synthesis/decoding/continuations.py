@@ -65,10 +65,12 @@ class Decoding:
     seed: int = config_field(
         42, "seed of the texts, which do not depend on batches, shards, or the number of processes"
     )
-    rows: int | None = config_field(None, "samples and counter prompts per step; null: by the device", ge=1)
-    token_budget: int = config_field(
+    decode_batch_size: int | None = config_field(
+        None, "samples and counter prompts per step; null: by the device", ge=1
+    )
+    kv_cache_tokens: int = config_field(
         16384,
-        "columns of the key-value cache over all rows; training's key of this name counts the tokens of a pass",
+        "columns of the key-value cache over all rows",
         ge=1,
     )
 

@@ -230,7 +230,7 @@ class Batch:
         self.cache = generator.new_cache()
         self.samples: list[Sample] = []
         self.rows_SC = np.zeros((0, 1), dtype=np.int64)  # NO_ROW if a sample has fewer counter prompts
-        self.limit = how.rows or DEFAULT_ROWS.get(generator.device.type, 256)
+        self.limit = how.decode_batch_size or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
         """Remove the samples for which there is room from ``waiting`` and return them.
@@ -242,7 +242,7 @@ class Batch:
         joining, staying = [], []
         for one in waiting:
             more, wider = rows + len(one.places), max(columns, one.columns)
-            if not rows or (more <= self.limit and more * wider <= self.how.token_budget):
+            if not rows or (more <= self.limit and more * wider <= self.how.kv_cache_tokens):
                 rows, columns = more, wider
                 joining.append(one)
             else:

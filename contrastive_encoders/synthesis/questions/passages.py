@@ -114,10 +114,10 @@ def read_collection(
         found.documents.append(document.where)
         texts.append(document.text)
         found.texts.append("")
-        cut = passages_of(document, shortest=windows.shortest, longest=windows.words, overlap=windows.overlap)
+        cut = passages_of(document, shortest=windows.min_words, longest=windows.max_words, overlap=windows.overlap)
         for place, (heading, text) in enumerate(cut):
             passage = CorpusPassage(number, place, heading, text)
-            if len(text.split()) < windows.shortest:
+            if len(text.split()) < windows.min_words:
                 found.left_out["too short"] += 1
                 continue
             found.texts[number] += f"{passage.whole}\n"
@@ -131,8 +131,8 @@ def read_collection(
         found.left_out["unreadable"] = source.tally.skipped
     if not found.passages:
         raise InputError(
-            f"input={path}: no passage has {windows.shortest} words with blanks between them, of {len(texts):,} "
-            "documents. Give longer documents, or lower passages.shortest."
+            f"input={path}: no passage has {windows.min_words} words with blanks between them, of {len(texts):,} "
+            "documents. Give longer documents, or lower passages.min_words."
         )
     found.groups = groups_of(texts)
     return found

@@ -23,15 +23,15 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
         InputError: The folder has no finished dataset of ``recipe=queries``, or its questions were written or judged by
             another model or with other settings.
     """
-    wanted = f"known={folder}: wanted the output of an earlier recipe=queries that has finished"
+    wanted = f"reuse_from={folder}: wanted the output of an earlier recipe=queries that has finished"
     if not (folder / MANIFEST).is_file():
-        raise InputError(f"{wanted}; there is no {MANIFEST}. Name another folder, or leave known out.")
-    manifest = read_manifest(folder, "known")
+        raise InputError(f"{wanted}; there is no {MANIFEST}. Name another folder, or leave reuse_from out.")
+    manifest = read_manifest(folder, "reuse_from")
     before = manifest["identity"]
     if before.get("kind") != "queries" or not manifest.get("complete"):
-        raise InputError(f"{wanted}. Finish it, name another folder, or leave known out.")
+        raise InputError(f"{wanted}. Finish it, name another folder, or leave reuse_from out.")
     if found := differences(_comparable(before["scored"]), _comparable(json.loads(json.dumps(identity)))):
-        raise InputError(f"known={folder}: its questions were written otherwise: {found}. Leave known out.")
+        raise InputError(f"reuse_from={folder}: its questions were written otherwise: {found}. Leave reuse_from out.")
     try:
         passages = {
             one["_id"]: (one["title"], one["text"]) for one in read_rows(folder / HELD_OUT["choice"] / "corpus.jsonl")
@@ -41,7 +41,9 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
             fields = {name: row[name] for name in QuestionCandidate.__annotations__ if name != "passage"}
             known[passages[row["passage"]]].append(QuestionCandidate(passage=0, **fields))  # type: ignore[typeddict-item]
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise InputError(f"known={folder}: it is damaged ({error}). Make it anew, or leave known out.") from error
+        raise InputError(
+            f"reuse_from={folder}: it is damaged ({error}). Make it anew, or leave reuse_from out."
+        ) from error
     return known
 
 

@@ -88,17 +88,17 @@ def _broken(
         return
     if not one["whole"]:
         yield CUT
-    if words < rules.shortest:
+    if words < rules.min_words:
         yield FEW
-    if rules.longest is not None and words > rules.longest:
+    if rules.max_words is not None and words > rules.max_words:
         yield MANY
-    if rules.copied is not None and share > rules.copied:
+    if rules.max_copied is not None and share > rules.max_copied:
         yield COPIED
-    if rules.from_prompt is not None and from_prompt > rules.from_prompt:
+    if rules.max_from_prompt is not None and from_prompt > rules.max_from_prompt:
         yield REPEATED
-    if rules.p_yes is not None and (one["p_yes"] is None or one["p_yes"] < rules.p_yes):
+    if rules.min_p_yes is not None and (one["p_yes"] is None or one["p_yes"] < rules.min_p_yes):
         yield UNANSWERED
-    if rules.rank is not None and (rank is None or rank > rules.rank):
+    if rules.max_rank is not None and (rank is None or rank > rules.max_rank):
         yield NOT_NEAREST
 
 

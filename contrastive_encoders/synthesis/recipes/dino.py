@@ -156,7 +156,7 @@ class Dino(DinoConfig, ModelRecipe):
         top_k = TOP_K[kind] if self.how.top_k is None else self.how.top_k
         abandon = "" if plan.filters.allow_newlines else "\n"
         how = replace(self.how, top_k=top_k, ban_eos=self.ban_eos, stop=STOP, abandon=abandon)
-        no_matter = ("rows", "token_budget", "abandon")
+        no_matter = ("decode_batch_size", "kv_cache_tokens", "abandon")
         identity = {
             "kind": kind,
             "spec": spec.to_json(),

@@ -38,7 +38,7 @@ class BackTranslation(BackTranslationConfig, SentenceBaseline):
 
     def method(self) -> dict[str, Any]:
         identity: dict[str, Any] = {"search": asdict(self.search)}
-        for where, language in (("there", self.there), ("back", self.back)):
+        for where, language in (("forward", self.forward), ("backward", self.backward)):
             if language.model is None:
                 raise InputError(
                     key=f"{where}.model", value=None, expected="the directory or hub id of a translation model"
@@ -48,7 +48,7 @@ class BackTranslation(BackTranslationConfig, SentenceBaseline):
         return {**identity, "input": self.given}
 
     def source(self, inputs: Iterable[str]) -> Callable[[], CandidateSource]:
-        return partial(load_translators, self.there, self.back, self.search, self.precision, self.device)
+        return partial(load_translators, self.forward, self.backward, self.search, self.precision, self.device)
 
 
 class Translation(NamedTuple):
@@ -134,11 +134,13 @@ class Translator:
         return [found[text] for text in texts]
 
 
-def load_translators(there: Language, back: Language, search: Search, precision: str, device: str) -> "Translated":
+def load_translators(
+    forward: Language, backward: Language, search: Search, precision: str, device: str
+) -> "Translated":
     """Load both models in a worker, on the worker's device."""
     models = [
         Translator(where, language, search, precision=precision, device=device_of(device))
-        for where, language in (("there", there), ("back", back))
+        for where, language in (("forward", forward), ("backward", backward))
     ]
     return Translated(*models)
 
@@ -146,12 +148,12 @@ def load_translators(there: Language, back: Language, search: Search, precision:
 class Translated:
     """Source with one candidate for entailment and none for contradiction."""
 
-    def __init__(self, there: Translator, back: Translator) -> None:
-        self.there, self.back = there, back
+    def __init__(self, forward: Translator, backward: Translator) -> None:
+        self.forward, self.backward = forward, backward
 
     def __call__(self, first: int, inputs: Sequence[str]) -> list[SentenceCandidates]:
-        pivots = self.there(inputs)
-        returned = self.back([one.text for one in pivots])
+        pivots = self.forward(inputs)
+        returned = self.backward([one.text for one in pivots])
         return [
             SentenceCandidates(premise, {"entailment": [(one.text, one.whole and pivot.whole)]}, {"pivot": pivot.text})
             for premise, pivot, one in zip(inputs, pivots, returned, strict=True)

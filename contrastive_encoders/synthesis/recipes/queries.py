@@ -126,8 +126,8 @@ class Queries(QueriesConfig, ModelRecipe):
         divide(self.collection, shares, self.how.seed)
         self.fresh = list(range(len(self.collection.passages)))
         self._plan_stages(weights)
-        if self.known is not None:
-            self.earlier = read_known(Path(self.known).expanduser(), self.scored.identity)
+        if self.reuse_from is not None:
+            self.earlier = read_known(Path(self.reuse_from).expanduser(), self.scored.identity)
             self.fresh = [place for place in self.fresh if self._key(place) not in self.earlier]
             self._plan_stages(weights)
         self.identity = {
@@ -149,10 +149,12 @@ class Queries(QueriesConfig, ModelRecipe):
         return passage.heading, passage.text
 
     def _check_scores(self) -> None:
-        if self.rules.rank is not None or self.negatives:
-            require(self, "encoder", "an encoder, which rules.rank and negatives need")
-        if not self.judged and (self.rules.p_yes is not None or self.judge is not None):
-            raise InputError("judged=false: nobody judges, so rules.p_yes and judge have to be null. Leave them out.")
+        if self.rules.max_rank is not None or self.negatives:
+            require(self, "encoder", "an encoder, which rules.max_rank and negatives need")
+        if not self.use_judge and (self.rules.min_p_yes is not None or self.judge is not None):
+            raise InputError(
+                "use_judge=false: nobody judges, so rules.min_p_yes and judge have to be null. Leave them out."
+            )
         if self.held_out_fraction + self.dev_fraction >= 1:
             raise InputError(
                 f"held_out_fraction={self.held_out_fraction:g} and dev_fraction={self.dev_fraction:g} leave nothing to "
@@ -210,7 +212,7 @@ class Queries(QueriesConfig, ModelRecipe):
 
         A server may not support it, and does not need to if no rule uses the scores.
         """
-        return self.judged and (not self.served or self.rules.p_yes is not None)
+        return self.use_judge and (not self.served or self.rules.min_p_yes is not None)
 
     def _identify_encoder(self) -> dict[str, Any] | None:
         if self.encoder is None:
@@ -360,7 +362,7 @@ class Queries(QueriesConfig, ModelRecipe):
         """Write questions for some passages and estimate the time for all."""
         passages = [self.collection.passages[place] for place in self.fresh]
         if not passages:
-            log.info("known has the questions of all passages: nothing is to be written.")
+            log.info("reuse_from has the questions of all passages: nothing is to be written.")
             return
         some = passages[:: max(1, len(passages) // MEASURED)][:MEASURED]
         judge = JudgedQuestions(self.asks, self.max_passage_tokens)

@@ -19,8 +19,8 @@ class DatasetActions(NamedTuple):
     """Actions on a finished dataset. ``None`` means that an action was not requested."""
 
     encoder: str | None  # encoder for the text similarities of the report
-    annotate: int | None  # number of texts on the sheet
-    annotations: str | None  # file
+    annotation_sample: int | None  # number of texts on the sheet
+    annotation_sheet: str | None  # file
 
     def for_labels(self) -> list[str]:
         """Return the requested actions that need texts with labels."""
@@ -31,8 +31,10 @@ class DatasetActions(NamedTuple):
 
     def check(self) -> None:
         """Raise `InputError` for actions that cannot be performed, before anything is written."""
-        if self.annotate is not None and self.annotations is not None:
-            raise InputError("annotate writes a sheet, annotations reads one that is filled in. Say one of them.")
+        if self.annotation_sample is not None and self.annotation_sheet is not None:
+            raise InputError(
+                "annotation_sample writes a sheet, annotation_sheet reads one that is filled in. Say one of them."
+            )
 
     def check_encoder(self, folder: Path, *, has_pairs: bool) -> None:
         """Load the encoder once, before the potentially long generation starts.
@@ -51,10 +53,10 @@ class DatasetActions(NamedTuple):
         table = ""
         if self.encoder is not None:
             regenerate_report(folder, self.encoder, device)
-        if self.annotations is not None:
-            table = read_annotation_sheet(folder, Path(self.annotations))
-        elif self.annotate is not None:
-            write_annotation_sheet(folder, self.annotate, seed, as_trained)
+        if self.annotation_sheet is not None:
+            table = read_annotation_sheet(folder, Path(self.annotation_sheet))
+        elif self.annotation_sample is not None:
+            write_annotation_sheet(folder, self.annotation_sample, seed, as_trained)
         return table
 
 
@@ -88,7 +90,7 @@ def _refuse_unless_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
 def write_annotation_sheet(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Sequence[Item]]) -> None:
     sheet, allowed = write_sheet(folder, number, labels_of(folder), seed, as_trained)
     log.info(
-        "%s is written: fill in its column label with one of %s, then say annotations=%s.",
+        "%s is written: fill in its column label with one of %s, then say annotation_sheet=%s.",
         sheet,
         ", ".join(allowed),
         sheet,
@@ -117,5 +119,5 @@ def labels_of(folder: Path) -> Sequence[str]:
     identity = read_manifest(folder)["identity"]
     if "spec" not in identity:
         kind = "questions, whose sheet is written with them" if identity["kind"] == "queries" else "triplets"
-        raise InputError(f"output={folder} holds {kind}. annotate is for texts that were written for labels.")
+        raise InputError(f"output={folder} holds {kind}. annotation_sample is for texts that were written for labels.")
     return list(identity["spec"]["labels"])

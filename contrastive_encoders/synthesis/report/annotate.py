@@ -75,7 +75,9 @@ def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
         InputError: There are fewer items.
     """
     if len(pool) < number:
-        raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
+        raise InputError(
+            f"annotation_sample={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer."
+        )
     return random.Random(f"{seed}/annotation").sample(pool, number)
 
 
@@ -133,19 +135,19 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
         found = json.loads((folder / KEY).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"annotations={sheet}: {folder / KEY} is missing, which is written beside the sheet."
+            f"annotation_sheet={sheet}: {folder / KEY} is missing, which is written beside the sheet."
         ) from None
     try:
         text = sheet.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"annotations={sheet}: wanted the filled-in {SHEET} in UTF-8, got: {error}.") from None
+        raise InputError(f"annotation_sheet={sheet}: wanted the filled-in {SHEET} in UTF-8, got: {error}.") from None
     first = text.partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
     if not {"id", column} <= set(reader.fieldnames or ()):
-        raise InputError(f"annotations={sheet}: wanted the columns id and {column}, got {reader.fieldnames}.")
+        raise InputError(f"annotation_sheet={sheet}: wanted the columns id and {column}, got {reader.fieldnames}.")
     given = list[tuple[str, str, str]]()
     for line, row in enumerate(reader, start=2):
-        place, where = (row["id"] or "").strip(), f"annotations={sheet}, row {line}"
+        place, where = (row["id"] or "").strip(), f"annotation_sheet={sheet}, row {line}"
         if place not in found["key"]:
             raise InputError(
                 f"{where}: there is no item with the id {place!r} in {KEY}. Use the sheet as it was written."

@@ -39,7 +39,7 @@ class SentenceRules:
     min_words: int = config_field(8, "minimum number of words; the rules drop triplets of shorter sentences", ge=1)
     max_words: int | None = config_field(None, "maximum number of words")
     drop_duplicates: bool = config_field(True, "drop duplicates in the whole input, on disk, whatever its size")
-    without: str | None = config_field(
+    exclude: str | None = config_field(
         None,
         "FILE of sentences to leave out, one per line, such as those of a test; case, blanks, and punctuation are "
         "ignored",
@@ -48,7 +48,7 @@ class SentenceRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation(SentenceRules):
-    """Rules, and whether documents are split first. If so, the texts of ``without`` are split, too."""
+    """Rules, and whether documents are split first. If so, the texts of ``exclude`` are split, too."""
 
     kind: Literal["sentences", "documents"] = "sentences"
 
@@ -60,27 +60,27 @@ class Preparation(SentenceRules):
                 value=self.max_words,
                 expected=f"sentences.min_words={self.min_words} or more, or null",
             )
-        if self.without is not None and not Path(self.without).is_file():
+        if self.exclude is not None and not Path(self.exclude).is_file():
             raise InputError(
-                key="sentences.without", value=self.without, expected="a file of sentences, one per line, or null"
+                key="sentences.exclude", value=self.exclude, expected="a file of sentences, one per line, or null"
             )
 
     def unwanted(self) -> frozenset[str]:
-        """Return the texts of ``without``, in the form of `bare`.
+        """Return the texts of ``exclude``, in the form of `bare`.
 
         Raises:
             InputError: The file is not UTF-8.
         """
         found = set[str]()
-        if self.without is None or not Path(self.without).stat().st_size:
+        if self.exclude is None or not Path(self.exclude).stat().st_size:
             return frozenset(found)
         try:
-            for text in open_inputs(self.without, "text"):
+            for text in open_inputs(self.exclude, "text"):
                 found.add(bare(text))
                 if self.kind == "documents":
                     found.update(map(bare, split(text)))
         except InputError as error:
-            raise InputError(f"sentences.without={error}") from None
+            raise InputError(f"sentences.exclude={error}") from None
         return frozenset(found - {""})
 
     def rejected(self, sentence: str) -> str:
@@ -115,10 +115,10 @@ class Prepared:
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
     """Return the identity of the sentences: the input and the rules."""
     found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, "kind": how.kind, **asdict(how)}
-    if how.without is None:
-        del found["without"]
+    if how.exclude is None:
+        del found["exclude"]
     else:
-        found["without"] = sha256_of(Path(how.without))
+        found["exclude"] = sha256_of(Path(how.exclude))
     return found
 
 

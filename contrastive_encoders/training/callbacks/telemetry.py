@@ -199,7 +199,7 @@ class Telemetry(pl.Callback):
             return
         raise InputError(
             f"monitor={monitor}: this objective measures no such thing. There are {', '.join(known)}, and the scores "
-            "of evaluation.during."
+            "of evaluation.during_training."
         )
 
     # ----------------------------------------------------------------------------------------- the guard
