@@ -245,7 +245,7 @@ def test_before_is_the_backbone_with_its_own_prompts(prompts, newer, tasks, tmp_
     given = {name: {"path": path} for name, path in tasks.items()}
     keys = {"batch_size": 4, "max_steps": 1, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
     keys |= {"evaluation": {"custom_tasks": given}, "data__prompts": prompts, "output_dir": tmp_path / "run"}
-    keys |= {"data__held_out_share": 0.5}
+    keys |= {"data__held_out_fraction": 0.5}
     rows = [(f"{text[:30]} {n}", f"{text[10:]} {n}") for n, text in enumerate(SENTENCES * 2)]
     results = train(rows, backbone=newer, **keys).results
     wanted = scores_of_the_library(newer, tasks)
