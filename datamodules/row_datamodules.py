@@ -199,7 +199,7 @@ class TextRows(TextData):
                 tuple(text and prompt + text for prompt, text in zip(prompts, several, strict=True))
                 for several in texts
             ]
-            kept = list(itertools.compress(texts, reading.keep(prompted).rows))
+            kept = list(itertools.compress(texts, reading.keep(prompted).is_kept))
             yield from kept if is_used is None else itertools.compress(kept, is_used[row : row + len(kept)])
             row += len(kept)
 

@@ -27,10 +27,10 @@ from contrastive_encoders.encoders.kernels.chunks import (
     computed,
     on_device,
     padded,
-    padded_tokens,
     places_in,
     plan_chunks,
     recomputes,
+    total_tokens,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
@@ -73,7 +73,7 @@ class CrossEncoderOutput(NamedTuple):
     """The result of a training step."""
 
     logits_N: Tensor  # float32, with gradient
-    padded_tokens: int  # number of padding tokens computed
+    padding_tokens: int  # number of padding tokens computed
     real_tokens: int
 
 
@@ -152,7 +152,7 @@ class CrossEncoder(nn.Module):
             self.token_budget, ids.device, self.transformer, activation_checkpointing=self.activation_checkpointing
         )
         chunks = plan_chunks(even(lengths, self.transformer, self.longest), budget, chunk_cost(ids.device))
-        again = recomputes(self.activation_checkpointing, padded_tokens(chunks), budget)
+        again = recomputes(self.activation_checkpointing, total_tokens(chunks), budget)
         embedding = self.transformer.get_input_embeddings()
         pad = cast(int, self.tokenizer.pad_token_id)
         sharing = shared_between_chunks(embedding, ids, pad, self.transformer.base_model)
@@ -160,7 +160,7 @@ class CrossEncoder(nn.Module):
             parts = [computed(self.score_chunk, *laid, again=again) for laid in self._laid_out(pairs, chunks)]
         logits_N = torch.cat(parts)[places_in(chunks, ids.device)]
         real = int(lengths.sum())
-        return CrossEncoderOutput(logits_N, padded_tokens(chunks) - real, real)
+        return CrossEncoderOutput(logits_N, total_tokens(chunks) - real, real)
 
     def _laid_out(self, pairs: Joined, chunks: list[Any]) -> Any:
         ids, lengths = pairs.sequences.ids, pairs.sequences.lengths

@@ -41,7 +41,7 @@ class StepResult(NamedTuple):
     loss: Tensor
     metrics: dict[str, Tensor]
     real_tokens: int
-    padded_tokens: int  # padding only
+    padding_tokens: int  # padding only
 
 
 def negatives_unlike_positive(positives: Ragged, negatives: Ragged) -> Tensor:
@@ -112,12 +112,12 @@ class Objective(TrainedModule):
         return self.trainable.changes(self.encoder)
 
     def shard(self, mesh: DeviceMesh) -> None:
-        ours = self.encoder.ways, record_of(self)  # both need the full weights, which rank 0 has
-        ways, record = from_first_rank(ours)
+        ours = self.encoder.attention_plans, record_of(self)  # both need the full weights, which rank 0 has
+        plans, record = from_first_rank(ours)
         self.strict_loading = record is None
         if record is not None:
             take_digests(self, record)
-        self.encoder.ways = ways
+        self.encoder.attention_plans = plans
         self.encoder.sharded = (shard(self, self.transformer, mesh),)
 
     @property
@@ -178,7 +178,7 @@ class Objective(TrainedModule):
         sequences = concatenate(views)
         encoded = self.encoder.encode_sequences(sequences)
         compared = self.compare_encoded(encoded.vectors, [len(view.lengths) for view in views], batch)
-        return StepResult(*compared, int(sequences.lengths.sum()), encoded.padded_tokens)
+        return StepResult(*compared, int(sequences.lengths.sum()), encoded.padding_tokens)
 
     def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
         """Compare the embeddings of all views. ``lengths`` are the numbers of sequences of each view."""
@@ -201,7 +201,7 @@ class Objective(TrainedModule):
         spent = {
             "examples": len(batch.rows),
             "real_tokens": computed.real_tokens,
-            "padded_tokens": computed.padded_tokens,
+            "padded_tokens": computed.padding_tokens,
         }
         return {"loss": computed.loss, "metrics": computed.metrics, "spent": spent}
 

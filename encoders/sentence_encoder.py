@@ -28,10 +28,10 @@ from contrastive_encoders.encoders.kernels.chunks import (
     distinct,
     on_device,
     padded,
-    padded_tokens,
     places_in,
     plan_chunks,
     recomputes,
+    total_tokens,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks, prefetch_to_cpu
@@ -73,7 +73,7 @@ ROW_TOKENS_CPU = (
 class Encoded(NamedTuple):
     vectors: Tensor  # (N, D) float32, with gradient
     mlm_sum: Tensor  # () float32, cross-entropy summed over the predicted tokens of this rank
-    padded_tokens: int  # number of padding tokens computed
+    padding_tokens: int  # number of padding tokens computed
 
 
 class SentenceEncoder(LoadedEncoder, nn.Module):
@@ -128,7 +128,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
         self.attn_implementation = attn_implementation
-        self.ways: dict[str, AttentionPlan] = {}
+        self.attention_plans: dict[str, AttentionPlan] = {}
         # Used for the token budget, and not saved: models that keep activations for as many tokens, and modules that
         # only take memory
         self.halves: tuple[PreTrainedModel, ...] = ()
@@ -166,19 +166,19 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """
         if len(sequences.lengths) and (most := sequences.lengths.max()) > self.longest:
             raise InputError(f"a sequence has {most} tokens, and this backbone takes {self.longest}.")
-        if (way := self.way(sequences.ids.device)).rows:
-            return self._encode_rows(sequences, labels, predicted, way)
+        if (plan := self.attention_plan(sequences.ids.device)).is_packed:
+            return self._encode_rows(sequences, labels, predicted, plan)
         widths, budget = even(sequences.lengths, self.transformer, self.longest), self.budget(sequences.ids.device)
         chunks = plan_chunks(widths, budget, chunk_cost(sequences.ids.device))
-        again = recomputes(self.activation_checkpointing, padded_tokens(chunks), budget)
+        again = recomputes(self.activation_checkpointing, total_tokens(chunks), budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = _targets(sequences, labels, predicted, chunks)
         inputs = ((*laid_out, target) for laid_out, target in zip(ids, targets, strict=True))
-        padding = padded_tokens(chunks) - int(sequences.lengths.sum())
+        padding = total_tokens(chunks) - int(sequences.lengths.sum())
         return self._computed(self.encode_chunk, inputs, sequences.ids, chunks, again, padding)
 
     def _encode_rows(
-        self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: AttentionPlan
+        self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, plan: AttentionPlan
     ) -> Encoded:
         """Encode the sequences of each chunk as one packed row."""
         budget = self.budget(sequences.ids.device)
@@ -187,9 +187,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         chunks = plan_rows(sequences.lengths, min(budget, ROW_TOKENS_CPU) if spares else budget)
         targets = _targets(sequences, labels, predicted, chunks)
         rows = (pack_sequences(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
-        inputs = ((sequences.ids, row, way, target) for row, target in zip(rows, targets, strict=True))
+        inputs = ((sequences.ids, row, plan, target) for row, target in zip(rows, targets, strict=True))
         padding = sum(
-            num_filler_tokens(int(sequences.lengths[chunk.rows].sum()), sequences.ids.device) for chunk in chunks
+            num_filler_tokens(int(sequences.lengths[chunk.sequences].sum()), sequences.ids.device) for chunk in chunks
         )
         return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, padding)
 
@@ -235,16 +235,16 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             activation_checkpointing=self.activation_checkpointing,
         )
 
-    def way(self, device: torch.device) -> AttentionPlan:
+    def attention_plan(self, device: torch.device) -> AttentionPlan:
         """Return the attention plan of a training step on this device: padded or packed.
 
         The result is cached per device type.
         """
         if next(self.trunk.parameters()).is_meta:
             return AttentionPlan(False, 0, "as rank 0 finds")  # after the weights are sharded
-        if device.type not in self.ways:
-            self.ways[device.type] = choose_attention(self.trunk, self.attn_implementation, device)
-        return self.ways[device.type]
+        if device.type not in self.attention_plans:
+            self.attention_plans[device.type] = choose_attention(self.trunk, self.attn_implementation, device)
+        return self.attention_plans[device.type]
 
     def encode_chunk(
         self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[TokenIndices, Tensor] | None
@@ -259,13 +259,13 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         )
 
     def encode_row(
-        self, ids: Tensor, row: PackedRow, way: AttentionPlan, target: tuple[TokenIndices, Tensor] | None
+        self, ids: Tensor, row: PackedRow, plan: AttentionPlan, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """Encode the sequences of a packed row, as `encode_chunk` does for padded ones.
 
         ``ids`` are the token ids of the entire batch.
         """
-        inputs = way.inputs(ids, row)
+        inputs = plan.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
         return self._encoded(
@@ -442,8 +442,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
             vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
-                vectors_UD[on_device(chunk.rows, where)] = vectors_BD
-                progress.to(progress.done + len(chunk.rows))
+                vectors_UD[on_device(chunk.sequences, where)] = vectors_BD
+                progress.to(progress.done + len(chunk.sequences))
             for _ in range(most - own):
                 self.encode_chunk(*self._filler(device))
         if len(empty := np.flatnonzero(sequences.lengths == 0)):

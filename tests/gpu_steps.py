@@ -229,7 +229,7 @@ def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
     batch = module.on_before_batch_transfer(CASES[case][2](), 0)
     _, backbone, _, keys = CASES[case]
     if backbone != "t5" and "attn_implementation" not in keys and hasattr(module, "encoder"):
-        module.encoder.ways[torch.device(DEVICE).type] = AttentionPlan(
+        module.encoder.attention_plans[torch.device(DEVICE).type] = AttentionPlan(
             True, 0, ""
         )  # the proof that this is allowed reads values
     waits = Waits()

@@ -168,7 +168,7 @@ def compare(
     from contrastive_encoders.comparison.arms import arms_of
     from contrastive_encoders.comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
     from contrastive_encoders.comparison.collect import collect
-    from contrastive_encoders.comparison.contrasts import choose_headline
+    from contrastive_encoders.comparison.contrasts import choose_ranking_metric
     from contrastive_encoders.comparison.report import compare, sections, write_report
     from contrastive_encoders.comparison.run_selection import select
 
@@ -185,7 +185,7 @@ def compare(
         log.warning("left out: %s", one.reason)
     claim_output_directory("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
-    headline = choose_headline(arms, wanted)
+    headline = choose_ranking_metric(arms, wanted)
     if race and config.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
     task = task_of(arms, headline) if choosing is not None else None

@@ -169,7 +169,7 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanL
     budget = run.token_budget or sys.maxsize  # a batch may also be split to save memory
 
     def chunked(lengths: np.ndarray) -> int:
-        return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
+        return sum(chunk.total_tokens for chunk in plan_chunks(lengths, budget, cost))
 
     documents = list[SpanLayout]()
     if config.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "batches"):

@@ -64,8 +64,10 @@ class Standing(NamedTuple):
     worst_rank: int
 
 
-def choose_headline(arms: Sequence[Arm], requested: str | None) -> RankingMetric:
-    """Return the score by which the arms are ranked.
+def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> RankingMetric:
+    """Return the score by which the arms are ranked: the requested one, or else STS averages, pairs, or retrieval.
+
+    The order differs from that of `statistics.headline.choose_verdict_metric`, whose docstring has the reason.
 
     Raises:
         InputError: a run lacks the score, or the arms have no score in common.

@@ -29,7 +29,7 @@ from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 
-HEADLINES = (
+MAIN_MEASURES = (
     "all/spearman",
     "cosine/spearman",
     "cosine/mrr",
@@ -162,7 +162,7 @@ class ScoreCallback(pl.Callback):
         began, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
         scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
         if trainer.is_global_zero:
-            log.info("the backbone as it is: %s (%.1f s)", headline(scores.values), time.perf_counter() - began)
+            log.info("the backbone as it is: %s (%.1f s)", main_scores(scores.values), time.perf_counter() - began)
         return scores
 
     def on_train_batch_end(
@@ -207,7 +207,7 @@ class ScoreCallback(pl.Callback):
             # Logged directly, because pl_module.log reaches the loggers only every log_every_n_steps
             for logger in trainer.loggers:
                 logger.log_metrics(scores.values, step=step)
-            log.info("step %d: %s (%.1f s)", step, headline(scores.values), self.seconds)
+            log.info("step %d: %s (%.1f s)", step, main_scores(scores.values), self.seconds)
         return scores
 
     def state_dict(self) -> dict[str, Any]:
@@ -296,8 +296,9 @@ def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
     trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
 
 
-def headline(scores: dict[str, float]) -> str:
-    shown = [f"{name} {value:.1f}" for name, value in scores.items() if ScoreName.parse(name).measure in HEADLINES]
+def main_scores(scores: dict[str, float]) -> str:
+    """Return the main scores as text for the log."""
+    shown = [f"{name} {value:.1f}" for name, value in scores.items() if ScoreName.parse(name).measure in MAIN_MEASURES]
     more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
     return ", ".join(shown[:SHOWN] + more)
 

@@ -64,7 +64,7 @@ def pair_scores(names: Sequence[str]) -> list[str]:
     return [name for name in names if ScoreName.parse(name).measure in PAIR_MEASURES]
 
 
-def choose_headline(
+def choose_verdict_metric(
     before: Mapping[str, float],
     after: Mapping[str, float],
     averages: Collection[str] = (),
@@ -72,7 +72,10 @@ def choose_headline(
     *,
     monitor_less_is_better: bool = False,
 ) -> RankingMetric | None:
-    """Choose the score by which a run is judged.
+    """Choose the score by which a run is judged against its own start.
+
+    `comparison.contrasts.choose_ranking_metric` prefers STS averages, because runs of several objectives are ranked by
+    the tasks of the papers. A single run is judged by the task that it was trained for, so its order is another one.
 
     The monitored score is preferred, then nDCG@10 of the retrieval tasks, a user's own metric, Spearman's correlation,
     and any other score. A score of a development set, which has selected the checkpoint, or of truncated embeddings is

@@ -267,7 +267,7 @@ def _row_of(baseline: str, scores: Iterable[str]) -> str:
     return same[0] if len(same) == 1 and baseline not in scores else baseline
 
 
-def headlines(results: Results, names: Sequence[str]) -> list[str]:
+def shown_names(results: Results, names: Sequence[str]) -> list[str]:
     """Return the names to show: all if there are few; otherwise averages, the monitored score, and the other scores of
     its task and metric.
     """
@@ -287,7 +287,7 @@ def closing_table(
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
     if every := {**before, **results["scores"], **baselines}:
-        shown = headlines(results, sorted(every))
+        shown = shown_names(results, sorted(every))
         columns = (before, results["scores"], baselines, results.get("scores_at_start") or {})
         console.print(scores_table(*({name: of[name] for name in shown if name in of} for of in columns)))
         if more := len(every) - len(shown):

@@ -9,7 +9,7 @@ from contrastive_encoders.datamodules.sources.hub_datasets import NAME
 from contrastive_encoders.datamodules.sources.records import list_setting
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.metrics import read_rows
-from contrastive_encoders.statistics.headline import RankingMetric, choose_headline
+from contrastive_encoders.statistics.headline import RankingMetric, choose_verdict_metric
 from contrastive_encoders.statistics.verdict import compute_verdict, with_before
 from contrastive_encoders.training.advice import Facts, of_manifest, suggestions
 from contrastive_encoders.training.data_summary import multilingual
@@ -123,7 +123,9 @@ def headline_of(results: Results) -> RankingMetric | None:
     recipe, before = results["recipe"], results.get("scores_before", {})
     monitor = recipe.get("monitor")
     less = mode_of(monitor, recipe.get("monitor_mode")) == "min"
-    return choose_headline(before, results["scores"], results.get("averages", {}), monitor, monitor_less_is_better=less)
+    return choose_verdict_metric(
+        before, results["scores"], results.get("averages", {}), monitor, monitor_less_is_better=less
+    )
 
 
 def _judged(headline: RankingMetric, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:

@@ -62,7 +62,7 @@ def facts(
         if changes:
             own = {key: value for key, (value, _) in changes.items()}
             yield "changed", f"{', '.join(changed_keys(changes))}; the backbone has {', '.join(overrides(own))}"
-        yield "attention", encoder.way(trainer.strategy.root_device).why
+        yield "attention", encoder.attention_plan(trainer.strategy.root_device).why
     if found := compiled(model.transformer):
         check_compiler(trainer.strategy.root_device, found.backend)
         yield "compiled", f"{len(found.layers)} layers by {found.backend}, which takes a while at the first steps"

@@ -14,7 +14,7 @@ from rich.table import Table
 from contrastive_encoders.core import EncoderCost, Results, TeacherComparison
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
-from contrastive_encoders.evaluation.callback import HEADLINES, ScoreCallback
+from contrastive_encoders.evaluation.callback import MAIN_MEASURES, ScoreCallback
 from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
@@ -50,7 +50,7 @@ def compare_with_teacher(
     kept = {
         name: results["scores"][name] / value
         for name, value in of_teacher.items()
-        if ScoreName.parse(name).measure in HEADLINES and value and name in results["scores"]
+        if ScoreName.parse(name).measure in MAIN_MEASURES and value and name in results["scores"]
     }
     return TeacherComparison(
         teacher=str(run.model.teacher),

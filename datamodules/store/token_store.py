@@ -289,10 +289,10 @@ def _write_rows(
     with ProgressBar("tokenizing", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
         for kept in in_order(pool.run(tokenize_rows, tasks(), window=WINDOW * workers)):
             batch = read.popleft()
-            labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labeled else None
+            labels = np.array([record.label for record in batch], np.float64)[kept.is_kept] if reading.labeled else None
             writer.write(kept.ids, kept.lengths, labels)
             reading.add(batch, kept)
-            repeats.add(one for one in itertools.compress(batch, kept.rows) if not one.made_as)
+            repeats.add(one for one in itertools.compress(batch, kept.is_kept) if not one.made_as)
             progress.to(writer.kept, f"{writer.tokens:,} tokens")
     return repeats.count()
 

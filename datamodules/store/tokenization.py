@@ -27,7 +27,7 @@ class TokenizedRows(NamedTuple):
 
     ids: np.ndarray  # (tokens,) in the dtype of the store, all texts concatenated
     lengths: np.ndarray  # (kept rows * texts per row,) int64
-    rows: np.ndarray  # (rows,) bool: kept rows among the input rows
+    is_kept: np.ndarray  # (rows,) bool: kept rows among the input rows
     counts: dict[str, int]  # counts over the input rows
     longest: tuple[int, int] = (0, 0)  # length and position of the longest input document, if documents are measured
 

@@ -25,12 +25,12 @@ LAYERS = "layers"  # value of ``activation_checkpointing``, see activation_check
 
 
 class Chunk(NamedTuple):
-    rows: np.ndarray  # (B,) positions in the batch, longest sequence first
+    sequences: np.ndarray  # (B,) positions in the batch, longest sequence first
     width: int  # T
 
     @property
-    def padded_tokens(self) -> int:
-        return len(self.rows) * self.width
+    def total_tokens(self) -> int:
+        return len(self.sequences) * self.width
 
 
 def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int, max_rows: int | None = None) -> list[Chunk]:
@@ -65,8 +65,8 @@ def recomputes(how: str, tokens: int, token_budget: int) -> bool:
     return how == "on" or (how in ("auto", LAYERS) and tokens > token_budget)
 
 
-def padded_tokens(chunks: Iterable[Chunk]) -> int:
-    return sum(chunk.padded_tokens for chunk in chunks)
+def total_tokens(chunks: Iterable[Chunk]) -> int:
+    return sum(chunk.total_tokens for chunk in chunks)
 
 
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
@@ -86,14 +86,14 @@ def on_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 def places_in(chunks: list[Chunk], device: torch.device) -> Tensor:
     """Return the (N,) index of each sequence of the batch in the concatenated chunks."""
-    return on_device(np.argsort(np.concatenate([chunk.rows for chunk in chunks])), device)
+    return on_device(np.argsort(np.concatenate([chunk.sequences for chunk in chunks])), device)
 
 
 def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Pad each chunk of a ragged (tokens,) tensor. Yield (B, T) values and the (B, T) mask of real tokens."""
     starts = np.cumsum(lengths) - lengths
     for chunk in chunks:
-        start_B, length_B = on_device(np.stack([starts[chunk.rows], lengths[chunk.rows]]), flat.device)
+        start_B, length_B = on_device(np.stack([starts[chunk.sequences], lengths[chunk.sequences]]), flat.device)
         place_T = torch.arange(chunk.width, device=flat.device)
         mask_BT = place_T < length_B[:, None]
         index_BT = (start_B[:, None] + place_T).clamp(max=len(flat) - 1)

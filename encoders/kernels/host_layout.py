@@ -37,7 +37,7 @@ def places_in_chunks(
     sequence = np.searchsorted(ends, flat, side="right")
     chunk_of, row_of = np.empty_like(lengths), np.empty_like(lengths)
     for number, chunk in enumerate(chunks):
-        chunk_of[chunk.rows], row_of[chunk.rows] = number, np.arange(len(chunk.rows))
+        chunk_of[chunk.sequences], row_of[chunk.sequences] = number, np.arange(len(chunk.sequences))
     rows, columns, chunk_M = row_of[sequence], flat - (ends - lengths)[sequence], chunk_of[sequence]
     order = np.lexsort((columns, rows, chunk_M))
     together = on_device(np.stack([rows, columns, flat])[:, order], device)

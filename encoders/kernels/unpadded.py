@@ -101,14 +101,14 @@ def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
 
 def pack_sequences(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> PackedRow:
     """Pack the sequences of a chunk into one row, the longest first."""
-    starts, own = (np.cumsum(lengths) - lengths)[chunk.rows], lengths[chunk.rows]
+    starts, own = (np.cumsum(lengths) - lengths)[chunk.sequences], lengths[chunk.sequences]
     bounds = np.concatenate([[0], np.cumsum(own)])
     position = np.arange(own.sum()) - np.repeat(bounds[:-1], own)
     cost = RUN_COST_TOKENS_CPU if device.type == "cpu" else chunk_cost(device)
     parts = plan_chunks(own, sys.maxsize, cost)
     places = np.stack([np.repeat(starts, own) + position, position])
     origin, positions = on_device(np.pad(places, ((0, 0), (0, num_filler_tokens(len(position), device)))), device)
-    runs = [_run(own[part.rows], part.width, device) for part in parts]
+    runs = [_run(own[part.sequences], part.width, device) for part in parts]
     return PackedRow(origin, positions, on_device(bounds.astype(np.int32), device), runs)
 
 
@@ -183,7 +183,7 @@ AttentionInterface.register(BY_RUNS, packed_attention)
 class AttentionPlan(NamedTuple):
     """Computation of attention in a training step: over packed rows, or over padded sequences."""
 
-    rows: bool  # False: sequences are padded
+    is_packed: bool  # False: sequences are padded
     first: int  # position id of a sequence's first token
     why: str  # reason, for the log
 

@@ -118,7 +118,7 @@ class DeCLUTR(ContrastiveObjective):
             contrast = self.compare([anchors_AND, averaged(positives_APND, len(anchors_AND))], batch)
             loss = loss + self.settings.contrastive_weight * contrast.loss
             metrics |= contrast.metrics | {"contrastive": contrast.loss.detach()}
-        return StepResult(loss, metrics, int(sequences.lengths.sum()), encoded.padded_tokens)
+        return StepResult(loss, metrics, int(sequences.lengths.sum()), encoded.padding_tokens)
 
     def loss(
         self,

@@ -71,7 +71,7 @@ class GenSEGenerator(TrainedModule):
             "spent": {
                 "examples": len(batch.rows),
                 "real_tokens": int(batch.sources.lengths.sum() + batch.targets.lengths.sum()),
-                "padded_tokens": written.padded_tokens,
+                "padded_tokens": written.padding_tokens,
             },
         }
 

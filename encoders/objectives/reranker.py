@@ -129,7 +129,7 @@ class Reranker(TrainedModule):
             "spent": {
                 "examples": len(batch.rows),
                 "real_tokens": scored.real_tokens,
-                "padded_tokens": scored.padded_tokens,
+                "padded_tokens": scored.padding_tokens,
             },
         }
 

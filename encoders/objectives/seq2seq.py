@@ -22,10 +22,10 @@ from contrastive_encoders.encoders.kernels.chunks import (
     computed,
     on_device,
     padded,
-    padded_tokens,
     places_in,
     plan_chunks,
     recomputes,
+    total_tokens,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
@@ -42,7 +42,7 @@ class Seq2SeqLoss(NamedTuple):
 
     losses_N: Tensor  # float32, -log p of each target given its source, with gradient
     answers_NA: Tensor  # float32 logits of the answers at the first position of the target; detached
-    padded_tokens: int  # number of padding tokens computed
+    padding_tokens: int  # number of padding tokens computed
 
 
 class Seq2Seq(nn.Module, ABC):
@@ -99,12 +99,12 @@ class Seq2Seq(nn.Module, ABC):
         """
         budget = self.budget(sources.ids.device)
         cut = self.cut(sources, targets, budget)
-        again = recomputes(self.activation_checkpointing, padded_tokens(cut.chunks), budget)
+        again = recomputes(self.activation_checkpointing, total_tokens(cut.chunks), budget)
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
             parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
         place_N = places_in(cut.chunks, sources.ids.device)
-        padding = cut.laid_out - int(sources.lengths.sum() + targets.lengths.sum())
+        padding = cut.total_tokens - int(sources.lengths.sum() + targets.lengths.sum())
         return Seq2SeqLoss(losses[place_N], logits[place_N].detach(), padding)
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Cut(NamedTuple):
 
     chunks: list[Chunk]
     inputs: Iterator[tuple[Any, ...]]  # inputs of `write_chunk` for each chunk
-    laid_out: int  # number of tokens in all chunks, including padding
+    total_tokens: int  # number of tokens in all chunks, including padding
 
 
 class T5Writer(Seq2Seq):
@@ -162,12 +162,12 @@ class T5Writer(Seq2Seq):
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
         widths = even(sources.lengths, self.transformer, longest_input(self.transformer.config))
         chunks = plan_chunks(widths, budget, chunk_cost(sources.ids.device))
-        answers = [Chunk(chunk.rows, int(targets.lengths[chunk.rows].max())) for chunk in chunks]
+        answers = [Chunk(chunk.sequences, int(targets.lengths[chunk.sequences].max())) for chunk in chunks]
         read = padded(sources.ids, sources.lengths, chunks, self.pad)
         asked = padded(targets.ids, targets.lengths, answers, self.pad)
         written = places_in_chunks(np.arange(len(targets.ids)), targets.lengths, answers, targets.ids.device)
         inputs = ((*source, ids_BT, places) for source, (ids_BT, _), places in zip(read, asked, written, strict=True))
-        return Cut(chunks, inputs, padded_tokens([*chunks, *answers]))
+        return Cut(chunks, inputs, total_tokens([*chunks, *answers]))
 
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         source_BS, source_mask_BS, target_BT, targets = inputs
@@ -204,7 +204,7 @@ class CausalWriter(Seq2Seq):
         read = padded(whole.ids, whole.lengths, chunks, self.pad)
         written = places_in_chunks(of_targets, whole.lengths, chunks, whole.ids.device)
         inputs = ((*one, places) for one, places in zip(read, written, strict=True))
-        return Cut(chunks, inputs, padded_tokens(chunks))
+        return Cut(chunks, inputs, total_tokens(chunks))
 
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT, targets = inputs

@@ -24,9 +24,9 @@ from contrastive_encoders.encoders.kernels.chunks import (
     computed,
     on_device,
     padded,
-    padded_tokens,
     plan_chunks,
     recomputes,
+    total_tokens,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
@@ -50,7 +50,7 @@ class ReconstructionLoss(NamedTuple):
     """The loss of reconstructing the original texts on this rank."""
 
     loss: Tensor
-    padded_tokens: int  # number of padding tokens computed
+    padding_tokens: int  # number of padding tokens computed
 
 
 class TSDAE(Objective):
@@ -114,7 +114,7 @@ class TSDAE(Objective):
         encoded = self.encoder.encode_sequences(views[0])
         written = self.loss([encoded.vectors], batch)
         real_tokens = int(views[0].lengths.sum() + batch.sentences.lengths.sum())
-        return StepResult(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)
+        return StepResult(written.loss, {}, real_tokens, encoded.padding_tokens + written.padding_tokens)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
         """Return the summed loss of the texts given their embeddings, and the number of padding tokens computed."""
@@ -122,15 +122,15 @@ class TSDAE(Objective):
         widths = even(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
         chunks = plan_chunks(widths, budget, chunk_cost(device))
-        again = recomputes(encoder.activation_checkpointing, padded_tokens(chunks), budget)
+        again = recomputes(encoder.activation_checkpointing, total_tokens(chunks), budget)
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
         behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
         wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)
         sums = []
         for chunk, (ids_BT, _), places in zip(chunks, laid_out, wanted, strict=True):
-            vectors_BD = vectors_ND[on_device(chunk.rows, device)]
+            vectors_BD = vectors_ND[on_device(chunk.sequences, device)]
             sums.append(computed(self._write_chunk, vectors_BD, ids_BT, places, again=again))
-        padding = padded_tokens(chunks) - int(texts.lengths.sum())
+        padding = total_tokens(chunks) - int(texts.lengths.sum())
         return torch.stack(sums).sum(), padding
 
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: TokenIndices) -> Tensor:

@@ -10,7 +10,7 @@ from contrastive_encoders.cli.compare import run
 from contrastive_encoders.comparison import tables
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.contrasts import choose_headline, contrasts, ranking
+from contrastive_encoders.comparison.contrasts import choose_ranking_metric, contrasts, ranking
 from contrastive_encoders.comparison.families import families_of
 from contrastive_encoders.comparison.latex_table import format_csv, format_latex
 from contrastive_encoders.comparison.setting_figures import settings_figures
@@ -38,7 +38,7 @@ def compared(run_folder, tmp_path):
         others = {AVERAGE: value + 3, "mr-dev/default/accuracy": 1.0, "cisi@64/cosine/ndcg@10": 1.0}
         score(folder, accuracies | retrieval | others, {AVERAGE: list(accuracies)})
     arms = arms_of(collect([str(tmp_path / "*")])[0])
-    headline = choose_headline(arms, None)
+    headline = choose_ranking_metric(arms, None)
     return arms, families_of(arms, headline), ranking(arms, headline, contrasts(arms, headline))
 
 
@@ -56,7 +56,7 @@ def test_each_family_has_its_tasks_and_one_average(compared):
 def test_a_single_task_is_a_family_without_an_average(run_folder, tmp_path):
     score(run_folder(tmp_path / "a", "a", 1, 0.2), {"cisi/cosine/ndcg@10": 40.0, "toxic/cosine/accuracy": 70.0})
     arms = arms_of(collect([str(tmp_path / "a")])[0])
-    _, *others = families_of(arms, choose_headline(arms, None))
+    _, *others = families_of(arms, choose_ranking_metric(arms, None))
     assert [(one.kind, one.heading, [score.name for score in one.scores]) for one in others] == [
         ("retrieval", "cisi/cosine/ndcg@10", ["cisi/cosine/ndcg@10"]),
         ("triplets", "toxic/cosine/accuracy", ["toxic/cosine/accuracy"]),
@@ -144,7 +144,7 @@ def test_labels_of_paths_are_their_last_parts_and_have_a_limit(run_folder, tmp_p
     for place, path in enumerate(("/a/b/questions.jsonl", "/a/b/sentences.txt", "/a/c/titles.csv")):
         run_folder(tmp_path / f"run{place}", "one", 1, 0.2 + place / 10, data={"path": path})
     arms = arms_of(collect([str(tmp_path / "*")])[0])
-    [figure] = settings_figures(arms, choose_headline(arms, None))
+    [figure] = settings_figures(arms, choose_ranking_metric(arms, None))
     texts = [layer for layer in figure.panels[0].layer if layer.mark.type == "text"]
     assert all("limit" in layer.mark.to_dict() for layer in texts)
     said = {label["text"] for layer in texts for label in layer.data["values"]}

@@ -9,7 +9,7 @@ from contrastive_encoders.comparison import ranking_figures
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.budget_figures import score_over_tokens
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.contrasts import choose_headline
+from contrastive_encoders.comparison.contrasts import choose_ranking_metric
 from contrastive_encoders.comparison.probe_sentences import align_maps, explorer, probe
 from contrastive_encoders.comparison.report import compare
 from contrastive_encoders.comparison.setting_figures import settings_figures
@@ -26,13 +26,13 @@ def many(run_folder, tmp_path_factory):
         data = {SETTING: place, "another_that_differs": (place * 7) % 5, "third": place % 3 + place // 7}
         run_folder(root / f"{place}", "declutr", 1, 0.2 + place / 50, data=data)
     arms = arms_of(collect([str(root / "*")])[0])
-    return arms, choose_headline(arms, None)
+    return arms, choose_ranking_metric(arms, None)
 
 
 @pytest.fixture(scope="module")
 def three(race_folder):
     arms = arms_of(collect([str(race_folder)])[0])
-    return compare(arms, choose_headline(arms, None), [])
+    return compare(arms, choose_ranking_metric(arms, None), [])
 
 
 def rows_of(panel):
@@ -126,7 +126,7 @@ def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
         "one Of_b path=b.jsonl lr=0.2 tau=0.05",
         "one Of_b path=b.jsonl lr=0.2 tau=0.5",
     ]
-    assert [figure.name for figure in settings_figures(arms, choose_headline(arms, None))] == [
+    assert [figure.name for figure in settings_figures(arms, choose_ranking_metric(arms, None))] == [
         "parallel"
     ]  # they were not crossed
 
@@ -153,7 +153,7 @@ def test_arms_of_several_budgets_are_drawn_over_their_tokens(run_folder, tmp_pat
     for tokens, noise in ((30_000, 0.6), (100_000, 0.4), (300_000, 0.2)):
         race_of(run_folder, tmp_path / str(tokens) / "runs", tokens, noise)
     arms = arms_of(collect([str(tmp_path / "*" / "runs" / "*")])[0])
-    headline = choose_headline(arms, None)
+    headline = choose_ranking_metric(arms, None)
     labels = {arm.label for arm in arms}
     assert labels == {"untrained"} | {
         f"{a} max_steps={n}" for a in ("pairs", "declutr") for n in (30000, 100000, 300000)

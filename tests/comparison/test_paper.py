@@ -14,7 +14,7 @@ from contrastive_encoders.cli.sweep import read_words
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.baselines import tfidf_arm
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.contrasts import choose_headline, contrasts, ranking
+from contrastive_encoders.comparison.contrasts import choose_ranking_metric, contrasts, ranking
 from contrastive_encoders.comparison.families import families_of
 from contrastive_encoders.comparison.latex_table import escape, format_csv, format_latex
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
@@ -32,7 +32,7 @@ def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
         run_folder(tmp_path / f"a{seed}", "50% & a_b", seed, 0.2)
     run_folder(tmp_path / "b", "other", 1, 0.6)
     arms = arms_of(collect([str(tmp_path / "*")])[0])
-    headline = choose_headline(arms, "stsb/cosine/spearman")
+    headline = choose_ranking_metric(arms, "stsb/cosine/spearman")
     standings = ranking(arms, headline, contrasts(arms, headline))
     values = [read_results(tmp_path / f"a{seed}" / "results.json")["scores"][headline.name] for seed in (1, 2)]
     families = families_of(arms, headline)[:1]
@@ -70,7 +70,7 @@ def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
     results = read_results(folder / "results.json") | {"scores": scores.values, "baselines": suite.baselines()}
     write_results(folder / "results.json", results)
     arms = arms_of(collect([str(folder)])[0])
-    headline = choose_headline(arms, None)
+    headline = choose_ranking_metric(arms, None)
     assert headline.name == "found/cosine/ndcg@10"
     arms.append(tfidf_arm(arms, headline))
     [found] = contrasts(arms, headline)
@@ -116,7 +116,7 @@ def test_a_mean_over_sets_of_queries_is_tested_over_all_queries(run_folder, tmp_
     ]
     exact = np.mean(np.abs(means) >= abs(means[0]) - 1e-9)
     arms = arms_of(collect([str(tmp_path / "*")])[0])
-    [found] = contrasts(arms, choose_headline(arms, score))
+    [found] = contrasts(arms, choose_ranking_metric(arms, score))
     assert abs(found.difference) == pytest.approx(abs(means[0]))
     assert found.p == pytest.approx(exact, abs=0.02)
 

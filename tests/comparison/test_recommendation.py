@@ -12,7 +12,7 @@ from contrastive_encoders.cli.compare import plain
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.baselines import BM25, UNTRAINED, bm25_arm
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.contrasts import choose_headline, contrasts
+from contrastive_encoders.comparison.contrasts import choose_ranking_metric, contrasts
 from contrastive_encoders.comparison.race_data import commands_of
 from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend
 from contrastive_encoders.composition.literal_values import literal_word
@@ -62,7 +62,7 @@ def arm(run_folder, root, name, seed, held_out, choice):
 
 def judged(root, output):
     arms = arms_of(collect([str(root / "*")])[0])
-    headline = choose_headline(arms, HELD_OUT)
+    headline = choose_ranking_metric(arms, HELD_OUT)
     return arms, recommend(arms, headline, contrasts(arms, headline), CHOICE, output)
 
 
@@ -153,7 +153,7 @@ def test_bm25_is_the_formula_of_lucene(run_folder, tmp_path):
     scores = {name.replace("/bm25/", "/cosine/"): 1.0 for name in wanted}
     write_results(folder / "results.json", read_results(folder / "results.json") | {"scores": scores})
     arms = arms_of(collect([str(folder)])[0])
-    headline = choose_headline(arms, None)
+    headline = choose_ranking_metric(arms, None)
     added = bm25_arm(arms, headline, found)
     assert added.label == BM25
     assert added.values(headline.name)[0] == pytest.approx(wanted["found/bm25/ndcg@10"].value, abs=1e-3)

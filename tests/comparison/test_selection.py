@@ -10,7 +10,7 @@ import pytest
 
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.contrasts import choose_headline
+from contrastive_encoders.comparison.contrasts import choose_ranking_metric
 from contrastive_encoders.comparison.run_selection import select
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.item_scores import read_items
@@ -62,14 +62,14 @@ def test_a_run_without_scores_does_not_stop_the_others(run_folder, tmp_path):
     assert f"contrastive-encoders evaluate encoder={tmp_path / 'b'} " in reasons[0]
 
 
-@pytest.mark.advice("contrastive_encoders.comparison.contrasts:choose_headline")
+@pytest.mark.advice("contrastive_encoders.comparison.contrasts:choose_ranking_metric")
 def test_who_lacks_the_headline_is_skipped(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     change(run_folder(tmp_path / "b", "two", 1, 0.2), scores={"mr/default/accuracy": 80.0})
     assert taken([tmp_path / "*"], "sts12/all/spearman")[0] == ["a"]
     assert taken([tmp_path / "*"], "no/such/score")[0] == ["a", "b"]
     with pytest.raises(InputError) as refused:
-        choose_headline(arms_of(collect([str(tmp_path / "*")])[0]), None)
+        choose_ranking_metric(arms_of(collect([str(tmp_path / "*")])[0]), None)
     assert refused.value.key == "runs"
     assert f"{tmp_path / 'b'}: mr/default/accuracy" in refused.value.expected
     [advised] = re.findall(r"Set ranking_metric=(\S+) ", refused.value.hint)

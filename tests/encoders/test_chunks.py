@@ -12,11 +12,11 @@ LENGTHS = st.lists(st.integers(1, 600), max_size=80).map(lambda values: np.array
 @given(LENGTHS, st.integers(1, 4000), st.integers(0, 1000))
 def test_every_sequence_lies_in_one_chunk_within_the_budget(lengths, budget, chunk_cost):
     chunks = plan_chunks(lengths, budget, chunk_cost)
-    assert sorted(row for chunk in chunks for row in chunk.rows) == list(range(len(lengths)))
+    assert sorted(row for chunk in chunks for row in chunk.sequences) == list(range(len(lengths)))
     for chunk in chunks:
-        assert chunk.width == lengths[chunk.rows].max()
-        assert chunk.padded_tokens <= budget or len(chunk.rows) == 1
-        assert chunk.padded_tokens - lengths[chunk.rows].sum() <= chunk_cost
+        assert chunk.width == lengths[chunk.sequences].max()
+        assert chunk.total_tokens <= budget or len(chunk.sequences) == 1
+        assert chunk.total_tokens - lengths[chunk.sequences].sum() <= chunk_cost
 
 
 @given(LENGTHS.filter(len), st.integers(1, 4000))
@@ -25,8 +25,8 @@ def test_padding_and_mask_are_those_of_each_sequence_alone(lengths, budget):
     alone = torch.split(flat, lengths.tolist())
     chunks = plan_chunks(lengths, budget, 64)
     for chunk, (values_BT, mask_BT) in zip(chunks, padded(flat, lengths, chunks, fill=0), strict=True):
-        assert values_BT.shape == mask_BT.shape == (len(chunk.rows), chunk.width)
-        for row, values, mask in zip(chunk.rows, values_BT, mask_BT, strict=True):
+        assert values_BT.shape == mask_BT.shape == (len(chunk.sequences), chunk.width)
+        for row, values, mask in zip(chunk.sequences, values_BT, mask_BT, strict=True):
             assert values[mask].tolist() == alone[row].tolist()
             assert not values[~mask].any()
 

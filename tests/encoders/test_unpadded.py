@@ -94,7 +94,7 @@ def outcome(encoder, labeled, seed=3):
     weights = torch.linspace(-1, 1, encoded.vectors.numel()).view_as(encoded.vectors)
     ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
     gradients = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
-    return encoded.vectors.detach(), encoded.mlm_sum.detach(), torch.cat(gradients), encoded.padded_tokens
+    return encoded.vectors.detach(), encoded.mlm_sum.detach(), torch.cat(gradients), encoded.padding_tokens
 
 
 def assert_same(ours, theirs, filler=0):
@@ -153,7 +153,7 @@ def test_any_pooling_in_any_number_of_rows(pooling, activation_checkpointing):
 def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
     ours, theirs = (make(UNPACKED[family](), how) for how in ("auto", "sdpa"))
     assert all(torch.equal(*pair) for pair in zip(outcome(ours, False)[:3], outcome(theirs, False)[:3], strict=True))
-    assert "padded, as a" in ours.way(torch.device("cpu")).why
+    assert "padded, as a" in ours.attention_plan(torch.device("cpu")).why
     with pytest.raises(InputError, match="cannot read texts one behind the other"):
         make(UNPACKED[family](), "unpadded").encode_sequences(sequences_and_labels()[0])
 
@@ -253,7 +253,7 @@ def test_a_step_on_a_gpu_is_the_padded_one(family, autocast):
         ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
         gradient = torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])
         found.append((encoded.vectors.detach(), encoded.mlm_sum.detach(), gradient))
-        assert encoder.way(torch.device("cuda")).rows == (how == "auto")
+        assert encoder.attention_plan(torch.device("cuda")).is_packed == (how == "auto")
     for own, other in zip(*found, strict=True):
         assert (own - other).norm() <= (3e-2 if autocast else 1e-3) * max(other.norm(), 1)
 
@@ -283,4 +283,4 @@ def test_no_code_of_a_hub_stands_in_for_a_package_that_is_missing(monkeypatch):
 
 def test_an_attention_without_a_backward_pass_is_refused_before_the_first_step():
     with pytest.raises(InputError, match="no backward pass"):
-        make(CONFIGS["bert"](), "flex_attention").way(torch.device("cpu"))
+        make(CONFIGS["bert"](), "flex_attention").attention_plan(torch.device("cpu"))

@@ -10,7 +10,7 @@ from scipy import stats
 
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, spearman
-from contrastive_encoders.statistics.headline import RankingMetric, choose_headline
+from contrastive_encoders.statistics.headline import RankingMetric, choose_verdict_metric
 from contrastive_encoders.statistics.verdict import compute_verdict, with_before
 
 NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"
@@ -179,6 +179,6 @@ STS = ["sts12/all/spearman", "stsb/cosine/pearson", "stsb/cosine/spearman", "sts
 def test_the_headline_is_what_is_monitored_else_retrieval_else_sts(names, monitor, chosen):
     scores = dict.fromkeys(names, 1.0)
     averages = [name for name in names if "-avg" in name]
-    found = choose_headline(scores, scores, averages, monitor)
+    found = choose_verdict_metric(scores, scores, averages, monitor)
     assert (found and found.scores) == chosen
-    assert choose_headline({}, scores, averages, monitor) is None
+    assert choose_verdict_metric({}, scores, averages, monitor) is None
