@@ -46,9 +46,8 @@ def _of_run(effect: KeyEffect) -> KeyEffect:
     return effect._replace(per_stage=False)
 
 
-KEY_EFFECTS: Mapping[
-    str, KeyEffect
-] = {  # dotted key, or *.NAME for a name in any group -> effect of the key and the keys below it
+# Dotted key, or *.NAME for a name in any group -> effect of the key and the keys below it; "model." is left out
+KEY_EFFECTS: Mapping[str, KeyEffect] = {
     key: effect
     for effect, keys in {
         _of_run(_LOCATION): ("output_dir", "remote_output_dir"),
@@ -73,17 +72,8 @@ KEY_EFFECTS: Mapping[
         _SEED: ("seed", "*.seed"),
         _ORDER: ("batch_size", "data", "held_out_fraction", "neighbor_group_size"),
         _WEIGHTS: (
-            *("freeze", "keep_layers", "lora", "frozen_dtype", "optimizer", "teacher", "class"),
-            *(
-                "pooling",
-                "normalize",
-                "attention",
-                "append_eos",
-                "prompt_suffix",
-                "mlp",
-                "mlp_only_train",
-                "matryoshka",
-            ),
+            *("freeze", "keep_layers", "lora", "frozen_dtype", "optimizer", "teacher", "class", "pooling", "normalize"),
+            *("attention", "append_eos", "prompt_suffix", "mlp", "mlp_only_train", "matryoshka"),
         ),
         _of_run(_WEIGHTS): ("backbone", "tiny"),
         _of_run(_NO_WEIGHTS): ("tiny.dropout",),

@@ -1,12 +1,17 @@
 """The identity of a run: equal for equal keys and values, independent of the location of classes."""
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 
+from contrastive_encoders.core.config_schema import keys_of
+from contrastive_encoders.core.key_effects import KEY_EFFECTS
+from contrastive_encoders.datamodules.data_configs import KINDS
 from contrastive_encoders.encoders.model_configs import LoRAConfig
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
 from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.training.resolve import resolve
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.run_config import RunConfig, Trainer
 
 
 def identity(model=SimCSEConfig, **changed):
@@ -20,6 +25,18 @@ def test_it_is_over_keys_and_values_and_not_over_class_paths_or_keys_without_a_v
     assert resolve(RunConfig(model=SimCSEConfig(), quiet=True, devices=2, output_dir="elsewhere")).identity == plain
     others = [identity(temperature=0.1), identity(target="encoders.objectives.simcse.Other"), identity(GenSEConfig)]
     assert len({plain, *others}) == 4
+
+
+def keys_below(kind, prefix=""):
+    for key in keys_of(kind):
+        yield f"{prefix}{key.name}"
+        yield from keys_below(key.type, f"{prefix}{key.name}.") if is_dataclass(key.type) else ()
+
+
+def test_every_entry_of_the_table_is_a_key():
+    kinds = {"": (RunConfig, EvaluateConfig, *MODEL_CONFIGS.values()), "data.": KINDS.values(), "trainer.": (Trainer,)}
+    keys = {key for prefix, several in kinds.items() for kind in several for key in keys_below(kind, prefix)}
+    assert KEY_EFFECTS.keys() - keys == {"data", "logger", "experiment", "hydra", "*.seed", "class", "_wandb"}
 
 
 def test_a_plain_key_counts_wherever_it_is_read():
