@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks import materials, texts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, median_ratio, timed
-from contrastive_encoders.core import PairTask
+from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, read_pairs
@@ -30,25 +30,25 @@ QUICK = {"rounds": 1}
 TARGETS = {"fp32": (">= 1.9x", "<= 0.01"), "bf16": (">= 4x", "<= 0.05")}
 
 
-def load_tasks(names: list[str], limit: int | None) -> list[PairTask]:
+def load_tasks(names: list[str], limit: int | None) -> list[RatedPairs]:
     shared = texts.shared_data()
     if shared is None:
         corpus = texts.sentences(400)
-        return [PairTask(name, corpus[:200], corpus[200:], np.arange(200.0), [name] * 200) for name in names]
+        return [RatedPairs(name, corpus[:200], corpus[200:], np.arange(200.0), [name] * 200) for name in names]
     tasks = [read_pairs(shared / "eval", name, LAYOUTS[name]) for name in names]
-    return [PairTask(t.name, t.left[:limit], t.right[:limit], t.gold[:limit], t.subsets[:limit]) for t in tasks]
+    return [RatedPairs(t.name, t.left[:limit], t.right[:limit], t.gold[:limit], t.subsets[:limit]) for t in tasks]
 
 
 def score(left: Tensor, right: Tensor, gold: np.ndarray) -> float:
     return spearman(torch.cosine_similarity(left, right).double().cpu(), torch.from_numpy(gold)).value
 
 
-def score_pool(encoder: Any, tasks: list[PairTask]) -> dict[str, float]:
+def score_pool(encoder: Any, tasks: list[RatedPairs]) -> dict[str, float]:
     pool = embed_pool(encoder, (side for task in tasks for side in (task.left, task.right)))
     return {task.name: score(pool.of(task.left), pool.of(task.right), task.gold) for task in tasks}
 
 
-def score_by_task(model: Any, tasks: list[PairTask]) -> dict[str, float]:
+def score_by_task(model: Any, tasks: list[RatedPairs]) -> dict[str, float]:
     encode = partial(model.encode, batch_size=32, convert_to_tensor=True, show_progress_bar=False)
     return {task.name: score(encode(task.left), encode(task.right), task.gold) for task in tasks}
 
@@ -58,7 +58,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
 
     tasks, path = load_tasks(options.tasks, 100 if options.quick else None), str(materials.packaged_minilm())
     clock, device = clock_of(options), options.device
-    sides: dict[str, Callable[[list[PairTask]], dict[str, float]]] = {
+    sides: dict[str, Callable[[list[RatedPairs]], dict[str, float]]] = {
         precision: partial(score_pool, load_encoder(path, precision=precision, device=device))
         for precision in options.precisions
     }

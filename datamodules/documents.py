@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from contrastive_encoders.core import InputError, RetrievalTask, SpanBatch
+from contrastive_encoders.core import InputError, RetrievalData, SpanBatch
 from contrastive_encoders.datamodules.data_configs import (
     DataConfig,
     DocumentDataConfig,
@@ -142,7 +142,7 @@ class DocumentSpans(TextData):
             "passes_per_epoch": self.passes,
         }
 
-    def held_out(self) -> Sequence[RetrievalTask]:
+    def held_out(self) -> Sequence[RetrievalData]:
         return self.documents.held_out()
 
     def _check(self) -> None:

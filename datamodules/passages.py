@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from contrastive_encoders.core import InputError, RetrievalTask, TripletBatch
+from contrastive_encoders.core import InputError, RetrievalData, TripletBatch
 from contrastive_encoders.datamodules.data_configs import DataConfig, DocumentDataConfig
 from contrastive_encoders.datamodules.documents import DocumentFiles
 from contrastive_encoders.datamodules.row_datamodules import TripletRows
@@ -65,7 +65,7 @@ class PassagePairs(DocumentFiles, TripletRows):
         assert store.labels is not None
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
-    def held_out(self) -> Sequence[RetrievalTask]:
+    def held_out(self) -> Sequence[RetrievalData]:
         tasks = self.held_out_split.tasks(self.task_prompts()) if self.held_out_split else []
         return [task._replace(query_kind=QUERY_KINDS[task.query_kind]) for task in tasks]
 

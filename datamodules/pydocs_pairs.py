@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from contrastive_encoders.core import InputError, Prompted, RetrievalTask
+from contrastive_encoders.core import InputError, Prompted, RetrievalData
 from contrastive_encoders.datamodules.data_configs import DataConfig, DocstringPairDataConfig
 from contrastive_encoders.datamodules.row_datamodules import TripletRows
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
@@ -56,7 +56,7 @@ class PydocsPairs(TripletRows):
     def reading(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer)
 
-    def held_out(self) -> Sequence[RetrievalTask]:
+    def held_out(self) -> Sequence[RetrievalData]:
         query, document = self.task_prompts()
         return [
             task._replace(

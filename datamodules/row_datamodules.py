@@ -15,7 +15,7 @@ from contrastive_encoders.core import (
     InputError,
     NLIBatch,
     Ragged,
-    RetrievalTask,
+    RetrievalData,
     ScoredTripletBatch,
     SentenceBatch,
     TripletBatch,
@@ -316,7 +316,7 @@ class Triplets(TripletRows, StoredRows):
             fillers=is_filler[:, 1 + number :].ravel() if has_negatives else None,
         )
 
-    def held_out(self) -> Sequence[RetrievalTask]:
+    def held_out(self) -> Sequence[RetrievalData]:
         return self.held_out_split.tasks(self.task_prompts()) if self.held_out_split else []
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:

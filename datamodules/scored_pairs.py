@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from contrastive_encoders.core import InputError, PairTask, Prompted, ScoredPairBatch
+from contrastive_encoders.core import InputError, Prompted, RatedPairs, ScoredPairBatch
 from contrastive_encoders.datamodules.data_configs import DataConfig, ScoredPairDataConfig
 from contrastive_encoders.datamodules.row_datamodules import StoredRows, TextRows
 from contrastive_encoders.datamodules.sampling.dino_postprocess import (
@@ -82,7 +82,7 @@ class ScoredPairs(TextRows, StoredRows):
             return []
         left, right, scores = zip(*((pair.left, pair.right, pair.score) for pair in pairs), strict=True)
         sides = [Prompted(texts, prompt) for texts, prompt in zip((left, right), self.task_prompts(), strict=True)]
-        return [PairTask("dino-dev", sides[0], sides[1], np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
+        return [RatedPairs("dino-dev", sides[0], sides[1], np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredPairBatch:
         assert store.labels is not None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytorch_lightning as pl
 
-from contrastive_encoders.core import EncoderPrompts, RetrievalTask
+from contrastive_encoders.core import EncoderPrompts, RetrievalData
 from contrastive_encoders.datamodules.data_configs import DataConfig
 from contrastive_encoders.datamodules.overlap import Overlap, find_overlap
 from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler, nested_subset
@@ -178,7 +178,7 @@ class TextData(pl.LightningDataModule, ABC):
         return count_unknown(store, tokenizer, rows, used, self.prompt_lengths(tokenizer))
 
     def held_out(self) -> Sequence[Any]:
-        return list[RetrievalTask]()
+        return list[RetrievalData]()
 
     def overlap(self, sentences: Sequence[str]) -> Overlap:
         """Return which of these sentences occur verbatim in the store."""

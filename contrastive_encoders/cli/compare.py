@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from contrastive_encoders.comparison.arms import Arm
     from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
     from contrastive_encoders.comparison.report import Comparison
-    from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+    from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
     from contrastive_encoders.statistics.bootstrap import Estimate
     from contrastive_encoders.statistics.headline import RankingMetric
 
@@ -61,7 +61,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
             raise InputError(
                 "runs is not set: directories of runs. Say runs='[outputs/*]', or race=head_to_head to train some."
             )
-        return compare(config, [config.runs] if isinstance(config.runs, str) else config.runs, output)
+        return write_comparison(config, [config.runs] if isinstance(config.runs, str) else config.runs, output)
     if config.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from contrastive_encoders.comparison.hyperparameter_selection import choose, selection_of
@@ -111,7 +111,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
             untrained=config.untrained,
         )
     runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
-    status = compare(config, runs, output, asked, race.budget_description(), choice and choice.score)
+    status = write_comparison(config, runs, output, asked, race.budget_description(), choice and choice.score)
     return 1 if failed else status
 
 
@@ -156,7 +156,7 @@ def _readable(given: Any) -> Any:
     return given
 
 
-def compare(
+def write_comparison(
     config: CompareConfig,
     patterns: Sequence[str] | Mapping[str, str],
     output: Path,
@@ -164,12 +164,14 @@ def compare(
     budget: str = "",
     choosing: str | None = None,
 ) -> int:
-    """Compare runs. ``choosing`` is the score by which a race recommends an arm."""
+    """Compare runs, write the report, and return the exit code. ``choosing`` is the score by which a race recommends an
+    arm.
+    """
     from contrastive_encoders.comparison.arms import arms_of
     from contrastive_encoders.comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
     from contrastive_encoders.comparison.collect import collect
     from contrastive_encoders.comparison.contrasts import choose_ranking_metric
-    from contrastive_encoders.comparison.report import compare, sections, write_report
+    from contrastive_encoders.comparison.report import build_comparison, sections, write_report
     from contrastive_encoders.comparison.run_selection import select
 
     began = time.perf_counter()
@@ -191,7 +193,7 @@ def compare(
     task = task_of(arms, headline) if choosing is not None else None
     if task is not None and all(arm.label != BM25 for arm in arms):
         arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(task))) else []
-    found = compare(arms, headline, left_out, probes_of(config, arms, headline), budget=budget)
+    found = build_comparison(arms, headline, left_out, probes_of(config, arms, headline), budget=budget)
     if choosing is not None:
         found = with_recommendation(config, found, choosing, task, output)
     command = f"contrastive-encoders {shlex.join(sys.argv[1:])}"
@@ -213,20 +215,20 @@ def compare(
     return 0
 
 
-def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalScores | None":
+def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | None":
     """Return the retrieval task of the headline, with the settings of the first run; None if it is not a folder."""
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
-    from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+    from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
     from contrastive_encoders.statistics.score_names import ScoreName
 
     name = ScoreName.parse(headline.scores[0]).full_task
     words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("custom_tasks")
     own = next((one for one in resolve_custom_tasks(words) if one.name == name), None)
     [task] = own.read(EvaluateConfig()) if own else [None]
-    return task if isinstance(task, RetrievalScores) else None
+    return task if isinstance(task, RetrievalTask) else None
 
 
-def bm25_of(task: "RetrievalScores") -> "dict[str, Estimate]":
+def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
     """Return BM25's scores on a task; empty, with a log message, if its library is not installed."""
     try:
         return task.bm25()
@@ -236,7 +238,7 @@ def bm25_of(task: "RetrievalScores") -> "dict[str, Estimate]":
 
 
 def with_recommendation(
-    config: CompareConfig, found: "Comparison", choosing: str, task: "RetrievalScores | None", output: Path
+    config: CompareConfig, found: "Comparison", choosing: str, task: "RetrievalTask | None", output: Path
 ) -> "Comparison":
     """Add the verdict about the recommended arm to the comparison, and copy its encoder to ``output``/encoder."""
     from contrastive_encoders.comparison.outputs import SELECTION_FILE

@@ -14,11 +14,11 @@ from contrastive_encoders.training.resolve import finished_before, resolve
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Train the run of these overrides; in a multirun, that of one job."""
-    run = resolve(compose(HydraConfig.get().overrides.task, config=cfg))
-    if not finished_before(run):
+    resolved = resolve(compose(HydraConfig.get().overrides.task, config=cfg))
+    if not finished_before(resolved):
         with exit_on_signals():
             from contrastive_encoders.training.stage_loop import run_stages  # imports torch, which takes seconds
-        run_stages(run)
+        run_stages(resolved)
 
 
 main = command_line("train", run, failed=(TrainingError,))

@@ -15,7 +15,7 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.baselines import BASELINES, UNTRAINED
 from contrastive_encoders.comparison.contrasts import PairwiseComparison, values_of
 from contrastive_encoders.comparison.tables import p_value
-from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.core import RetrievalData
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.io.atomic import atomic_directory, remove
 from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
@@ -103,7 +103,7 @@ def keep_encoder(recommendation: Recommendation | None, output: Path) -> None:
 
 
 def before_and_after(
-    recommendation: Recommendation, task: RetrievalTask, vectors: Callable[[Arm, list[str]], np.ndarray | None]
+    recommendation: Recommendation, task: RetrievalData, vectors: Callable[[Arm, list[str]], np.ndarray | None]
 ) -> Table | None:
     """Show what the untrained encoder and the best arm find first for five queries of the task.
 

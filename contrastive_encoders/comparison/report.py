@@ -49,7 +49,7 @@ class Comparison(NamedTuple):
     recommendation_tables: Sequence[Table] = ()  # queries before and after training, and how a value was selected
 
 
-def compare(
+def build_comparison(
     arms: Sequence[Arm],
     headline: RankingMetric,
     skipped: Sequence[SkippedRun],

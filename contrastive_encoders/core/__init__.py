@@ -53,9 +53,9 @@ from contrastive_encoders.core.results import (
 from contrastive_encoders.core.tasks import (
     ITEMS_FILE,
     ItemScores,
-    PairTask,
     Prompted,
-    RetrievalTask,
+    RatedPairs,
+    RetrievalData,
 )
 from contrastive_encoders.core.urls import (
     ADDRESS,
@@ -85,14 +85,14 @@ __all__ = [
     "NLIBatch",
     "OutputError",
     "PairScorer",
-    "PairTask",
     "Part",
     "Prompted",
     "PromptsRecord",
     "Ragged",
+    "RatedPairs",
     "Results",
     "ResumedSettings",
-    "RetrievalTask",
+    "RetrievalData",
     "Role",
     "ScoreChange",
     "ScoredPairBatch",

@@ -35,7 +35,7 @@ class _Unset:
 
 UNSET: Any = _Unset()
 TARGET = "target"  # a field without metadata that names the class the settings are for; it is not a key
-NOT_A_KEY = {"group": True}  # metadata of a field that is not a key
+NOT_A_KEY = {"is_key": False}  # metadata of a field that is not a key
 NAMES = {
     int: "a whole number",
     float: "a number",
@@ -154,8 +154,8 @@ def new_default(kind: type, name: str, default: Any) -> Any:
 def keys_of(kind: Any) -> list[ConfigField]:
     """Return the keys of a config dataclass in the order required, own, inherited, and those of groups."""
     found = own_keys(kind)
-    for group in flat_groups(kind).values():
-        found += own_keys(group)
+    for flat_kind in flat_groups(kind).values():
+        found += own_keys(flat_kind)
     return sorted(found, key=lambda one: one.written != "???")
 
 
@@ -170,7 +170,7 @@ def own_keys(kind: Any) -> list[ConfigField]:
     fields = {
         field.name: field
         for field in dataclasses.fields(kind)
-        if field.init and (field.name != TARGET or field.metadata) and not field.metadata.get("group")
+        if field.init and (field.name != TARGET or field.metadata) and field.metadata.get("is_key", True)
     }
     hints = typing.get_type_hints(kind)
     names = dict.fromkeys(name for one in kind.__mro__ for name in vars(one).get("__annotations__", {}))
@@ -238,9 +238,9 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     keys = keys_of(kind)
     check_known_keys(given, [one.name for one in keys], prefix)
     values: dict[str, Any] = {} if target is None else {TARGET: target}
-    for name, group in flat_groups(kind).items():
-        names_of_group = {one.name for one in own_keys(group)}
-        values[name] = read(group, {key: value for key, value in given.items() if key in names_of_group}, prefix)
+    for name, flat_kind in flat_groups(kind).items():
+        names_of_group = {one.name for one in own_keys(flat_kind)}
+        values[name] = read(flat_kind, {key: value for key, value in given.items() if key in names_of_group}, prefix)
     for one in own_keys(kind):
         value = given.get(one.name, UNSET)
         if value is UNSET or _is_default(one, value):

@@ -7,7 +7,7 @@ if TYPE_CHECKING:  # a command that only prints its help should not import torch
     import numpy as np
     import torch
     from torch import Tensor
-from contrastive_encoders.core.tasks import RetrievalTask
+from contrastive_encoders.core.tasks import RetrievalData
 
 
 class Embedder(Protocol):
@@ -97,7 +97,7 @@ class DataModule(Protocol):
         """Return the source of the data, counts of rows kept and dropped, and sha256, for ``results.json``."""
         ...
 
-    def held_out(self) -> "Sequence[RetrievalTask]":
+    def held_out(self) -> "Sequence[RetrievalData]":
         """Return tasks made from data that is held out from training. They are scored in addition to the suite; most
         data has none.
         """

@@ -28,8 +28,11 @@ class Prompted(list[str]):
         self.prompt, self.role = prompt, role
 
 
-class PairTask(NamedTuple):
-    """Sentence pairs with a human rating, as one STS test set. A side may be `Prompted`."""
+class RatedPairs(NamedTuple):
+    """Sentence pairs with a human rating, as one STS test set: the data of a `SimilarityTask`.
+
+    A side may be `Prompted`.
+    """
 
     name: str  # e.g. "sts12", "sts12@senteval", "stsb-dev", "stsb", "sickr", "sickr-all"
     left: list[str]
@@ -38,8 +41,11 @@ class PairTask(NamedTuple):
     subsets: list[str]  # (pairs,) name of the subset of each pair; one name if there are no subsets
 
 
-class RetrievalTask(NamedTuple):
-    """Each query must find its documents among all documents. Both may be `Prompted`."""
+class RetrievalData(NamedTuple):
+    """Queries with their documents, which are searched for among all: the data of a `RetrievalTask`.
+
+    Both may be `Prompted`.
+    """
 
     name: str
     queries: list[str]

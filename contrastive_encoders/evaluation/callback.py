@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from contrastive_encoders.core import Embedder, InputError, ItemScores, PairTask, RetrievalTask, Writer
+from contrastive_encoders.core import Embedder, InputError, ItemScores, RatedPairs, RetrievalData, Writer
 from contrastive_encoders.evaluation.catalog import Chosen, is_task, load_tasks
 from contrastive_encoders.evaluation.embedding_pool import LastPoolEmbeddings
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -51,7 +51,7 @@ class Suites(NamedTuple):
 
 def choose_suites(
     model: object,
-    held_out: Iterable[PairTask | RetrievalTask],
+    held_out: Iterable[RatedPairs | RetrievalData],
     data_root: str | Path | None,
     suite: Sequence[str],
     during: Sequence[str],
@@ -233,7 +233,7 @@ class FinalScores(pl.Callback):
     module has the best weights after ``fit``, ready for export.
 
     Args:
-        scorer: the callback that scores.
+        score_callback: the callback that scores.
         best: the best checkpoint.
         skip: function that returns whether the run was interrupted, so that nothing is scored.
         load: function that loads the weights of a checkpoint into a module. It returns whether the module already had
@@ -242,18 +242,18 @@ class FinalScores(pl.Callback):
 
     def __init__(
         self,
-        scorer: ScoreCallback,
+        score_callback: ScoreCallback,
         best: Path,
         skip: Callable[[], bool],
         load: Callable[[pl.LightningModule, dict[str, Any]], bool],
     ) -> None:
-        self.scorer, self.best, self.skip, self.load = scorer, best, skip, load
+        self.score_callback, self.best, self.skip, self.load = score_callback, best, skip, load
         self.scores = Scores({}, {})
         self.best_step = 0
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.skip():  # when an interrupted run resumes, this step is like any other
-            self.scorer.score_step(trainer, pl_module, is_last=True)
+            self.score_callback.score_step(trainer, pl_module, is_last=True)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.skip():
@@ -274,9 +274,9 @@ class FinalScores(pl.Callback):
             ) from error
         as_last = self.load(pl_module, checkpoint)
         self.best_step = int(checkpoint["global_step"])
-        if len(self.scorer.suite):
+        if len(self.score_callback.suite):
             pl_module.to(trainer.strategy.root_device)  # Lightning has already moved it to the CPU
-            self.scores = self.scorer.score(pl_module, as_last=as_last)
+            self.scores = self.score_callback.score(pl_module, as_last=as_last)
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:

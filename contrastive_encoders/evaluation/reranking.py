@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contrastive_encoders.core import CorpusInfo, Embedder, InputError, PairScorer, RetrievalTask
+from contrastive_encoders.core import CorpusInfo, Embedder, InputError, PairScorer, RetrievalData
 from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool, rank_and_world
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import items_of
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores, rows_at_once
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask, rows_at_once
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class RerankingScorer(Scorer):
 
     def __init__(
         self,
-        tasks: Sequence[RetrievalScores],
+        tasks: Sequence[RetrievalTask],
         retriever: Callable[[], Embedder],
         top: int,
         store: Store | None = None,
@@ -47,13 +47,13 @@ class RerankingScorer(Scorer):
         self._retriever = retriever
         self._found = dict[str, RetrievedDocuments]()
 
-    def of(self, tasks: Iterable[RetrievalScores]) -> "RerankingScorer":
+    def of(self, tasks: Iterable[RetrievalTask]) -> "RerankingScorer":
         """Return a scorer of some of the tasks, which shares the retrieved documents."""
         part = RerankingScorer(list(tasks), self._retriever, self.top, self.store)
         part._found = self._found
         return part
 
-    def __iter__(self) -> Iterator[RetrievalScores]:
+    def __iter__(self) -> Iterator[RetrievalTask]:
         return iter(self.tasks)
 
     def __len__(self) -> int:
@@ -107,13 +107,13 @@ class RerankingScorer(Scorer):
             self._found[task.name] = RetrievedDocuments(cosines, torch.cat([one.topk(most).indices for one in blocks]))
 
     def _reranked(
-        self, task: RetrievalScores, scorer: PairScorer, autocast: torch.dtype | None, progress: bool
+        self, task: RetrievalTask, scorer: PairScorer, autocast: torch.dtype | None, progress: bool
     ) -> Tensor:
         """Return the scores (Q, K) of the retrieved documents. Queries are distributed over the ranks."""
         rank, world = rank_and_world()
         places_QK = self._found[task.name].places_QK
         own = range(rank, len(places_QK), world)
-        texts: RetrievalTask = task.texts_to_match
+        texts: RetrievalData = task.texts_to_match
         queries = [texts.queries[query] for query in own for _ in range(places_QK.shape[1])]
         documents = [texts.documents[place] for query in own for place in places_QK[query].tolist()]
         scores = scorer.score_pairs(queries, documents, autocast=autocast, progress=progress).double()
@@ -130,7 +130,7 @@ class RerankingScorer(Scorer):
             log.warning("%s: %d of %d %s", task.name, lost, scores_QK.numel(), what)
         return scores_QK.masked_fill(lost_QK, -torch.inf)
 
-    def _ordered(self, task: RetrievalScores, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
+    def _ordered(self, task: RetrievalTask, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
         """Return similarities that rank the reranked documents before all others, in the order of their scores."""
         cosines, places_QK = self._found[task.name]
 
@@ -142,14 +142,14 @@ class RerankingScorer(Scorer):
         return similarities
 
 
-def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[RetrievalScores]:
+def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[RetrievalTask]:
     """Return the tasks on which a reranker can be scored.
 
     Raises:
         InputError: there are no such tasks.
     """
     tasks = list(tasks)
-    found = [task for task in tasks if isinstance(task, RetrievalScores)]
+    found = [task for task in tasks if isinstance(task, RetrievalTask)]
     if not found:
         names = ", ".join(task.name for task in tasks) or "none"
         raise InputError(

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contrastive_encoders.core import Changes, CorpusInfo, Embedder, InputError, ItemScores, PairTask, RetrievalTask
+from contrastive_encoders.core import Changes, CorpusInfo, Embedder, InputError, ItemScores, RatedPairs, RetrievalData
 from contrastive_encoders.evaluation.embedding_pool import (
     EmbeddingPool,
     LastPoolEmbeddings,
@@ -26,8 +26,8 @@ from contrastive_encoders.evaluation.embedding_pool import (
 from contrastive_encoders.evaluation.paper_tables import averages
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.task import ScoringOptions, Task
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
-from contrastive_encoders.evaluation.tasks.sts import Similarity, cosines
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
+from contrastive_encoders.evaluation.tasks.sts import SimilarityTask, cosines
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 from contrastive_encoders.statistics.score_names import ScoreName
 
@@ -39,7 +39,7 @@ class Suite(Scorer):
 
     def __init__(
         self,
-        tasks: Iterable[Task | PairTask | RetrievalTask],
+        tasks: Iterable[Task | RatedPairs | RetrievalData],
         not_as_published: Mapping[str, str] | None = None,
         sizes: Sequence[int] = (),
     ) -> None:
@@ -85,9 +85,9 @@ class Suite(Scorer):
             for size in self.sizes:
                 found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
             if find_first:
-                first.update({task.name: task.found_first(pool) for task in group if isinstance(task, RetrievalScores)})
+                first.update({task.name: task.found_first(pool) for task in group if isinstance(task, RetrievalTask)})
             if intervals:
-                pairs = [task.pairs for task in group if isinstance(task, Similarity)]
+                pairs = [task.pairs for task in group if isinstance(task, SimilarityTask)]
                 similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
         ordered, members = dict[str, Estimate](), dict[str, list[str]]()
         for size, scores in found.items():
@@ -128,23 +128,21 @@ class Suite(Scorer):
 
     @cached_property
     def _baselines(self) -> dict[str, Estimate]:
-        tasks = [task for task in self.tasks if isinstance(task, RetrievalScores)]
+        tasks = [task for task in self.tasks if isinstance(task, RetrievalTask)]
         return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
         """Compare the first document of each query of retrieval tasks before and after training (``Scores.found``)."""
-        tasks = [task for task in self.tasks if isinstance(task, RetrievalScores) and task.name in before]
+        tasks = [task for task in self.tasks if isinstance(task, RetrievalTask) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
     def corpora(self) -> dict[str, CorpusInfo]:
-        return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalScores)}
+        return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalTask)}
 
     def sentences(self) -> dict[str, list[str]]:
         """Return task name -> its distinct texts (only relevant documents), to find them in the training text."""
         return {
-            task.name: list(
-                dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalScores) else _all_texts(task))
-            )
+            task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalTask) else _all_texts(task)))
             for task in self.tasks
         }
 
@@ -154,10 +152,11 @@ def at_size(name: str, size: int | None) -> str:
     return str(replace(ScoreName.parse(name), size=size))
 
 
-def _task_of(task: Task | PairTask | RetrievalTask) -> Task:
-    if isinstance(task, PairTask):
-        return Similarity(task)
-    return RetrievalScores(task) if isinstance(task, RetrievalTask) else task
+def _task_of(task: Task | RatedPairs | RetrievalData) -> Task:
+    """Return the usual task of rated pairs, or of queries and documents; other tasks unchanged."""
+    if isinstance(task, RatedPairs):
+        return SimilarityTask(task)
+    return RetrievalTask(task) if isinstance(task, RetrievalData) else task
 
 
 def _size(task: Task) -> int:
@@ -212,9 +211,9 @@ def _score_dealt(
 
 def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
     """Return the scores of single test items, with which encoders are compared."""
-    pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
+    pairs = {task.name: task.pairs for task in tasks if isinstance(task, SimilarityTask)}
     replicates, values = _of_items(scores)
-    retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, RetrievalScores)}
+    retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, RetrievalTask)}
     several = dict[str, str]()  # score -> digest, for items that are forums or images
     for task in tasks:
         if task.name not in pairs.keys() | retrieval.keys():
@@ -251,13 +250,13 @@ def _texts_of(task: Task) -> Iterator[str]:
         yield ""
 
 
-def _parts_of_pairs(task: PairTask) -> Iterator[str]:
+def _parts_of_pairs(task: RatedPairs) -> Iterator[str]:
     """Yield the pairs in their order, with their ratings."""
     for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
         yield from (left, right, repr(float(gold)))
 
 
-def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
+def _parts_of_retrieval(task: RetrievalData) -> Iterator[str]:
     """Yield the queries, the documents, the relevant documents, and the documents that are not ranked."""
     relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
     yield from (*task.queries, "", *task.documents, "", repr(relevant))

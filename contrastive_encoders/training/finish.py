@@ -58,7 +58,7 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv contains the learning curve only
         logger.log_metrics(results["scores"], step=results["best_step"])
     reads = min(model.encoder.longest, model.encoder.max_length) if isinstance(model, Objective) else None
-    if verdict := verdict_of(run, results, items, fitted.scorer.history, getattr(data, "yields", None), reads):
+    if verdict := verdict_of(run, results, items, fitted.score_callback.history, getattr(data, "yields", None), reads):
         results["verdict"] = verdict
     export_product(folder, _unsharded(run, model), results)
     if teacher_scores is not None:
@@ -105,7 +105,7 @@ def _unsharded(run: ResolvedRun, model: Any) -> Any:
 def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
     """Return the results of a run without stages, or of a stage, without the comparisons."""
     run, model, data = prepared.run, prepared.model, prepared.data
-    suite, scores = fitted.scorer.suite, fitted.final.scores
+    suite, scores = fitted.score_callback.suite, fitted.final.scores
     made_with = environment()
     results = Results(
         version=RECORD_VERSION,
@@ -125,14 +125,14 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
     )
     where_there_are_some = {
-        "scores_before": fitted.scorer.scores_before,
-        "scores_at_start": fitted.scorer.scores_at_start,
+        "scores_before": fitted.score_callback.scores_before,
+        "scores_at_start": fitted.score_callback.scores_at_start,
         "changed_keys": fitted.changes,
         "resumed": fitted.resumed,
         "averages": scores.members,
         "baselines": suite.baselines(),
         "corpora": suite.corpora(),
-        "changes": suite.changes(fitted.scorer.found_before, scores.found),
+        "changes": suite.changes(fitted.score_callback.found_before, scores.found),
         "settled": dict(model.settled),
         "not_as_published": suite.not_as_published,
         "vectors": model.encoder.vectors if isinstance(model, Objective) else None,

@@ -42,7 +42,7 @@ class FitResult(NamedTuple):
     """The result of a fit. The module has the weights of the best checkpoint."""
 
     trainer: pl.Trainer
-    scorer: ScoreCallback
+    score_callback: ScoreCallback
     final: FinalScores
     telemetry: Telemetry
     changes: dict[str, list[Any]]  # keys that make the untrained encoder differ from its backbone
@@ -66,16 +66,17 @@ def fit(
         The result, and the exit code: 130 or 143 if a signal stopped the training, else 0.
     """
     run, _, recipe, model, data, suites = prepared
-    scoring, folder = run.evaluation, run.folder
+    evaluation, folder = run.evaluation, run.folder
     changes = model.changes if isinstance(model, Objective) else {}
-    scorer = ScoreCallback(
-        *suites,
-        scoring.every_n_steps,
-        scoring.at_start,
-        is_last_step,
-        not run.quiet,
-        scoring.precision,
-        (lambda device: load_encoder(str(run.backbone), device=device)) if changes else None,
+    score_callback = ScoreCallback(
+        suites.final,
+        suites.during,
+        every_n_steps=evaluation.every_n_steps,
+        at_start=evaluation.at_start,
+        is_last_step=is_last_step,
+        progress=not run.quiet,
+        precision=evaluation.precision,
+        load_backbone=(lambda device: load_encoder(str(run.backbone), device=device)) if changes else None,
     )
     mode = mode_of(run.monitor, run.monitor_mode)
     checkpoints = RunCheckpoints(
@@ -107,14 +108,14 @@ def fit(
         average_with(module, start, share)
         return False
 
-    final = FinalScores(scorer, checkpoints.best_path, skip=is_cut, load=load)
+    final = FinalScores(score_callback, checkpoints.best_path, skip=is_cut, load=load)
     callbacks = [
         companions,
         record,
         Reseed(run.seed),
-        scorer,
+        score_callback,
         telemetry,
-        RunEstimate(scorer, quiet=run.quiet),
+        RunEstimate(score_callback, quiet=run.quiet),
         TrainingProgress(quiet=run.quiet, monitor=run.monitor),
         *(hydra.utils.instantiate(callback) for callback in run.callbacks.values()),
         final,
@@ -133,12 +134,12 @@ def fit(
         found = load_checkpoint(checkpoint)
         resumed = resumption(checkpoint, found, recipe, folder, batches, data.num_examples)
         record.rates_differ, record.resumed = resumed.rates_differ, resumed.history
-    for name, fact in facts(prepared, trainer, scorer, resumed, changes, negatives):
+    for name, fact in facts(prepared, trainer, score_callback, resumed, changes, negatives):
         log.info("%s", f"{name:<{WIDTH}} {fact}")
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)
-    return FitResult(trainer, scorer, final, telemetry, changes, record.resumed), interruption.exit_status or 0
+    return FitResult(trainer, score_callback, final, telemetry, changes, record.resumed), interruption.exit_status or 0
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:

@@ -22,7 +22,7 @@ def items_of(fitted: FitResult) -> ItemScores | None:
     """Return the scores of test items after training, by TF-IDF, and before training."""
     if (found := fitted.final.scores.items) is None:
         return None
-    return with_before(fitted.scorer.suite.with_baselines(found), fitted.scorer.items_before)
+    return with_before(fitted.score_callback.suite.with_baselines(found), fitted.score_callback.items_before)
 
 
 def verdict_of(

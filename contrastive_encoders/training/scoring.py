@@ -17,7 +17,7 @@ from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import RerankingScorer
 from contrastive_encoders.evaluation.task import Task
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.checks import check_scoring, names_of
 from contrastive_encoders.training.resolve import ResolvedRun
@@ -33,8 +33,8 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
     Raises:
         InputError: a requested or monitored score is not available.
     """
-    scoring, held_out = run.evaluation, list[Any](data.held_out())
-    config = EvaluateConfig(protocol=scoring.protocol, allow_targets=list(run.allow_targets))
+    evaluation, held_out = run.evaluation, list[Any](data.held_out())
+    config = EvaluateConfig(protocol=evaluation.protocol, allow_targets=list(run.allow_targets))
     if not isinstance(model, Writer):
         own = own_suite(run, config)
         held_out += own
@@ -42,15 +42,15 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
             monitored = ScoreName.parse(run.monitor or "").full_task
             usual = [
                 name
-                for name in names_of(scoring.during_training)
-                if scoring.data_root is not None or name == monitored or not is_task(name)
+                for name in names_of(evaluation.during_training)
+                if evaluation.data_root is not None or name == monitored or not is_task(name)
             ]
             run = _scoring(run, during_training=list(dict.fromkeys([*usual, *(task.name for task in own)])))
         run = _without_tables(run, {task.name for task in held_out})
-    scoring = run.evaluation
-    during = names_of(scoring.during_training) if scoring.every_n_steps else []
+    evaluation = run.evaluation
+    during = names_of(evaluation.during_training) if evaluation.every_n_steps else []
     sizes = model.sizes if isinstance(model, Objective) else []
-    suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, config, sizes)
+    suites = choose_suites(model, held_out, evaluation.data_root, names_of(evaluation.suite), during, config, sizes)
     if isinstance(model, PairScorer):
         suites = reranked(suites, run)
     check_scoring(run, *suites)
@@ -60,7 +60,7 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
 def reranked(suites: Suites, run: ResolvedRun) -> Suites:
     """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are skipped."""
     settings: Any = run.model
-    tasks = [task for task in suites.final if isinstance(task, RetrievalScores) and settings.retriever]
+    tasks = [task for task in suites.final if isinstance(task, RetrievalTask) and settings.retriever]
     if others := [task.name for task in suites.final if task not in tasks]:
         why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
         log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
@@ -94,31 +94,31 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
 
     If the tables lack SentEval's form of a task, the plain form is used. Tasks that the user requested are kept.
     """
-    scoring, unscored = run.evaluation, ""
+    evaluation, unscored = run.evaluation, ""
     by_steps = "evaluation.every_n_steps" in run.asked and not run.monitor
     asked = by_steps or not {"monitor", "evaluation.during_training"}.isdisjoint(run.asked)
-    during = [] if asked or not scoring.every_n_steps else names_of(scoring.during_training)
+    during = [] if asked or not evaluation.every_n_steps else names_of(evaluation.during_training)
     of_tables = [name for name in during if is_task(name) and name not in held_out]
-    if scoring.data_root is None:
+    if evaluation.data_root is None:
         if of_tables and run.monitor and ScoreName.parse(run.monitor).full_task in of_tables:
             run = replace(run, monitor=None)
             unscored = f"{', '.join(of_tables)} while training; best.ckpt is the last one"
-        rest = [name for name in names_of(scoring.during_training) if name not in of_tables]
+        rest = [name for name in names_of(evaluation.during_training) if name not in of_tables]
         run = _scoring(run, during_training=rest)
         if of_tables and not rest:
             run = _scoring(run, every_n_steps=None)
-        suite = names_of(scoring.suite)
+        suite = names_of(evaluation.suite)
         if held_out and suite == [USUAL] and "evaluation.suite" not in run.asked:
             suite = []  # there are other scores, and the tables were not requested
         if said := ", nor ".join(part for part in (", ".join(suite), unscored) if part):
             log.info("evaluation.data_root is not set: no scores of %s.", said)
         return run
     for name in of_tables:
-        if (plain := available_variant(scoring.data_root, name)) != name:
+        if (plain := available_variant(evaluation.data_root, name)) != name:
             log.warning(
                 "%s: its texts in SentEval's form are not in %s, so %s is scored in its place, which is not what was "
                 "published. %s",
-                *(name, scoring.data_root, plain, listing_hint(scoring.data_root)),
+                *(name, evaluation.data_root, plain, listing_hint(evaluation.data_root)),
             )
             run = _scoring(
                 run, during_training=[plain if one == name else one for one in names_of(run.evaluation.during_training)]

@@ -146,7 +146,7 @@ def train(
         logger.log_hyperparams(run.recipe())
     fitted, status = fit(prepared, start.checkpoint, loggers, companions, saved)
     if status == 0:
-        teacher_scores = score_teacher(prepared.run, fitted.scorer)
+        teacher_scores = score_teacher(prepared.run, fitted.score_callback)
         if fitted.trainer.is_global_zero:
             finish(prepared, fitted, teacher_scores)
     return status

@@ -24,7 +24,7 @@ WIDTH, MOST_NAMED = 10, 5  # characters of the names; number of tasks
 def facts(
     prepared: PreparedRun,
     trainer: Any,
-    scorer: ScoreCallback,
+    score_callback: ScoreCallback,
     resumed: Resumption | None,
     changes: Mapping[str, Sequence[Any]],
     negatives: Mapping[str, Counts],
@@ -52,9 +52,9 @@ def facts(
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} an epoch{limit}"
-    if scored := list(dict.fromkeys(task.name for task in scorer.suite)):
+    if scored := list(dict.fromkeys(task.name for task in score_callback.suite)):
         more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
-        yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(run, scorer)}"
+        yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(run, score_callback)}"
     yield "device", f"{_device(trainer)}, {run.precision}"
     if isinstance(model, Objective):
         encoder = model.encoder
@@ -110,9 +110,10 @@ def millions(number: int) -> str:
     return f"{number / 1e6:,.1f} million" if number >= 1e5 else f"{number:,}"
 
 
-def _when(run: ResolvedRun, scorer: ScoreCallback) -> str:
-    start = ["before training"] if scorer.at_start else []
-    between = [f"every {scorer.every_n_steps} steps"] if scorer.every_n_steps and len(scorer.during) else []
+def _when(run: ResolvedRun, score_callback: ScoreCallback) -> str:
+    start = ["before training"] if score_callback.at_start else []
+    steps = score_callback.every_n_steps if len(score_callback.during) else 0
+    between = [f"every {steps} steps"] if steps else []
     best = f"; the best {run.monitor} is kept" if run.monitor else ""
     return f"{', '.join([*start, *between, 'at the end'])}{best}"
 

@@ -23,16 +23,16 @@ TIMED = 2_048  # training texts whose embedding is timed
 ROUNDS = 5  # rounds for each encoder, alternating; the median is reported
 
 
-def score_teacher(run: ResolvedRun, scorer: ScoreCallback) -> dict[str, float] | None:
+def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, float] | None:
     """Return the teacher's scores of all tasks of the run; None if they are not requested. All ranks must call this."""
     if not (run.evaluation.compare_with_teacher and getattr(run.model, "teacher", None)):
         return None
     with torch.no_grad():
-        found = scorer.suite.score(
+        found = score_callback.suite.score(
             SimpleNamespace(encoder=_loaded(run, run.model.teacher)),
             intervals=False,
-            autocast=scorer.dtype,
-            progress=scorer.progress,
+            autocast=score_callback.dtype,
+            progress=score_callback.progress,
         )
     return dict(found.values)
 

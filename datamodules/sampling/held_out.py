@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.core import InputError, Prompted, RetrievalTask
+from contrastive_encoders.core import InputError, Prompted, RetrievalData
 from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource
@@ -107,7 +107,7 @@ class HeldOutSplit:
         counts = json.loads((self.directory / "counts.json").read_text(encoding="utf-8"))
         return {**self.source.manifest(), NAME: counts}
 
-    def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalTask]:
+    def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalData]:
         """Return the task, or an empty list if there are too few rows.
 
         Args:
@@ -121,7 +121,7 @@ class HeldOutSplit:
         one_each = all(right == [place] for place, right in enumerate(task["relevant"]))
         relevant = None if one_each else [dict.fromkeys(right, 1.0) for right in task["relevant"]]
         unranked = {query: places for query, places in enumerate(task["unranked"]) if places}
-        return [RetrievalTask(NAME, *sides, relevant, task["kind"], unranked)]
+        return [RetrievalData(NAME, *sides, relevant, task["kind"], unranked)]
 
     def _prepare(self) -> None:
         build_once(self.directory, lambda folder: (folder / "counts.json").is_file(), self._build)

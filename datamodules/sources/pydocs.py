@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.sources.docstrings import Module, documented_modules, installed
 from contrastive_encoders.datamodules.sources.raw_documents import DocumentSource, RawDocument
@@ -83,13 +83,13 @@ class PydocsSource(DocumentSource):
         manifest: dict[str, Any] = json.loads((self.directory / "manifest.json").read_text())
         return manifest
 
-    def held_out(self) -> list[RetrievalTask]:
+    def held_out(self) -> list[RetrievalData]:
         self._prepare()
         pairs = json.loads((self.directory / "held_out.json").read_text(encoding="utf-8"))
         if not pairs:
             return []
         documents = [" ".join(document.split()) for _, document in pairs]  # one line per document, as in a table
-        return [RetrievalTask("pydocs", [query for query, _ in pairs], documents)]
+        return [RetrievalData("pydocs", [query for query, _ in pairs], documents)]
 
     def _prepare(self) -> None:
         build_once(self.directory, lambda folder: (folder / "manifest.json").is_file(), self._build)

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.datamodules.sources.hub_datasets import (
     DEFAULT_HUB_KEYS,
     HubKeys,
@@ -71,7 +71,7 @@ class DocumentSource(ABC):
         May read the files: call it once, after `documents`.
         """
 
-    def held_out(self) -> list[RetrievalTask]:
+    def held_out(self) -> list[RetrievalData]:
         """Return tasks made of documents that `documents` never yields."""
         return []
 

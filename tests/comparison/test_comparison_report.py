@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from contrastive_encoders.cli.compare import compare as compare_command
+from contrastive_encoders.cli.compare import write_comparison as compare_command
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric
-from contrastive_encoders.comparison.report import compare, sections, write_report
+from contrastive_encoders.comparison.report import build_comparison, sections, write_report
 from contrastive_encoders.comparison.upload import upload
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.data_configs import SentenceDataConfig
@@ -26,7 +26,7 @@ from tests.wandb_records import read_records, values_of
 def written(race_folder, tmp_path_factory):
     runs, skipped = collect([str(race_folder)])
     arms = arms_of(runs)
-    found = compare(arms, choose_ranking_metric(arms, None), skipped)
+    found = build_comparison(arms, choose_ranking_metric(arms, None), skipped)
     output = tmp_path_factory.mktemp("report")
     return found, output, write_report(found, output)
 
@@ -123,7 +123,7 @@ def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     items = read_items(other / "items.npz")
     write_items(other / "items.npz", items._replace(digests=dict.fromkeys(items.digests, "another")))
     arms = arms_of(collect([str(tmp_path / "*")])[0])
-    found = compare(arms, choose_ranking_metric(arms, None), [])
+    found = build_comparison(arms, choose_ranking_metric(arms, None), [])
     assert all(one.p is None and one.over_items is None for one in found.contrasts)
 
 
@@ -133,7 +133,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
     whole = arms_of(collect([str(tmp_path / "*")])[0])
     before = {
         (one.first, one.second, one.score): one
-        for one in compare(whole, choose_ranking_metric(whole, None), []).contrasts
+        for one in build_comparison(whole, choose_ranking_metric(whole, None), []).contrasts
     }
     missing = tmp_path / "three" / "items.npz"
     missing.unlink()
@@ -143,7 +143,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     assert [arm.label for arm in arms] == ["one", "three", "two"]
     assert str(missing) in caplog.text
-    for one in compare(arms, choose_ranking_metric(arms, None), []).contrasts:
+    for one in build_comparison(arms, choose_ranking_metric(arms, None), []).contrasts:
         same = before[one.first, one.second, one.score]
         assert one.p == (same.p if (one.first, one.second) == (0, 2) else None)
 

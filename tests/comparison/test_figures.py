@@ -11,7 +11,7 @@ from contrastive_encoders.comparison.budget_figures import score_over_tokens
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric
 from contrastive_encoders.comparison.probe_sentences import align_maps, explorer, probe
-from contrastive_encoders.comparison.report import compare
+from contrastive_encoders.comparison.report import build_comparison
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
 from contrastive_encoders.io.manifest import read_record, write_record
@@ -32,7 +32,7 @@ def many(run_folder, tmp_path_factory):
 @pytest.fixture(scope="module")
 def three(race_folder):
     arms = arms_of(collect([str(race_folder)])[0])
-    return compare(arms, choose_ranking_metric(arms, None), [])
+    return build_comparison(arms, choose_ranking_metric(arms, None), [])
 
 
 def rows_of(panel):

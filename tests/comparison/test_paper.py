@@ -18,7 +18,7 @@ from contrastive_encoders.comparison.contrasts import choose_ranking_metric, con
 from contrastive_encoders.comparison.families import families_of
 from contrastive_encoders.comparison.latex_table import escape, format_csv, format_latex
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
-from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tasks.cqadupstack import Forum, ForumRetrieval
 from contrastive_encoders.io.item_scores import write_items
@@ -58,7 +58,7 @@ def test_the_test_over_queries_is_scipys():
 def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
     """Queries that share their only word with their document: TF-IDF finds all, embeddings without meaning do not."""
     words = [f"word{place}" for place in range(40)]
-    suite = Suite([RetrievalTask("found", [f"the {word}" for word in words], [f"a {word} here" for word in words])])
+    suite = Suite([RetrievalData("found", [f"the {word}" for word in words], [f"a {word} here" for word in words])])
 
     class Meaningless(OnTheCPU):
         def embed(self, texts, **_):

@@ -16,7 +16,7 @@ from contrastive_encoders.comparison.contrasts import choose_ranking_metric, con
 from contrastive_encoders.comparison.race_data import commands_of
 from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend
 from contrastive_encoders.composition.literal_values import literal_word
-from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.item_scores import write_items
 from contrastive_encoders.io.results import read_results, write_results
@@ -44,7 +44,7 @@ class Sees(OnTheCPU):
 def suite_of(*names):
     places = range(QUERIES)
     texts = [f"query {place}" for place in places], [f"document {place}" for place in places]
-    return Suite([RetrievalTask(name, *texts) for name in names])
+    return Suite([RetrievalData(name, *texts) for name in names])
 
 
 def arm(run_folder, root, name, seed, held_out, choice):
@@ -129,7 +129,7 @@ def test_bm25_is_the_formula_of_lucene(run_folder, tmp_path):
     documents = [" ".join(rng.choice(words, size=rng.integers(4, 30))) for _ in range(60)]
     queries = [" ".join(rng.choice([*words, "unknown"], size=4, replace=False)) for _ in range(20)]
     suite = Suite(
-        [RetrievalTask("found", queries, documents, [{int(place): 1.0} for place in rng.integers(0, 60, 20)])]
+        [RetrievalData("found", queries, documents, [{int(place): 1.0} for place in rng.integers(0, 60, 20)])]
     )
     split = [document.split() for document in documents]
     mean = np.mean([len(one) for one in split])

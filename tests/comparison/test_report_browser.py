@@ -7,7 +7,7 @@ from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric
 from contrastive_encoders.comparison.probe_sentences import probe
-from contrastive_encoders.comparison.report import compare, write_report
+from contrastive_encoders.comparison.report import build_comparison, write_report
 from tests.browser import needs_browser, opened
 
 SENTENCES = [
@@ -22,7 +22,9 @@ def report_of(runs, output, sentences=SENTENCES):
     arms = arms_of(found)
     rng = np.random.default_rng(0)
     probes = [probe(arm, sentences, rng.standard_normal((len(sentences), 8))) for arm in arms[:8]]
-    return write_report(compare(arms, choose_ranking_metric(arms, None), left_out, probes), output)["report.html"]
+    return write_report(build_comparison(arms, choose_ranking_metric(arms, None), left_out, probes), output)[
+        "report.html"
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.core import RetrievalData
 from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
 from contrastive_encoders.datamodules.sources.records import Record
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.training.data_summary import account_of
 
 WORDS = [f"word{number}" for number in range(3_000)]
@@ -121,10 +121,10 @@ def test_right_are_the_answers_of_the_rows_of_a_query_and_near_copies_are_not_ra
 def test_the_rank_of_a_near_copy_changes_no_score(copy):
     """Computed by hand: without document 1, a near-duplicate of document 0, the right document is the first of two."""
     vectors = {"query": [1.0, 0.0], "exact": [1.0, 0.1], "near copy": copy, "other": [1.0, 0.5]}
-    task = RetrievalTask("held_out", ["query"], ["exact", "near copy", "other"], None, unranked_documents={0: [1]})
+    task = RetrievalData("held_out", ["query"], ["exact", "near copy", "other"], None, unranked_documents={0: [1]})
     pool = SimpleNamespace(of=lambda texts: torch.tensor([vectors[text] for text in texts]))
     how = SimpleNamespace(device=torch.device("cpu"), intervals=False)
-    scores = {name: float(found.value) for name, found in RetrievalScores(task).score(pool, how).items()}
+    scores = {name: float(found.value) for name, found in RetrievalTask(task).score(pool, how).items()}
     assert scores["held_out/cosine/ndcg@10"] == scores["held_out/cosine/mrr"] == 100.0
 
 

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from transformers import AutoTokenizer
 
-from contrastive_encoders.core import InputError, PairTask, ScoredPairBatch
+from contrastive_encoders.core import InputError, RatedPairs, ScoredPairBatch
 from contrastive_encoders.io.manifest import write_record
 from contrastive_encoders.training.data_summary import account_of
 from tests.data import data_module, sequences_of, write_rows
@@ -54,7 +54,7 @@ def test_raw_pairs_are_post_processed_and_a_tenth_of_each_label_is_held_out(tmp_
     assert (steps["drop_identical"]["dropped"], steps["cap"]["dropped"], steps["augment"]["added"]) == (30, 60, 60)
     assert (source["raw"], source["train"], source["dev"]) == (270, 222, 18)
     (task,) = data.held_out()
-    assert isinstance(task, PairTask)
+    assert isinstance(task, RatedPairs)
     assert task.name == "dino-dev"
     assert Counter(np.round(task.gold, 6).tolist()) == {0.1: 6, 0.5: 6, 0.9: 6}, "no random pair"
     assert len(task.left) == len(task.right) == len(task.subsets) == 18

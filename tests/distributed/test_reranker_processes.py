@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.core import RetrievalData
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.reranking import RerankingScorer
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from tests.conftest import SENTENCES
 from tests.data import as_rank, data_module, write_rows
 from tests.distributed import steps
@@ -26,7 +26,7 @@ def every_case(rank: int, world: int, backbone: str, folder: str) -> dict:
         "triplets", path=f"{folder}/rows.jsonl", tokenizer=backbone, batch_size=6, cache_dir=f"{folder}/cache{world}"
     )
     (batch,) = list(as_rank(data, rank, world).train_dataloader())[:1]
-    task = RetrievalScores(RetrievalTask("mine", SENTENCES[:5], [text[5:] for text in SENTENCES]))
+    task = RetrievalTask(RetrievalData("mine", SENTENCES[:5], [text[5:] for text in SENTENCES]))
     for name, options in OPTIONS.items():
         model = built("reranker", backbone, dropout=0.0, **options).double()
         for weight in model.transformer.classifier.parameters():

@@ -11,7 +11,7 @@ from contrastive_encoders.core import (
     IGNORED_LABEL,
     InputError,
     NLIBatch,
-    PairTask,
+    RatedPairs,
     ScoredPairBatch,
     SpanBatch,
     TripletBatch,
@@ -111,7 +111,7 @@ def test_sizes_that_cannot_be_are_refused(tiny_bert, keys, message):
 
 def test_scores_of_each_size_are_those_of_vectors_that_are_cut(tiny_bert):
     gold = np.array([5.0, 4.0, 2.5, 1.0, 0.0])
-    task = PairTask("mine", LEFT, RIGHT, gold, ["mine"] * 5)
+    task = RatedPairs("mine", LEFT, RIGHT, gold, ["mine"] * 5)
     encoder = load_encoder(tiny_bert)
     found = Suite([task], sizes=[16, 8]).run(encoder, intervals=True)
     assert list(found.values) == Suite([task], sizes=[16, 8]).score_names()

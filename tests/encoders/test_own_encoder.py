@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from transformers import AutoModel, BertForMaskedLM, BertForPreTraining
 from transformers.utils import logging as transformers_logging
 
-from contrastive_encoders.core import NO_PROMPTS, InputError, PairTask
+from contrastive_encoders.core import NO_PROMPTS, InputError, RatedPairs
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
@@ -34,7 +34,7 @@ TEXTS = [
     "She repaired the clock with a spoon.",
     "Two astronomers argued about the color of the comet, and nobody in the choir could remember the second verse.",
 ]
-PAIRS = PairTask("own", TEXTS, TEXTS[1:] + TEXTS[:1], np.array([3.0, 1.0, 0.0, 2.0, 5.0, 4.0]), ["own"] * 6)
+PAIRS = RatedPairs("own", TEXTS, TEXTS[1:] + TEXTS[:1], np.array([3.0, 1.0, 0.0, 2.0, 5.0, 4.0]), ["own"] * 6)
 PAIRS_OF = {text: place for place, text in enumerate(TEXTS)}
 PROMPTS = {"query": "query: ", "passage": "passage: "}
 

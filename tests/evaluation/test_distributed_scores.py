@@ -20,7 +20,7 @@ import numpy as np
 import torch.distributed as dist
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests/evaluation"]
 from conftest import WORDS, BagOfWords, sentence_pairs
-from contrastive_encoders.core import PairTask, RetrievalTask
+from contrastive_encoders.core import RatedPairs, RetrievalData
 from contrastive_encoders.evaluation import embedding_pool as vectors
 from contrastive_encoders.evaluation.suite import Suite
 
@@ -30,7 +30,7 @@ rank, out = int(sys.argv[2]), Path(sys.argv[3])
 def pairs(count):
     left, right, gold = zip(*sentence_pairs(count, count))
     subsets = ["a"] * (count // 3) + ["b"] * (count - count // 3)
-    return PairTask(f"sts{count}", list(left), list(right), np.array(gold), subsets)
+    return RatedPairs(f"sts{count}", list(left), list(right), np.array(gold), subsets)
 
 
 def score():
@@ -38,7 +38,7 @@ def score():
     for rows in (8192, 7):  # one message, many messages
         vectors.ROWS_PER_MESSAGE = rows
         encoder = BagOfWords()
-        suite = Suite([pairs(101), pairs(57), RetrievalTask("docs", WORDS, [f"{word} {word} tea" for word in WORDS])])
+        suite = Suite([pairs(101), pairs(57), RetrievalData("docs", WORDS, [f"{word} {word} tea" for word in WORDS])])
         found[f"scores {rows}"] = suite.run(encoder, intervals=True)
         found[f"encoded {rows}"] = [len(call) for call in encoder.calls]
     for count in (1, 2, 4):  # fewer sentences than ranks, and uneven

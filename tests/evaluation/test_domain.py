@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from contrastive_encoders.core import PairTask
+from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks import cqadupstack
@@ -162,7 +162,7 @@ def test_blocks_do_not_change_the_scores(forums, monkeypatch):
 def test_average_precision_leaves_the_debatable_out_and_spearman_keeps_them():
     rng = np.random.default_rng(5)
     votes = rng.integers(0, 7, size=80).astype(float)
-    pairs = PairTask("twitterurl", [f"a{i}" for i in range(80)], [f"b{i % 50}" for i in range(80)], votes, ["x"] * 80)
+    pairs = RatedPairs("twitterurl", [f"a{i}" for i in range(80)], [f"b{i % 50}" for i in range(80)], votes, ["x"] * 80)
     task = Paraphrases(pairs)
     pool = random_pool(sorted({text for texts in task.texts() for text in texts}), seed=6)
     found = task.score(pool, ScoringOptions())

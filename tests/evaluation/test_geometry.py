@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import entropy
 
-from contrastive_encoders.core import InputError, PairTask
+from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks import geometry
@@ -19,7 +19,7 @@ NO_INTERVALS = ScoringOptions(intervals=False)
 
 def task_of(pairs: list[tuple[str, str, float]], threshold: float = 4.0) -> Geometry:
     left, right, gold = zip(*pairs, strict=True)
-    return Geometry("geometry", PairTask("stsb", [*left], [*right], np.array(gold), ["stsb"] * len(gold)), threshold)
+    return Geometry("geometry", RatedPairs("stsb", [*left], [*right], np.array(gold), ["stsb"] * len(gold)), threshold)
 
 
 def values(task: Geometry, vectors: dict[str, list[float]], how: ScoringOptions = NO_INTERVALS) -> dict[str, float]:

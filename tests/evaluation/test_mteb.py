@@ -10,7 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from contrastive_encoders.cli.evaluate import run
-from contrastive_encoders.core import EncoderPrompts, InputError, PairTask
+from contrastive_encoders.core import EncoderPrompts, InputError, RatedPairs
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.mteb_suite import choose_tasks, run_tasks
 from contrastive_encoders.evaluation.suite import Suite
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool reed jade".split()
 
 
-def local_task(pairs: PairTask, name: str = "LocalSTS"):
+def local_task(pairs: RatedPairs, name: str = "LocalSTS"):
     """Return the pairs as one of the library's own tasks."""
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
     from datasets import Dataset, DatasetDict
@@ -55,12 +55,12 @@ def local_task(pairs: PairTask, name: str = "LocalSTS"):
     return Local()
 
 
-def invented(pairs: int = 80) -> PairTask:
+def invented(pairs: int = 80) -> RatedPairs:
     rng = np.random.default_rng(0)
     left, right = ([" ".join(rng.choice(WORDS, 5)) for _ in range(pairs)] for _ in range(2))
     shared = [len(set(a.split()) & set(b.split())) for a, b in zip(left, right, strict=True)]
     gold = np.array(shared) + 0.1 * (np.arange(pairs) % 7)
-    return PairTask("mine", left, right, gold, ["a"] * (pairs // 2) + ["b"] * (pairs - pairs // 2))
+    return RatedPairs("mine", left, right, gold, ["a"] * (pairs // 2) + ["b"] * (pairs - pairs // 2))
 
 
 @pytest.mark.parametrize("kind", ["words", "transformer"])

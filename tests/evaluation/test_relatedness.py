@@ -9,7 +9,7 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 from torch import Tensor, nn
 
-from contrastive_encoders.core import PairTask
+from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions
@@ -27,7 +27,7 @@ from tests.embedders import OnTheCPU
 CPU = torch.device("cpu")
 
 
-def pairs_of(count: int, seed: int, low: float = 0.0) -> PairTask:
+def pairs_of(count: int, seed: int, low: float = 0.0) -> RatedPairs:
     """Make sentences of unequal length, rated by their shared words, on a grid so that there are ties."""
     rng = np.random.default_rng(seed)
     words = [f"w{i}" for i in range(30)]
@@ -39,7 +39,7 @@ def pairs_of(count: int, seed: int, low: float = 0.0) -> PairTask:
         left.append(" ".join(a))
         right.append(" ".join(b))
         gold.append(float(np.clip(np.round(5 * shared + rng.normal(0, 0.5), 1), low, 5)))
-    return PairTask("pairs", left, right, np.array(gold), ["pairs"] * count)
+    return RatedPairs("pairs", left, right, np.array(gold), ["pairs"] * count)
 
 
 def slow_encoding(rating: float) -> list[float]:
@@ -54,7 +54,7 @@ def slow_encoding(rating: float) -> list[float]:
 
 
 def slow_fit(
-    train: PairTask, dev: PairTask, embed: Callable, select: Callable, seed: int, checks: list[int]
+    train: RatedPairs, dev: RatedPairs, embed: Callable, select: Callable, seed: int, checks: list[int]
 ) -> nn.Module:
     """Run the protocol with modules, autograd, an optimizer and global seeds, in float64."""
     order = sorted(
@@ -109,7 +109,7 @@ class Doubles(OnTheCPU):
         return torch.from_numpy(np.stack([np.mean([word(w) for w in text.split()], 0) for text in texts]))
 
 
-def double_pool(embedder: Doubles, *sets: PairTask):
+def double_pool(embedder: Doubles, *sets: RatedPairs):
     pool = embed_pool(embedder, [texts for pairs in sets for texts in (pairs.left, pairs.right)])
     vectors = embedder.embed(list(pool.row_of))
     return pool._replace(vectors_UD=vectors)

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from contrastive_encoders.cli import evaluate as command
-from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingCache
 from contrastive_encoders.evaluation.reranking import RerankingScorer
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from tests.conftest import SENTENCES
 from tests.data import write_rows
 from tests.in_process import run_here
@@ -87,7 +87,7 @@ def test_it_is_trec_evals_too(tiny_bert, small_reranker):
     from contrastive_encoders.encoders.cross_encoder import load_reranker
 
     suite = RerankingScorer(
-        [RetrievalScores(RetrievalTask("mine", QUERIES, DOCUMENTS, GAINS))],
+        [RetrievalTask(RetrievalData("mine", QUERIES, DOCUMENTS, GAINS))],
         lambda: load_encoder(tiny_bert, device="cpu"),
         12,
     )
@@ -105,7 +105,7 @@ class Constant:
 
 def test_a_reranker_that_tells_nothing_apart_scores_the_mean_over_all_orders(bag_of_words):
     documents = ["one fish", "two fish", "red fish", "blue whale"]
-    task = RetrievalScores(RetrievalTask("mine", ["one fish"], documents, [{0: 1.0}]))
+    task = RetrievalTask(RetrievalData("mine", ["one fish"], documents, [{0: 1.0}]))
     reranking = RerankingScorer([task], lambda: bag_of_words, 3)
     found = reranking.score(Constant(), intervals=False).values["mine/reranked/ndcg@10"]
     alone = reranking.before(Constant(), intervals=False).values["mine/reranked/ndcg@10"]
@@ -119,7 +119,7 @@ def test_a_score_that_is_nan_puts_its_document_behind_the_others_and_is_told(bag
             return torch.tensor([math.nan if text == "two fish" else -1.0 * len(text) for text in documents])
 
     documents = ["one fish", "two fish", "red fish", "blue whale"]
-    task = RetrievalScores(RetrievalTask("mine", ["one fish"], documents, [{1: 1.0}]))
+    task = RetrievalTask(RetrievalData("mine", ["one fish"], documents, [{1: 1.0}]))
     reranking = RerankingScorer([task], lambda: bag_of_words, 4)
     found = reranking.score(Broken(), intervals=False).values["mine/reranked/ndcg@10"]
     assert found == pytest.approx(100 / math.log2(1 + 4))
@@ -127,7 +127,7 @@ def test_a_score_that_is_nan_puts_its_document_behind_the_others_and_is_told(bag
 
 
 def test_no_text_is_embedded_twice(bag_of_words):
-    tasks = [RetrievalScores(RetrievalTask(name, QUERIES, DOCUMENTS, GAINS)) for name in ("mine", "again")]
+    tasks = [RetrievalTask(RetrievalData(name, QUERIES, DOCUMENTS, GAINS)) for name in ("mine", "again")]
     store, bag_of_words.calls = EmbeddingCache(None, ""), []
     alone = Suite(tasks).run(bag_of_words, intervals=False, store=store).values
     reranking = RerankingScorer(tasks, lambda: bag_of_words, 5, store)

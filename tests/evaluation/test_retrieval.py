@@ -4,7 +4,7 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, top_k_accuracy_score
 
-from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.download.registry import listing
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -15,7 +15,7 @@ RNG = np.random.default_rng(3)
 WORDS = np.array([f"w{i}" for i in range(60)])
 DOCUMENTS = [" ".join(RNG.choice(WORDS, size=12)) for _ in range(50)]
 QUERIES = [" ".join(RNG.choice(text.split(), size=2)) + " " + RNG.choice(WORDS) for text in DOCUMENTS[:35]]
-TASK = RetrievalTask("pydocs", QUERIES, DOCUMENTS)
+TASK = RetrievalData("pydocs", QUERIES, DOCUMENTS)
 
 
 def oracle(similarity):
@@ -87,7 +87,7 @@ def test_a_table_is_the_same_task(bag_of_words, tmp_path):
     rows = ["query\tdocument", *map("\t".join, zip(QUERIES, DOCUMENTS[:35], strict=True))]
     (tmp_path / "pydocs" / "test.tsv").write_text("\n".join(rows) + "\n")
     (task,) = load_tasks(tmp_path, "pydocs", EvaluateConfig()).tasks
-    direct = RetrievalTask("pydocs", QUERIES, DOCUMENTS[:35])
+    direct = RetrievalData("pydocs", QUERIES, DOCUMENTS[:35])
     assert Suite([task]).run(bag_of_words, intervals=True)[:2] == Suite([direct]).run(bag_of_words, intervals=True)[:2]
     with pytest.raises(InputError, match=r"contrastive-encoders download-data pydocs output=DATA_ROOT"):
         listing(tmp_path, ["pydocs"])

@@ -7,7 +7,7 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from torch import nn
 
-from contrastive_encoders.core import PairTask
+from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.encoders.sharding import load_weights
 from contrastive_encoders.evaluation.callback import FinalScores, ScoreCallback
 from contrastive_encoders.evaluation.suite import Suite
@@ -19,10 +19,10 @@ NAME = "stsb-dev/cosine/spearman"
 TEXTS = [f"sentence {i} {'x' * (i * 7 % 5)}" for i in range(24)]
 
 
-def task(name: str, seed: int) -> PairTask:
+def task(name: str, seed: int) -> RatedPairs:
     rng = np.random.default_rng(seed)
     left, right = rng.permutation(TEXTS), rng.permutation(TEXTS)
-    return PairTask(name, left.tolist(), right.tolist(), rng.uniform(0, 5, len(TEXTS)), [name] * len(TEXTS))
+    return RatedPairs(name, left.tolist(), right.tolist(), rng.uniform(0, 5, len(TEXTS)), [name] * len(TEXTS))
 
 
 FINAL, DURING = Suite([task("stsb", 0), task("stsb-dev", 1)]), Suite([task("stsb-dev", 1)])

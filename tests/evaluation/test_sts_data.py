@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrastive_encoders.core import InputError, PairTask
+from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.tsv import read_columns
 
 
-def load(root, suite) -> list[PairTask]:
+def load(root, suite) -> list[RatedPairs]:
     return [task.pairs for task in load_tasks(root, suite, EvaluateConfig()).tasks]
 
 

@@ -11,13 +11,13 @@ from sklearn.metrics.pairwise import (
     paired_manhattan_distances,
 )
 
-from contrastive_encoders.core import PairTask
+from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.task import ScoringOptions
-from contrastive_encoders.evaluation.tasks.sts import Similarity
+from contrastive_encoders.evaluation.tasks.sts import SimilarityTask
 from tests.embedders import OnTheCPU
 
 PAIRS = "sts12,sts12@senteval,sts13,sts14,sts15,sts16,stsb-dev,stsb,sickr,sickr-all"
@@ -64,7 +64,7 @@ def test_the_four_way_maximum_is_old_sentence_transformers(data_root, bag_of_wor
 
 def test_equal_sentences_tie(bag_of_words):
     texts = ["tea salt", "gull drum moss", "lamp rope fern coal", "bell", "kite plum"]
-    task = PairTask("stsb", [*texts, "a b"], [*texts, "c d"], np.array([5.0, 5, 5, 5, 5, 0]), ["stsb"] * 6)
+    task = RatedPairs("stsb", [*texts, "a b"], [*texts, "c d"], np.array([5.0, 5, 5, 5, 5, 0]), ["stsb"] * 6)
     values = Suite([task]).run(bag_of_words, intervals=True).values
     assert values["stsb/cosine/spearman"] == pytest.approx(100, abs=1e-3)
 
@@ -113,8 +113,8 @@ def test_one_broken_vector_counts_as_no_similarity(caplog):
         def embed(self, texts, **_):
             return torch.tensor([[float("nan") if text == "x" else len(text), 1.0] for text in texts])
 
-    task = PairTask("stsb", ["a", "bb", "x", "dddd"], ["eee", "ff", "g", "h"], np.array([1.0, 5, 0, 3]), ["stsb"] * 4)
-    found = Similarity(task).score(embed_pool(OneNaN(), [task.left, task.right]), ScoringOptions())
+    task = RatedPairs("stsb", ["a", "bb", "x", "dddd"], ["eee", "ff", "g", "h"], np.array([1.0, 5, 0, 3]), ["stsb"] * 4)
+    found = SimilarityTask(task).score(embed_pool(OneNaN(), [task.left, task.right]), ScoringOptions())
     cosines = [4 / np.sqrt(2 * 10), 1.0, 0.0, 5 / np.sqrt(17 * 2)]
     assert found["stsb/cosine/pearson"].value == pytest.approx(100 * pearsonr(cosines, task.gold).statistic, abs=1e-6)
     assert "1 of 4 pairs" in caplog.text

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.core import RetrievalData
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 
 SHUFFLES = 10_000
 METRICS = ("mrr", "mrr@3", "recall@1", "recall@3", "recall@5", "ndcg@1", "ndcg@4", "ndcg@10", "map@3", "map@20")
@@ -40,8 +40,8 @@ def by_trec_eval(qrels, run, metric):
 
 def own_metrics(similarity_QN, relevant, metrics=METRICS):
     queries, documents = similarity_QN.shape
-    task = RetrievalTask("ties", ["q"] * queries, ["d"] * documents, relevant)
-    scores = RetrievalScores(task, metrics).scores("cosine", lambda start, stop: similarity_QN[start:stop])
+    task = RetrievalData("ties", ["q"] * queries, ["d"] * documents, relevant)
+    scores = RetrievalTask(task, metrics).scores("cosine", lambda start, stop: similarity_QN[start:stop])
     return {name.removeprefix("ties/cosine/"): estimate.values_N / 100 for name, estimate in scores.items()}
 
 
@@ -82,7 +82,7 @@ def test_a_collapsed_encoder_scores_as_a_random_order(bag_of_words, monkeypatch)
     """All embeddings are equal: the mean of 1/1 ... 1/40, and 10 of 40 within the first ten."""
     texts = [f"text {i}" for i in range(40)]
     monkeypatch.setattr(type(bag_of_words), "embed", lambda self, texts: torch.ones(len(texts), 3))
-    values, *_ = Suite([RetrievalTask("ties", texts, texts)]).run(bag_of_words, intervals=False)
+    values, *_ = Suite([RetrievalData("ties", texts, texts)]).run(bag_of_words, intervals=False)
     harmonic = sum(1 / rank for rank in range(1, 41)) / 40
     assert values["ties/cosine/mrr"] == pytest.approx(100 * harmonic)
     assert values["ties/cosine/recall@10"] == pytest.approx(25.0)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from contrastive_encoders.core import PairTask
-from contrastive_encoders.evaluation.tasks.sts import Similarity
+from contrastive_encoders.core import RatedPairs
+from contrastive_encoders.evaluation.tasks.sts import SimilarityTask
 from contrastive_encoders.io.results import read_results
 from contrastive_encoders.training import gense_domain
 from contrastive_encoders.training.run_config import Evaluation, RunConfig
@@ -68,10 +68,10 @@ def test_a_wrong_word_is_told_before_anything_is_trained(word, message, domain_w
 
 def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monkeypatch):
     """Documents are split at newlines, so matching the full text would miss its lines."""
-    task = PairTask("one", ["A title\nIts  body. More of it."], ["short"], np.zeros(1), ["all"])
+    task = RatedPairs("one", ["A title\nIts  body. More of it."], ["short"], np.zeros(1), ["all"])
     monkeypatch.setattr(
         "contrastive_encoders.training.gense_domain.load_tasks",
-        lambda *_, **__: SimpleNamespace(tasks=[Similarity(task)]),
+        lambda *_, **__: SimpleNamespace(tasks=[SimilarityTask(task)]),
     )
     run = RunConfig(evaluation=Evaluation(data_root="somewhere", suite=["one"], during=[]))
     assert gense_domain.write_held_out(run, tmp_path / "held.txt") == 4

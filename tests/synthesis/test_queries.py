@@ -19,7 +19,7 @@ from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.custom_tasks.beir import read_set, sets_in
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.synthesis.decoding.generator import alike, load_generator
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
 from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
@@ -185,7 +185,7 @@ def test_the_held_out_folder_scores_as_the_librarys_evaluator_does(written, tiny
         torch.nn.functional.normalize(torch.as_tensor(encoder.embed(list(some), convert_to_numpy=True)).double())
         for some in (task.queries, task.documents)
     )
-    found = RetrievalScores(task).scores("cosine", lambda begin, end: asked[begin:end] @ texts_there.T, intervals=False)
+    found = RetrievalTask(task).scores("cosine", lambda begin, end: asked[begin:end] @ texts_there.T, intervals=False)
     assert found["held_out/cosine/ndcg@10"].value / 100 == pytest.approx(wanted, abs=1e-6)
 
 

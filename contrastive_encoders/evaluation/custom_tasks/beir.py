@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, columns_in, read
 from contrastive_encoders.io.column_names import GAINS, IDS, RELEVANCE, choose_columns
 from contrastive_encoders.io.delimited import LOOKED_AT, found_separator
@@ -110,7 +110,7 @@ def _of_split(folder: Path | None, splits: Mapping[str, list[Path]], split: str 
 
 def read_set(
     name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds = "auto", encoding: Encoding = AUTO
-) -> RetrievalTask:
+) -> RetrievalData:
     """Read all documents, and the queries that have a relevant document. The title precedes the document's text.
 
     With ``ignore_identical_ids=True``, a document with the id of a query is not ranked for this query, as in BEIR.
@@ -161,7 +161,7 @@ def read_set(
         for row, one in enumerate(asked)
     ]
     unranked = {row: [place] for row, place in own.items()}
-    return RetrievalTask(
+    return RetrievalData(
         name, [queries[one][1] for one in asked], list(documents.values()), relevant, unranked_documents=unranked
     )
 

@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 import numpy as np
 
 from contrastive_encoders.composition.import_target import imported, is_allowed, untrusted
-from contrastive_encoders.core import InputError, PairTask, Prompted, RetrievalTask
+from contrastive_encoders.core import InputError, Prompted, RatedPairs, RetrievalData
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.evaluation.custom_tasks.beir import (
     PARTS,
@@ -28,8 +28,8 @@ from contrastive_encoders.evaluation.tasks.classification import Classification,
 from contrastive_encoders.evaluation.tasks.knn_kmeans import SCORES, KNNKMeansTask
 from contrastive_encoders.evaluation.tasks.labeled import arranged, read_label
 from contrastive_encoders.evaluation.tasks.paraphrase import Paraphrases
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores, kind_and_most
-from contrastive_encoders.evaluation.tasks.sts import CustomMetricPairs, Similarity
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask, kind_and_most
+from contrastive_encoders.evaluation.tasks.sts import CustomMetricPairs, SimilarityTask
 from contrastive_encoders.evaluation.tasks.triplets import TripletTask
 from contrastive_encoders.io import column_names
 from contrastive_encoders.io.column_names import Names, choose_columns
@@ -131,8 +131,8 @@ class OwnPairs(OwnTask):
                 "constant; wanted scores that differ."
             )
         sides = Prompted(left, self.prompt), Prompted(right, self.prompt)
-        pairs = PairTask(name, *sides, np.array(gold), [name] * len(gold))
-        usual: Task = Paraphrases(pairs, 0.5, f1=True) if values == {0, 1} else Similarity(pairs)
+        pairs = RatedPairs(name, *sides, np.array(gold), [name] * len(gold))
+        usual: Task = Paraphrases(pairs, 0.5, f1=True) if values == {0, 1} else SimilarityTask(pairs)
         return [usual] if measured is None else [usual, CustomMetricPairs(pairs, measured)]
 
 
@@ -205,10 +205,10 @@ class OwnRetrieval(OwnTask):
                 part: read_set(f"{name}-{part}" if part else name, files, self.ignore_identical_ids, self.text_encoding)
                 for part, files in sets.items()
             }
-        tasks = [RetrievalScores(self._prompted(one), self.metrics) for one in found.values()]
+        tasks = [RetrievalTask(self._prompted(one), self.metrics) for one in found.values()]
         return [tasks[0]] if list(found) == [""] else [TaskGroup(name, tasks)]
 
-    def _prompted(self, task: RetrievalTask) -> RetrievalTask:
+    def _prompted(self, task: RetrievalData) -> RetrievalData:
         queries = Prompted(task.queries, self.query_prompt, "query")
         return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
 
@@ -222,13 +222,13 @@ class OwnRetrieval(OwnTask):
         folder = Path(self.path) if isinstance(self.path, str) else None
         return sets_in(folder, self.split, given) if given or (folder and is_beir(folder)) else None
 
-    def _of_rows(self, name: str) -> RetrievalTask:
+    def _of_rows(self, name: str) -> RetrievalData:
         """Read each text once. A query may occur in several rows."""
         queries, documents = dict[str, dict[int, float]](), dict[str, int]()
         for found, (query, document) in self._rows(self.split):
             place = documents.setdefault(found.text(document), len(documents))
             queries.setdefault(found.text(query), {})[place] = 1.0
-        return RetrievalTask(name, list(queries), list(documents), list(queries.values()))
+        return RetrievalData(name, list(queries), list(documents), list(queries.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +292,7 @@ def _usual_parts(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, 
 class TaskGroup:
     """Sets that are scored one by one, and the means of their scores."""
 
-    def __init__(self, name: str, tasks: Sequence[RetrievalScores]) -> None:
+    def __init__(self, name: str, tasks: Sequence[RetrievalTask]) -> None:
         self.name, self.tasks = name, list(tasks)
 
     def texts(self) -> Iterator[Sequence[str]]:

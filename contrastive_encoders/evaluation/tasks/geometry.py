@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from contrastive_encoders.core import InputError, PairTask
+from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
@@ -48,7 +48,7 @@ class Geometry:
     standard deviation have no interval.
     """
 
-    def __init__(self, name: str, pairs: PairTask, threshold: float = THRESHOLD) -> None:
+    def __init__(self, name: str, pairs: RatedPairs, threshold: float = THRESHOLD) -> None:
         self.name, self.pairs, self.threshold = name, pairs, threshold
         self.positive = [row for row, score in enumerate(pairs.gold) if score > threshold]
         if not self.positive:

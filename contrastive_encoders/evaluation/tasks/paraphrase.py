@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
-from contrastive_encoders.core import PairTask
+from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
-from contrastive_encoders.evaluation.tasks.sts import RatedPairs, STSLayout, cosines, read_pairs, read_similarity
+from contrastive_encoders.evaluation.tasks.sts import RatedPairTask, STSLayout, cosines, read_pairs, read_similarity
 from contrastive_encoders.statistics.bootstrap import Estimate, average_precision, best_f1, is_constant, spearman
 
 log = logging.getLogger(__name__)
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 DEBATABLE = 3.0  # votes or rating: above it, a paraphrase; below it, not a paraphrase
 
 
-class Paraphrases(RatedPairs):
+class Paraphrases(RatedPairTask):
     """Task of paraphrase pairs.
 
     ``pairs.gold`` contains votes or a rating. A pair above ``debatable`` is a paraphrase. ``f1`` adds the best F1.
     """
 
-    def __init__(self, pairs: PairTask, debatable: float = DEBATABLE, *, f1: bool = False) -> None:
+    def __init__(self, pairs: RatedPairs, debatable: float = DEBATABLE, *, f1: bool = False) -> None:
         super().__init__(pairs)
         self.debatable, self.f1 = debatable, f1
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastive_encoders.core import PairTask
+from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
@@ -50,9 +50,9 @@ class Relatedness:
     """Supervised relatedness: train on one set of pairs, stop by a second set, and score the second and a third set."""
 
     name: str  # name of the task; the scores start with the names of ``test`` and ``dev``
-    train: PairTask
-    dev: PairTask
-    test: PairTask
+    train: RatedPairs
+    dev: RatedPairs
+    test: RatedPairs
     protocol: str = "regressor"
     select: str = "pearson"  # correlation of the dev pairs; "spearman" in the fork that SimCSE and GenSE use
     seed: int = 1111
@@ -89,12 +89,12 @@ class Relatedness:
         return {name: scores[name] for name in self.score_names()}
 
 
-def batch_order(pairs: PairTask) -> PairTask:
+def batch_order(pairs: RatedPairs) -> RatedPairs:
     """Sort pairs by the words of the left, of the right, and the rating, as SentEval does before it shuffles them."""
     rows = sorted(
         range(len(pairs.gold)), key=lambda i: (len(pairs.left[i].split()), len(pairs.right[i].split()), pairs.gold[i])
     )
-    return PairTask(
+    return RatedPairs(
         pairs.name,
         [pairs.left[i] for i in rows],
         [pairs.right[i] for i in rows],
@@ -103,7 +103,7 @@ def batch_order(pairs: PairTask) -> PairTask:
     )
 
 
-def features(pairs: PairTask, pool: EmbeddingPool) -> Tensor:
+def features(pairs: RatedPairs, pool: EmbeddingPool) -> Tensor:
     """Return the features (N, F): |a - b|, a * b, 1. They are 0 for a pair with an embedding that is not finite."""
     left_ND, right_ND = pool.of(pairs.left), pool.of(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)

@@ -25,7 +25,7 @@ from contrastive_encoders.core import (
     CorpusInfo,
     InputError,
     Prompted,
-    RetrievalTask,
+    RetrievalData,
     Role,
     ScoreChange,
     missing_package,
@@ -44,10 +44,10 @@ TIE = 10.0**-DIGITS  # float64 cosines of equal embeddings differ by less
 LOST = -1  # this and lower numbers: a relevant document that is not among the documents
 
 
-class RetrievalScores:
+class RetrievalTask:
     """Retrieval by an encoder. Texts that are not `Prompted` get the encoder's prompts for queries and documents."""
 
-    def __init__(self, task: RetrievalTask, metrics: Sequence[str] = METRICS) -> None:
+    def __init__(self, task: RetrievalData, metrics: Sequence[str] = METRICS) -> None:
         self.texts_to_match, self.name, self.metrics = task, task.name, tuple(metrics)
         self.queries, self.documents = with_role(task.queries, "query"), with_role(task.documents, "document")
 
@@ -190,14 +190,14 @@ def with_role(texts: Sequence[str], role: Role) -> Prompted:
     return texts if isinstance(texts, Prompted) else Prompted(texts, role=role)
 
 
-def _read(root: Path, name: str, config: EvaluateConfig) -> RetrievalScores:
+def _read(root: Path, name: str, config: EvaluateConfig) -> RetrievalTask:
     columns = ("query", "document")
     rows = [
         [read_text(where, column, cell) for column, cell in zip(columns, cells, strict=True)]
         for where, cells in read_columns(table(root, f"{name}/test"), columns)
     ]
     queries, documents = ([row[side] for row in rows] for side in range(2))
-    return RetrievalScores(RetrievalTask(name, queries, documents))
+    return RetrievalTask(RetrievalData(name, queries, documents))
 
 
 ENTRIES = {"pydocs": TaskEntry({"pydocs/test": None}, _read)}
@@ -292,7 +292,7 @@ def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, most:
     return expected_T[tie_P]
 
 
-def _relevant(task: RetrievalTask) -> list[dict[int, float]]:
+def _relevant(task: RetrievalData) -> list[dict[int, float]]:
     """Return the relevant documents of each query with their gains."""
     return task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
 
@@ -302,7 +302,7 @@ def rows_at_once(documents: int) -> int:
     return max(1, min(BLOCK, CELLS // documents))
 
 
-def _ranked(task: RetrievalTask, similarities: Callable[[int, int], Tensor]) -> Ranked:
+def _ranked(task: RetrievalData, similarities: Callable[[int, int], Tensor]) -> Ranked:
     relevant = _relevant(task)
     count_Q = torch.tensor([len(found) for found in relevant])
     query_P = torch.arange(len(relevant)).repeat_interleave(count_Q)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from contrastive_encoders.core import InputError, PairTask
+from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 METRICS: dict[str, Callable[[Tensor, Tensor, str | None], Estimate]] = {"spearman": spearman, "pearson": pearson}
 
 
-class RatedPairs:
+class RatedPairTask:
     """A task of pairs with a rating for each pair."""
 
-    def __init__(self, pairs: PairTask) -> None:
+    def __init__(self, pairs: RatedPairs) -> None:
         self.pairs, self.name = pairs, pairs.name
 
     def texts(self) -> Iterator[Sequence[str]]:
@@ -42,10 +42,10 @@ class RatedPairs:
         yield self.pairs.right
 
 
-class Similarity(RatedPairs):
+class SimilarityTask(RatedPairTask):
     """An STS set, or any other rated pairs."""
 
-    def __init__(self, pairs: PairTask) -> None:
+    def __init__(self, pairs: RatedPairs) -> None:
         super().__init__(pairs)
         self.subsets = list(dict.fromkeys(pairs.subsets))
         # Raw text and its SentEval form are the same items, so they get the same resamples
@@ -89,10 +89,10 @@ class Similarity(RatedPairs):
         return parts, sizes
 
 
-class CustomMetricPairs(RatedPairs):
+class CustomMetricPairs(RatedPairTask):
     """Pairs scored by a user-defined function of the cosines and the ratings: ``NAME/cosine/FUNCTION``."""
 
-    def __init__(self, pairs: PairTask, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
+    def __init__(self, pairs: RatedPairs, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
         super().__init__(pairs)
         self.function = function
 
@@ -105,7 +105,7 @@ class CustomMetricPairs(RatedPairs):
         return dict.fromkeys(self.score_names(), found)
 
 
-def cosines(task: PairTask, pool: EmbeddingPool, warn: bool = True) -> Tensor:
+def cosines(task: RatedPairs, pool: EmbeddingPool, warn: bool = True) -> Tensor:
     """Return the cosines (pairs,) float64. As in SentEval, the cosine is 0 if an embedding is zero or not finite."""
     similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
     lost = int(similarity.isnan().sum())
@@ -117,7 +117,7 @@ def cosines(task: PairTask, pool: EmbeddingPool, warn: bool = True) -> Tensor:
     return similarity.round(decimals=DIGITS).nan_to_num(nan=0.0)
 
 
-def distances(task: PairTask, pool: EmbeddingPool) -> dict[str, Tensor]:
+def distances(task: RatedPairs, pool: EmbeddingPool) -> dict[str, Tensor]:
     """Return the other three similarities of the four, (pairs,) float64 each. Larger is more similar."""
     left_ND, right_ND = pool.of(task.left).double(), pool.of(task.right).double()
     found = {
@@ -150,10 +150,10 @@ LAYOUTS = {
 }
 
 
-def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") -> PairTask:
+def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") -> RatedPairs:
     """Read the rows of a layout's tables with the column ``rating``. ``name`` may end in ``@senteval``."""
     columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
-    pairs, gold = PairTask(name, [], [], np.empty(0), []), list[float]()
+    pairs, gold = RatedPairs(name, [], [], np.empty(0), []), list[float]()
     for path in (table(root, one, name) for one in layout.rows):
         before = len(gold)
         for where, (left, right, rated, *subset) in read_columns(path, columns):
@@ -166,8 +166,8 @@ def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") 
     return pairs._replace(gold=np.array(gold))
 
 
-def read_similarity(layout: STSLayout, root: Path, name: str, config: EvaluateConfig) -> Similarity:
-    return Similarity(read_pairs(root, name, layout))
+def read_similarity(layout: STSLayout, root: Path, name: str, config: EvaluateConfig) -> SimilarityTask:
+    return SimilarityTask(read_pairs(root, name, layout))
 
 
 ENTRIES = {

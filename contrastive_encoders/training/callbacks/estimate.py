@@ -57,8 +57,8 @@ class RunEstimate(pl.Callback):
     after the third step only.
     """
 
-    def __init__(self, scorer: ScoreCallback, *, quiet: bool) -> None:
-        self.scorer, self.quiet = scorer, quiet
+    def __init__(self, score_callback: ScoreCallback, *, quiet: bool) -> None:
+        self.score_callback, self.quiet = score_callback, quiet
         self._start: Mark | None = None  # before the first step of this process
         self._first: Mark | None = None  # after it
 
@@ -93,10 +93,12 @@ class RunEstimate(pl.Callback):
             steps, scoring = now.step - self._first.step, now.scoring - self._first.scoring
             a_step = (now.time - self._first.time - scoring) / steps  # the first step has additional costs
             training = now.time - self._start.time + a_step * left + self._scoring_between(trainer)
-            log.info("%s", shown(f"after {MEASURED_STEPS} steps", training, self.scorer.seconds, peak_memory_bytes()))
+            log.info(
+                "%s", shown(f"after {MEASURED_STEPS} steps", training, self.score_callback.seconds, peak_memory_bytes())
+            )
 
     def _mark(self, trainer: pl.Trainer) -> "Mark":
-        return Mark(trainer.global_step, time.monotonic(), self.scorer.seconds_in_total)
+        return Mark(trainer.global_step, time.monotonic(), self.score_callback.seconds_in_total)
 
     def _before(self, trainer: pl.Trainer, module: Objective, data: Any) -> str:
         step = tokens_of_step(module, data)
@@ -108,7 +110,7 @@ class RunEstimate(pl.Callback):
         memory = held_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if again else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
-        return shown("before step 1", training, self.scorer.seconds, max(peak_memory_bytes(), memory))
+        return shown("before step 1", training, self.score_callback.seconds, max(peak_memory_bytes(), memory))
 
     def _steps(self, trainer: pl.Trainer) -> int:
         """Return the number of remaining steps; 0 if it is unknown."""
@@ -119,11 +121,11 @@ class RunEstimate(pl.Callback):
         """Return the total seconds of the scorings between the remaining steps, each assumed to be as long as the last
         one.
         """
-        every, step = self.scorer.every_n_steps, trainer.global_step
-        if not every or not len(self.scorer.during):
+        every, step = self.score_callback.every_n_steps, trainer.global_step
+        if not every or not len(self.score_callback.during):
             return 0.0
         last = step + self._steps(trainer)
-        return (-(-last // every) - step // every) * self.scorer.seconds
+        return (-(-last // every) - step // every) * self.score_callback.seconds
 
 
 def shown(when: str, training: float, scoring: float, memory: float) -> str:
