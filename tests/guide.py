@@ -31,11 +31,12 @@ GUIDE = (
     "README",
     *(
         f"docs/{name}"
-        for name in """start improve data train stages-and-mixtures backbones negatives synthetic-data evaluate
-    comparison export distributed""".split()
+        for name in """start improve data public-datasets train stages-and-mixtures backbones negatives synthetic-data evaluate
+    comparison export distributed speed-and-memory""".split()
     ),
 )
-REFERENCE = tuple(f"docs/{name}" for name in "papers recipes gense evaluation-protocols".split())
+PAPERS = ("docs/papers", "docs/papers-dino", "docs/papers-declutr", "docs/papers-gense")
+REFERENCE = (*PAPERS, "docs/recipes", "docs/gense", "docs/evaluation-protocols")
 RECORDS = tuple(
     f"docs/{name}"
     for name in """results results/dino/README results/head_to_head/README

@@ -20,7 +20,7 @@ import pytest
 from contrastive_encoders.export.quantization import quantized, ranges_of
 from docs.config_reference import page as page_of_every_key
 from tests.forks import run_command
-from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
+from tests.guide import GUIDE, PAPERS, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 
 ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "metrics design security experiment-log".split()))
 LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders")
@@ -67,7 +67,7 @@ def small_run(command: str, corpus: Path, folder: Path) -> list[str]:
 
 
 def test_the_commands_are_found():
-    assert all(in_blocks(page) for page in (*GUIDE, "docs/papers", "docs/recipes"))
+    assert all(in_blocks(page) for page in (*GUIDE, *PAPERS, "docs/recipes"))
     assert ON_THE_READERS_TEXT
     assert NEEDS_THE_HUB
     assert EVALUATIONS

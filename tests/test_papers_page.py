@@ -1,13 +1,13 @@
-"""docs/papers.md is a promise: inputs of commands are outputs of others, every name exists, every table is present."""
+"""Pages of the papers: inputs of their commands are outputs of others, every name exists, every table is present."""
 
 import re
 
 from contrastive_encoders.datamodules.sources.corpora import CORPORA
 from contrastive_encoders.evaluation.paper_tables import AVERAGES
-from tests.guide import commands_of, parts_of, text_of
+from tests.guide import PAPERS, commands_of, parts_of, text_of
 
-PAGE = text_of("docs/papers")
-COMMANDS = [parts_of(line) for line in commands_of("docs/papers")]  # tests/test_guide.py composes them
+PAGE = "".join(text_of(page) for page in PAPERS)
+COMMANDS = [parts_of(line) for page in PAPERS for line in commands_of(page)]  # tests/test_guide.py composes them
 
 
 def test_evaluations_and_syntheses_name_what_a_command_of_the_page_makes():
@@ -34,7 +34,7 @@ def test_what_is_read_is_made_or_said_to_be_got():
     read = set(re.findall(r"(?:path|input)=((?:triplets|dino)[\w/-]*)", PAGE))
     assert read
     assert {one for one in read if not any(one == other or one.startswith(f"{other}/") for other in made)} == set()
-    first = PAGE[: PAGE.index("\n## DINO")]
+    first = text_of("docs/papers")
     corpora = {name.split("/")[1] for name in re.findall(r"corpora/[\w./-]+", PAGE)} - set(CORPORA)
     assert {name for name in corpora if f"corpora/{name}" not in first} == set()
 
