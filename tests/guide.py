@@ -31,8 +31,8 @@ GUIDE = (
     "README",
     *(
         f"docs/{name}"
-        for name in """start improve data public-datasets train stages-and-mixtures backbones negatives synthetic-data evaluate
-    comparison export distributed speed-and-memory""".split()
+        for name in """start improve data public-datasets train stages-and-mixtures backbones negatives synthetic-data
+    evaluate comparison export distributed speed-and-memory""".split()
     ),
 )
 PAPERS = ("docs/papers", "docs/papers-dino", "docs/papers-declutr", "docs/papers-gense")
