@@ -45,7 +45,7 @@ def score(left: Tensor, right: Tensor, gold: np.ndarray) -> float:
 
 def score_pool(encoder: Any, tasks: list[RatedPairs]) -> dict[str, float]:
     pool = embed_pool(encoder, (side for task in tasks for side in (task.left, task.right)))
-    return {task.name: score(pool.of(task.left), pool.of(task.right), task.gold) for task in tasks}
+    return {task.name: score(pool.lookup(task.left), pool.lookup(task.right), task.gold) for task in tasks}
 
 
 def score_by_task(model: Any, tasks: list[RatedPairs]) -> dict[str, float]:

@@ -53,14 +53,14 @@ REFUSED = [
         "suite=mteb",
     ),
     (
-        "contrastive_encoders.evaluation.catalog:_unknown",
+        "contrastive_encoders.evaluation.catalog:_unknown_suite",
         "evaluate",
         ["encoder=e", "data_root=tables", "suite=mrpc@senteval"],
         "suite=mrpc",
         "suite=mrpc",
     ),
     (
-        "contrastive_encoders.evaluation.custom_tasks.resolve:_described",
+        "contrastive_encoders.evaluation.custom_tasks.resolve:_tasks_of_entry",
         "evaluate",
         ["encoder=e", "data_root=tables", "custom_tasks=[sts12]"],
         "suite=sts12",

@@ -51,11 +51,11 @@ def _score(config: EvaluateConfig) -> int:
 def _print_scores(config: EvaluateConfig, results: "Results") -> None:
     from rich.console import Console
 
-    from contrastive_encoders.evaluation.paper_tables import terminal
+    from contrastive_encoders.evaluation.paper_tables import terminal_parts
     from contrastive_encoders.reports.tables import on_terminal
 
     console = Console()
-    for part in () if config.quiet else terminal(results):
+    for part in () if config.quiet else terminal_parts(results):
         shown = part if isinstance(part, str) else on_terminal(part)
         console.print(shown, highlight=False, soft_wrap=isinstance(part, str))
 
@@ -93,13 +93,13 @@ def _look_after_data(config: EvaluateConfig) -> int:
 
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
     from contrastive_encoders.evaluation.download.check import check
-    from contrastive_encoders.evaluation.download.custom_tasks import own_report
+    from contrastive_encoders.evaluation.download.custom_tasks import custom_task_report
     from contrastive_encoders.evaluation.download.fetch import fetch
     from contrastive_encoders.evaluation.download.registry import DataStatus, listing
 
     reports = list[DataStatus]()
     if own := resolve_custom_tasks(config.custom_tasks):
-        reports.append(own_report(own, config if config.action == "check" else None))
+        reports.append(custom_task_report(own, config if config.action == "check" else None))
     if config.data_root is not None and (config.suites or not own):
         root = Path(config.data_root)
         if config.action == "fetch":
@@ -109,7 +109,7 @@ def _look_after_data(config: EvaluateConfig) -> int:
     console = Console()
     for part in (part for report in reports for part in report.render()):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
-    return 0 if all(report.well for report in reports) else 2
+    return 0 if all(report.ok for report in reports) else 2
 
 
 def _init_process_group() -> None:

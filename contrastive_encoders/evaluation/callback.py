@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from contrastive_encoders.core import Embedder, InputError, ItemScores, RatedPairs, RetrievalData, Writer
-from contrastive_encoders.evaluation.catalog import Chosen, is_task, load_tasks
+from contrastive_encoders.evaluation.catalog import TaskSelection, is_task, load_tasks
 from contrastive_encoders.evaluation.embedding_pool import LastPoolEmbeddings
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
@@ -41,7 +41,7 @@ MAIN_MEASURES = (
     "accuracy",
     "perplexity",
 )  # scores shown in the log line of a scoring
-SHOWN = 8  # maximum number of scores in the line
+MAX_SHOWN_SCORES = 8  # maximum number of scores in the line
 
 
 class Suites(NamedTuple):
@@ -71,19 +71,25 @@ def choose_suites(
     """
     if isinstance(model, Writer):
         if data_root is not None:
-            log.warning("evaluation.data_root=%s: this model has no vectors, so nothing there is scored.", data_root)
+            log.warning("evaluation.data_root=%s is ignored, because this model computes no embeddings.", data_root)
         generator = GeneratorDev()
         return Suites(generator, generator if GeneratorDev.name in during else Suite([]))
-    held = Suite(held_out, sizes=sizes)
+    held_out_suite = Suite(held_out, sizes=sizes)
     if data_root is None:
-        return Suites(held, Suite((task for task in held if task.name in during), sizes=sizes))
-    chosen = load_tasks(data_root, suite, config, prefix="evaluation.")
-    there = {task.name for task in [*held, *chosen.tasks]}
-    if lacking := [name for name in during if name not in there and is_task(name)]:
-        more = load_tasks(data_root, lacking, config, prefix="evaluation.")
-        chosen = Chosen([*chosen.tasks, *more.tasks], {}, chosen.not_as_published | more.not_as_published)
-    own = {task.name for task in held}
-    final = Suite([*held, *(task for task in chosen.tasks if task.name not in own)], chosen.not_as_published, sizes)
+        return Suites(held_out_suite, Suite((task for task in held_out_suite if task.name in during), sizes=sizes))
+    selection = load_tasks(data_root, suite, config, prefix="evaluation.")
+    known = {task.name for task in [*held_out_suite, *selection.tasks]}
+    if missing := [name for name in during if name not in known and is_task(name)]:
+        more = load_tasks(data_root, missing, config, prefix="evaluation.")
+        selection = TaskSelection(
+            [*selection.tasks, *more.tasks], {}, selection.not_as_published | more.not_as_published
+        )
+    held_out_names = {task.name for task in held_out_suite}
+    final = Suite(
+        [*held_out_suite, *(task for task in selection.tasks if task.name not in held_out_names)],
+        selection.not_as_published,
+        sizes,
+    )
     return Suites(final, Suite((task for task in final if task.name in during), sizes=sizes))
 
 
@@ -159,10 +165,10 @@ class ScoreCallback(pl.Callback):
 
     def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
         """Score the encoder of the backbone without the changes that the run applies to it."""
-        began, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
+        start_time, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
         scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
         if trainer.is_global_zero:
-            log.info("the backbone as it is: %s (%.1f s)", main_scores(scores.values), time.perf_counter() - began)
+            log.info("unchanged backbone: %s (%.1f s)", main_scores(scores.values), time.perf_counter() - start_time)
         return scores
 
     def on_train_batch_end(
@@ -192,7 +198,7 @@ class ScoreCallback(pl.Callback):
         *,
         intervals: bool = False,
     ) -> Scores:
-        step, began = trainer.global_step, time.perf_counter()
+        step, start_time = trainer.global_step, time.perf_counter()
         with evaluation_mode(pl_module):
             scores = (suite.score if step else suite.before)(
                 pl_module,
@@ -201,7 +207,7 @@ class ScoreCallback(pl.Callback):
                 autocast=self.dtype,
                 progress=self.progress and not step,
             )
-        self.history[step], self.seconds = scores.values, time.perf_counter() - began
+        self.history[step], self.seconds = scores.values, time.perf_counter() - start_time
         self.seconds_in_total += self.seconds
         if trainer.is_global_zero:
             # Logged directly, because pl_module.log reaches the loggers only every log_every_n_steps
@@ -221,8 +227,8 @@ class ScoreCallback(pl.Callback):
         self.scores_before = state_dict["scores_before"]
         self.scores_at_start = state_dict.get("scores_at_start")
         self.found_before = state_dict["found_before"]
-        kept = state_dict["items_before"]
-        self.items_before = _from_tensors(kept) if kept else None
+        items = state_dict["items_before"]
+        self.items_before = _from_tensors(items) if items else None
         self._restored = True
 
 
@@ -259,18 +265,20 @@ class FinalScores(pl.Callback):
         if self.skip():
             return
         if not self.best.is_file() and trainer.global_step == 0:
-            raise InputError("max_time, or a callback, ended the run before its first step. Give more max_time.")
+            raise InputError("max_time or a callback ended the run before its first step. Increase max_time.")
         if not self.best.is_file():
             raise InputError(
-                f"{self.best} is not there: the checkpoint that this run began from is at its last step, so nothing "
-                "was trained. Give more max_steps or max_epochs."
+                f"{self.best} does not exist: the initial checkpoint is already at the last step, so nothing was "
+                "trained. Increase max_steps or max_epochs."
             )
         try:
             checkpoint = load_checkpoint(self.best)
         except CorruptFileError as error:
             raise InputError(
-                f"{self.best}: wanted the best checkpoint of this run, got one that cannot be used ({error}). Start "
-                "the same command again: it goes on from last.ckpt, and chooses the best anew."
+                location=str(self.best),
+                value=error,
+                expected="the best checkpoint of this run",
+                hint="Rerun the same command: it resumes from last.ckpt and selects the best checkpoint again.",
             ) from error
         as_last = self.load(pl_module, checkpoint)
         self.best_step = int(checkpoint["global_step"])
@@ -281,8 +289,8 @@ class FinalScores(pl.Callback):
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:
     """Return the items that a verdict needs, in types that a checkpoint may contain."""
-    kept = {"replicates": items.replicates, "values": items.values}
-    arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in kept.items()}
+    stored = {"replicates": items.replicates, "values": items.values}
+    arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in stored.items()}
     return {"digests": items.digests, **arrays}
 
 
@@ -298,9 +306,9 @@ def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
 
 def main_scores(scores: dict[str, float]) -> str:
     """Return the main scores as text for the log."""
-    shown = [f"{name} {value:.1f}" for name, value in scores.items() if ScoreName.parse(name).measure in MAIN_MEASURES]
-    more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
-    return ", ".join(shown[:SHOWN] + more)
+    texts = [f"{name} {value:.1f}" for name, value in scores.items() if ScoreName.parse(name).measure in MAIN_MEASURES]
+    more = [f"and {len(texts) - MAX_SHOWN_SCORES} more"] if len(texts) > MAX_SHOWN_SCORES else []
+    return ", ".join(texts[:MAX_SHOWN_SCORES] + more)
 
 
 @contextmanager

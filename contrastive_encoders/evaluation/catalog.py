@@ -51,7 +51,7 @@ SUITES["all"] = tuple(dict.fromkeys(name for suite in SUITES.values() for name i
 BOTH_FORMS = ("sts", "all")  # also on SentEval's form of the text, at no cost for an uncased encoder
 
 
-class Chosen(NamedTuple):
+class TaskSelection(NamedTuple):
     tasks: list[Task]
     skipped: dict[str, str]  # task of a suite -> reason why it cannot be scored
     not_as_published: dict[str, str]  # table whose number of rows differs from the published one -> number of rows
@@ -70,12 +70,12 @@ def is_task(name: str) -> bool:
 def listing_hint(data_root: str | Path) -> str:
     """Return the command that lists the tables and their sources."""
     where = shlex.quote(f"data_root={data_root}")
-    return f"contrastive-encoders evaluate action=list {where} lists the tables and where they come from."
+    return f"contrastive-encoders evaluate action=list {where} lists the tables and their sources."
 
 
 def load_tasks(
     data_root: str | Path, suite: str | Sequence[str], config: EvaluateConfig, *, prefix: str = ""
-) -> Chosen:
+) -> TaskSelection:
     """Read the tasks of suites and tasks, given as a list or separated by commas.
 
     ``NAME@senteval`` is the task with its text in the form that SentEval passes to an encoder, if that differs. A
@@ -92,12 +92,12 @@ def load_tasks(
     """
     root = Path(data_root)
     names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
-    chosen = Chosen([], {}, {})
+    selection = TaskSelection([], {}, {})
     for name, by_name in tasks_of_suites(names, prefix).items():
-        missing = [path for path in files(root, name) if not path.is_file()]
+        missing = [path for path in task_files(root, name) if not path.is_file()]
         if not missing:
             entry = ENTRIES[name.removesuffix(SENTEVAL)]
-            chosen.tasks.append(entry.read(root, name, config))
+            selection.tasks.append(entry.read(root, name, config))
         elif by_name:
             raise InputError(
                 location=f"task {name}",
@@ -105,31 +105,35 @@ def load_tasks(
                 hint=listing_hint(root),
             )
         else:
-            chosen.skipped[name] = f"{missing[0]} is not there"
-    if not chosen.tasks:
+            selection.skipped[name] = f"{missing[0]} does not exist"
+    if not selection.tasks:
         raise InputError(
             key=f"{prefix}data_root",
             value=root,
             expected=f"a directory with a task of {', '.join(names) or 'a suite'}, such as STS12/test.tsv",
             hint=listing_hint(root),
         )
-    chosen.not_as_published.update(pair for task in chosen.tasks for pair in _unofficial(root, task.name))
-    if chosen.not_as_published:
-        odd = [f"{one} ({how})" for one, how in chosen.not_as_published.items()]
-        log.warning("not as published in %s, so that scores compare with no published ones: %s", root, ", ".join(odd))
+    selection.not_as_published.update(pair for task in selection.tasks for pair in _unofficial(root, task.name))
+    if selection.not_as_published:
+        differing = [f"{one} ({how})" for one, how in selection.not_as_published.items()]
+        log.warning(
+            "tables in %s differ from the published ones, so scores are not comparable with published scores: %s",
+            root,
+            ", ".join(differing),
+        )
     # A second form of the text is used if it exists; otherwise, no warning is needed
-    absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]
-    if absent:
-        log.info("not in %s and left out: %s", root, ", ".join(absent))
-    return chosen
+    skipped_tasks = [name for name in selection.skipped if not name.endswith(SENTEVAL)]
+    if skipped_tasks:
+        log.info("skipped, because the tables are not in %s: %s", root, ", ".join(skipped_tasks))
+    return selection
 
 
-def files(root: Path, name: str) -> Iterator[Path]:
+def task_files(root: Path, name: str) -> Iterator[Path]:
     """Yield the files that a task is read from."""
     entry = ENTRIES[name.removesuffix(SENTEVAL)]
     for one in entry.rows:
         yield table(root, one, name)
-    yield from (root / one for one in entry.beside)
+    yield from (root / one for one in entry.extra_files)
 
 
 def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
@@ -146,17 +150,17 @@ def tasks_of_suites(names: Sequence[str], prefix: str = "") -> dict[str, bool]:
     Raises:
         InputError: a name is neither a suite nor a task.
     """
-    wanted: dict[str, bool] = {}
+    tasks: dict[str, bool] = {}
     for name in names:
         plain, ending = name.removesuffix(SENTEVAL), SENTEVAL if name.endswith(SENTEVAL) else ""
         if plain in SUITES:
             for member in _members(plain, ending):
-                wanted.setdefault(member, False)
+                tasks.setdefault(member, False)
         elif is_task(name):
-            wanted[name] = True
+            tasks[name] = True
         else:
-            raise _unknown(name, plain, prefix)
-    return wanted
+            raise _unknown_suite(name, plain, prefix)
+    return tasks
 
 
 def _members(suite: str, ending: str) -> list[str]:
@@ -167,7 +171,7 @@ def _members(suite: str, ending: str) -> list[str]:
     return [*plain, *(name for name in other if name.endswith(SENTEVAL))] if suite in BOTH_FORMS else list(plain)
 
 
-def _unknown(name: str, plain: str, prefix: str) -> InputError:
+def _unknown_suite(name: str, plain: str, prefix: str) -> InputError:
     if plain in ENTRIES:
         expected = f"{plain}, whose text has one form"
         return InputError(key=f"{prefix}suite", value=name, expected=expected, hint=f"Set {prefix}suite={plain}.")

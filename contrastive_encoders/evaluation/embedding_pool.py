@@ -34,15 +34,15 @@ class EmbeddingPool(NamedTuple):
     vectors_UD: Tensor  # float32 on the CPU
     prompts: EncoderPrompts = NO_PROMPTS  # prompts of the encoder
 
-    def of(self, texts: Sequence[str]) -> Tensor:
+    def lookup(self, texts: Sequence[str]) -> Tensor:
         """Return the embeddings (N, D) of N texts, in their order."""
         return self.vectors_UD[torch.tensor(self.rows(texts), dtype=torch.long)]
 
     def rows(self, texts: Sequence[str]) -> list[int]:
         """Return the row of each of N texts."""
-        return [self.row_of[text] for text in _with_prompt(texts, self.prompts)]
+        return [self.row_of[text] for text in _pool_entries(texts, self.prompts)]
 
-    def cut(self, size: int | None, *, unit: bool = False) -> "EmbeddingPool":
+    def truncate(self, size: int | None, *, unit: bool = False) -> "EmbeddingPool":
         """Return the first ``size`` features of each embedding (None: all), normalized if ``unit``."""
         if size is None:
             return self
@@ -50,7 +50,7 @@ class EmbeddingPool(NamedTuple):
         return self._replace(vectors_UD=normalize(cut_UD, dim=-1) if unit else cut_UD)
 
 
-def _with_prompt(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
+def _pool_entries(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
     """Return the texts in the form stored in an `EmbeddingPool`: after their prompt, unless it is the default one."""
     if not isinstance(texts, Prompted):
         return texts
@@ -63,18 +63,22 @@ def prompts_of(embedder: Embedder) -> EncoderPrompts:
     return getattr(embedder, "prompts", NO_PROMPTS)
 
 
-def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
+def finite_rows(
+    vectors_ND: Tensor, name: str = "", message: str = "embeddings contain NaN or infinity and count as 0"
+) -> Tensor:
     """Replace rows that contain NaN or infinity by zeros, and log their number."""
     finite_N = vectors_ND.isfinite().all(-1)
     if bool(finite_N.all()):
         return vectors_ND
-    log.warning("%s%d of %d %s", name and f"{name}: ", int((~finite_N).sum()), len(finite_N), what)
+    log.warning("%s%d of %d %s", name and f"{name}: ", int((~finite_N).sum()), len(finite_N), message)
     return torch.where(finite_N.unsqueeze(-1), vectors_ND, 0.0)
 
 
-def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
+def unit_rows(
+    vectors_ND: Tensor, name: str = "", message: str = "embeddings contain NaN or infinity and count as 0"
+) -> Tensor:
     """Normalize each row. A row that is zero, NaN, or infinite becomes zero, so that its cosines are 0."""
-    return normalize(finite_rows(vectors_ND, name, what), dim=-1)
+    return normalize(finite_rows(vectors_ND, name, message), dim=-1)
 
 
 class EmbeddingCache:
@@ -88,11 +92,12 @@ class EmbeddingCache:
             self.base = sqlite3.connect(path)
             self.base.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
         except (OSError, sqlite3.Error) as error:
-            raise InputError(f"cache_dir={folder}: cannot be used ({error}); name another folder.") from None
+            expected = f"a directory for the cache of embeddings ({error})"
+            raise InputError(key="cache_dir", value=folder, expected=expected) from None
 
-    def knows(self, texts: Sequence[str]) -> list[bool]:
-        found = (self.base.execute("SELECT 1 FROM vectors WHERE key = ?", (_key(text),)) for text in texts)
-        return [one.fetchone() is not None for one in found]
+    def contains(self, texts: Sequence[str]) -> list[bool]:
+        rows = (self.base.execute("SELECT 1 FROM vectors WHERE key = ?", (_key(text),)) for text in texts)
+        return [one.fetchone() is not None for one in rows]
 
     def read(self, texts: Sequence[str]) -> Tensor:
         """Return the embeddings (N, D) float32 of texts that are all stored."""
@@ -119,7 +124,7 @@ class LastPoolEmbeddings:
     def __init__(self) -> None:
         self.pools: list[tuple[list[str], Tensor]] = []
 
-    def knows(self, texts: Sequence[str]) -> list[bool]:
+    def contains(self, texts: Sequence[str]) -> list[bool]:
         return [any(held == texts for held, _ in self.pools)] * len(texts)
 
     def read(self, texts: Sequence[str]) -> Tensor:
@@ -149,7 +154,7 @@ def embed_pool(
     row_of: dict[str, int] = {}
     prompts = prompts_of(embedder)
     for texts in lists_of_texts:
-        for text in _with_prompt(texts, prompts):
+        for text in _pool_entries(texts, prompts):
             row_of.setdefault(text, len(row_of))
     if not row_of:
         return EmbeddingPool(row_of, torch.empty(0, 0), prompts)
@@ -157,13 +162,15 @@ def embed_pool(
     # so that insufficient memory is detected early
     texts = sorted(row_of, key=len, reverse=True)
     rank, _ = rank_and_world()
-    known = _from_rank_zero(store.knows(texts) if store is not None else None) or [False] * len(texts)
-    kept, new = ([text for text, here in zip(texts, known, strict=True) if here is side] for side in (True, False))
+    known = _from_rank_zero(store.contains(texts) if store is not None else None) or [False] * len(texts)
+    stored, new = (
+        [text for text, is_known in zip(texts, known, strict=True) if is_known is side] for side in (True, False)
+    )
     parts = []
-    if kept:
-        parts.append((kept, _from_rank_zero(store.read(kept) if store is not None and rank == 0 else None)))
+    if stored:
+        parts.append((stored, _from_rank_zero(store.read(stored) if store is not None and rank == 0 else None)))
     if new:
-        parts.append((new, _embed_dealt(embedder, new, options)))
+        parts.append((new, _embed_distributed(embedder, new, options)))
         if store is not None and rank == 0:
             store.add(*parts[-1])
     vectors_UD = torch.empty(len(texts), parts[0][1].shape[1])
@@ -172,7 +179,7 @@ def embed_pool(
     return EmbeddingPool(row_of, vectors_UD, prompts)
 
 
-def _embed_dealt(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:
+def _embed_distributed(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:
     """Distribute texts over the ranks, and return all embeddings (N, D) on every rank.
 
     Texts with the same prompt are distributed together. DistributedSampler is not used because its padding repeats
@@ -180,18 +187,18 @@ def _embed_dealt(embedder: Embedder, texts: list[str], options: Mapping[str, Any
     """
     groups = dict[str | None, list[int]]()
     for row, text in enumerate(texts):
-        groups.setdefault(_parted(text)[0], []).append(row)
+        groups.setdefault(_split_prompt(text)[0], []).append(row)
     rank, world = rank_and_world()
     parts = list[Tensor]()
     for rows in groups.values():
-        alike = [texts[row] for row in rows]
+        group_texts = [texts[row] for row in rows]
         # Each rank calls ``embed`` once, with at least one text
-        own_ND = _embed(embedder, alike[rank::world] or alike[:1], options)
-        parts.append(_gather(own_ND, len(alike)) if world > 1 else own_ND)
+        own_ND = _embed(embedder, group_texts[rank::world] or group_texts[:1], options)
+        parts.append(_gather(own_ND, len(group_texts)) if world > 1 else own_ND)
     return torch.cat(parts)[torch.argsort(torch.tensor([row for rows in groups.values() for row in rows]))]
 
 
-def _parted(text: str) -> tuple[str | None, str]:
+def _split_prompt(text: str) -> tuple[str | None, str]:
     """Return the prompt and the text of an entry of a pool; None: the encoder's default prompt."""
     if not text.startswith(MARK):
         return None, text
@@ -199,9 +206,9 @@ def _parted(text: str) -> tuple[str | None, str]:
     return prompt, rest
 
 
-def _from_rank_zero(held: Any) -> Any:
+def _from_rank_zero(value: Any) -> Any:
     """Return rank 0's object on every rank."""
-    objects = [held]
+    objects = [value]
     if rank_and_world()[1] > 1:
         dist.broadcast_object_list(objects, src=0)
     return objects[0]
@@ -213,7 +220,7 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def _embed(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:
-    (prompt, *_), plain = zip(*map(_parted, texts), strict=True)
+    (prompt, *_), plain = zip(*map(_split_prompt, texts), strict=True)
     if prompt is None:
         vectors_ND = embedder.embed(list(plain), **options)
     elif hasattr(embedder, "prompts"):
@@ -222,7 +229,9 @@ def _embed(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> 
         vectors_ND = embedder.embed([prompt + text for text in plain], **options)
     vectors_ND = vectors_ND.detach().to("cpu", torch.float32)
     if vectors_ND.ndim != 2 or len(vectors_ND) != len(texts):
-        raise ValueError(f"embed: wanted ({len(texts)}, width) for {len(texts)} texts, got {tuple(vectors_ND.shape)}.")
+        raise ValueError(
+            f"embed returned the shape {tuple(vectors_ND.shape)} for {len(texts)} texts, not ({len(texts)}, width)."
+        )
     return vectors_ND
 
 
@@ -231,10 +240,10 @@ def _gather(own_ND: Tensor, total: int) -> Tensor:
     world = dist.get_world_size()
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
     rows_ND = torch.empty(total, own_ND.shape[1])
-    most = -(-total // world)
-    for start in range(0, most, ROWS_PER_MESSAGE):
+    max_rows = -(-total // world)
+    for start in range(0, max_rows, ROWS_PER_MESSAGE):
         # Every rank sends the same number of rows; padding rows are ignored
-        sent_BD = torch.zeros(min(ROWS_PER_MESSAGE, most - start), own_ND.shape[1], device=device)
+        sent_BD = torch.zeros(min(ROWS_PER_MESSAGE, max_rows - start), own_ND.shape[1], device=device)
         part_BD = own_ND[start : start + len(sent_BD)]
         sent_BD[: len(part_BD)] = part_BD.to(device)
         received = [torch.empty_like(sent_BD) for _ in range(world)]

@@ -16,7 +16,7 @@ from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.encoders.cross_encoder import load_reranker
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name
-from contrastive_encoders.evaluation.catalog import Chosen, load_tasks
+from contrastive_encoders.evaluation.catalog import TaskSelection, load_tasks
 from contrastive_encoders.evaluation.custom_tasks.resolve import CustomTaskEntry, resolve_custom_tasks
 from contrastive_encoders.evaluation.download.registry import manifest
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingCache
@@ -24,7 +24,7 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.mteb_suite import check_data, choose_tasks, run_tasks
 from contrastive_encoders.evaluation.paper_tables import markdown
 from contrastive_encoders.evaluation.reranking import RerankingScorer, retrieval_tasks
-from contrastive_encoders.evaluation.several_encoders import EncoderScores, names_of
+from contrastive_encoders.evaluation.several_encoders import EncoderScores, short_names
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.trained_texts import trained_texts
 from contrastive_encoders.io.atomic import atomic_write
@@ -40,7 +40,7 @@ from contrastive_encoders.statistics.bootstrap import Scores
 
 log = logging.getLogger(__name__)
 
-LOADING = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")  # loading keys
+LOADING_KEYS = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")
 COMMAND_KEYS = ("action", "download_mirror")  # keys that `evaluate` does not use
 MAX_FILES = 3  # maximum number of files in a warning
 
@@ -93,8 +93,8 @@ def evaluate(
             hint="For several, start the command with torchrun: torchrun -m contrastive_encoders evaluate.",
         )
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
-    named = {"encoder": encoder_name(encoder), "suite": suite, "custom_tasks": custom_tasks, "data_root": data_root}
-    config = build(EvaluateConfig, plain_value({**keys, **named}))
+    positional = {"encoder": encoder_name(encoder), "suite": suite, "custom_tasks": custom_tasks, "data_root": data_root}
+    config = build(EvaluateConfig, plain_value({**keys, **positional}))
     config.check_keys()
     with as_exceptions("evaluate"), logs_shown(quiet=config.quiet):
         results, scores = score(config, loaded)
@@ -128,17 +128,17 @@ def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Pat
     """
     assert config.encoder is not None
     assert not isinstance(config.encoder, str)
-    names = names_of(config.encoder)
+    names = short_names(config.encoder)
     files = check_outputs(Path(config.output), names) if config.output else {}
     configs = {
         name: replace(config, encoder=encoder, output=str(files[name]) if files else None)
         for name, encoder in zip(names, config.encoder, strict=True)
     }
-    for own in configs.values():
-        _load(own)
+    for encoder_config in configs.values():
+        _load(encoder_config)
     scored = list[EncoderScores]()
-    for name, own in configs.items():
-        results, scores = score(own)
+    for name, encoder_config in configs.items():
+        results, scores = score(encoder_config)
         if find_ranks().rank == 0 and files:
             write_scores(files[name], results, scores)
         scored.append(EncoderScores(name, results, scores.items))
@@ -161,16 +161,16 @@ def check_output(path: Path) -> None:
     """
     check_output_file(path)
     try:
-        earlier = {"version", "scores"} <= read_record(path).keys()
+        has_scores = {"version", "scores"} <= read_record(path).keys()
     except (OSError, CorruptFileError):
-        earlier = False
-    for there in (path, path.with_suffix(".md")):
-        if not earlier and there.exists() and (there.is_dir() or there.stat().st_size):
+        has_scores = False
+    for file in (path, path.with_suffix(".md")):
+        if not has_scores and file.exists() and (file.is_dir() or file.stat().st_size):
             raise InputError(
                 key="output",
                 value=str(path),
-                expected=f"a new file or earlier scores, but {there} exists and {path.name} has no scores",
-                hint="Choose another file, or move this one away.",
+                expected=f"a new file or earlier scores, but {file} exists and {path.name} has no scores",
+                hint="Choose a different file, or move this one.",
             )
 
 
@@ -182,18 +182,21 @@ def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
     page = output.with_suffix(".md")
     if page.exists() and not any(file.exists() for file in files.values()):
         raise InputError(
-            key="output", value=output, expected="a name that is free", hint=f"Name another file, or move {page} away."
+            key="output",
+            value=output,
+            expected=f"a path without an existing page ({page})",
+            hint=f"Choose a different file, or move {page}.",
         )
     return files
 
 
 def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
-    began = time.time()
-    own = resolve_custom_tasks(config.custom_tasks)
-    chosen = Chosen([], {}, {})
-    if config.data_root is not None and (config.suites or not own):
-        chosen = load_tasks(config.data_root, config.suites, config)
-    suite = Suite([*(task for one in own for task in one.read(config)), *chosen.tasks])
+    start_time = time.time()
+    custom = resolve_custom_tasks(config.custom_tasks)
+    selection = TaskSelection([], {}, {})
+    if config.data_root is not None and (config.suites or not custom):
+        selection = load_tasks(config.data_root, config.suites, config)
+    suite = Suite([*(task for one in custom for task in one.read(config)), *selection.tasks])
     if not len(suite):
         raise InputError(key="custom_tasks", value=config.custom_tasks, expected="at least one task")
     reranked = retrieval_tasks(suite, f"reranker={config.reranker}") if config.reranker else []
@@ -214,22 +217,22 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
         scores = scores.with_others(
             reranking.score(reranker, intervals=config.intervals, autocast=autocast, progress=not config.quiet)
         )
-    _warn_of_training_texts(str(config.encoder), suite)
-    return _results(config, scores, chosen, encoder, time.time() - began, own), scores
+    _warn_about_training_texts(str(config.encoder), suite)
+    return _results(config, scores, selection, encoder, time.time() - start_time, custom), scores
 
 
 def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
     """Score the mteb library's tasks, in one process and without intervals."""
     names: Any = [config.mteb_tasks] if isinstance(config.mteb_tasks, str) else list(config.mteb_tasks or [])
     tasks = choose_tasks(names)
-    began, encoder = time.time(), _load(config, encoder)
+    start_time, encoder = time.time(), _load(config, encoder)
     check_data(tasks)
     details = Path(config.output).with_suffix(".mteb") if config.output else None
     if config.output and details is not None:
         check_output(Path(config.output))
         check_output_folder("output", details)
     scores = Scores(run_tasks(encoder, tasks, results=details), {}, {})
-    return _results(config, scores, Chosen([], {}, {}), encoder, time.time() - began), scores
+    return _results(config, scores, TaskSelection([], {}, {}), encoder, time.time() - start_time), scores
 
 
 def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> LoadedEncoder:
@@ -239,9 +242,9 @@ def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> Loade
         InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
     """
     if encoder is not None:
-        check_unset(config, (*LOADING, "device"))
+        check_unset(config, (*LOADING_KEYS, "device"))
         return encoder
-    options = {key: getattr(config, key) for key in LOADING}
+    options = {key: getattr(config, key) for key in LOADING_KEYS}
     return load_encoder(str(config.encoder), **options, device=device_of(config.device))
 
 
@@ -249,15 +252,15 @@ def _report(task: str, seconds: float) -> None:
     log.info("%s scored in %.1f s", task, seconds)
 
 
-def _warn_of_training_texts(encoder: str, suite: Suite) -> None:
+def _warn_about_training_texts(encoder: str, suite: Suite) -> None:
     """Log the tasks whose texts are in the training data of the encoder, if its run is known."""
     if find_ranks().rank:
         return
     for one in trained_texts(encoder, suite.sentences()):
-        more = ", ..." if len(one.files) > MAX_FILES else ""
-        files = f" ({', '.join(one.files[:MAX_FILES])}{more})" if one.files else ""
+        ending = ", ..." if len(one.files) > MAX_FILES else ""
+        files = f" ({', '.join(one.files[:MAX_FILES])}{ending})" if one.files else ""
         log.warning(
-            "%s: %s of %s texts of %s are in the data that it was trained on%s. Score texts that it has not seen.",
+            "%s: %s of %s texts of %s are in its training data%s. Evaluate on texts that it was not trained on.",
             *(encoder, f"{one.found:,}", f"{one.checked:,}", one.task, files),
         )
 
@@ -265,12 +268,12 @@ def _warn_of_training_texts(encoder: str, suite: Suite) -> None:
 def _results(
     config: EvaluateConfig,
     scores: Scores,
-    chosen: Chosen,
+    selection: TaskSelection,
     encoder: LoadedEncoder,
     seconds: float,
     own: Sequence[CustomTaskEntry] = (),
 ) -> Results:
-    made_with = environment()
+    runtime = environment()
     results = Results(
         version=RECORD_VERSION,
         objective=str(encoder.description.get("objective", "")),
@@ -288,18 +291,22 @@ def _results(
             peak_memory_bytes=peak_memory_bytes(),
         ),
         seeds=[config.seed],
-        versions=made_with["versions"],
-        device=made_with["device"],
+        versions=runtime["versions"],
+        device=runtime["device"],
         processes=dist.get_world_size() if dist.is_initialized() else 1,
-        git_commit=made_with["git_commit"],
+        git_commit=runtime["git_commit"],
         data=[
-            *([manifest(Path(str(config.data_root)), [task.name for task in chosen.tasks])] if chosen.tasks else []),
+            *(
+                [manifest(Path(str(config.data_root)), [task.name for task in selection.tasks])]
+                if selection.tasks
+                else []
+            ),
             *(one.manifest() for one in own),
         ],
         overlap={},
         averages=scores.members,
-        skipped=chosen.skipped,
+        skipped=selection.skipped,
     )
-    if chosen.not_as_published:
-        results["not_as_published"] = chosen.not_as_published
+    if selection.not_as_published:
+        results["not_as_published"] = selection.not_as_published
     return results

@@ -40,28 +40,32 @@ class EvaluateConfig:
     rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
     pooling: str | None = config_field(
         None,
-        f"{', '.join(POOLERS)}; for word vectors also mean_lower_fallback; null: that of the encoder, else mean",
+        f"pooling of token embeddings: {', '.join(POOLERS)}; for word vectors also mean_lower_fallback; null: the "
+        "encoder's pooling, or mean if it has none",
     )
-    prompt: str | None = config_field(None, "text in front of every input; null: the encoder's prompts")
+    prompt: str | None = config_field(None, "text before every input; null: the encoder's prompts")
     prompt_suffix: str | None = config_field(
-        None, "text after every input, which is never truncated; null: that of the encoder"
+        None, "text after every input, which is never truncated; null: the encoder's suffix"
     )
-    max_length: int | None = config_field(None, "maximum length in tokens; null: that of the encoder", ge=1)
+    max_length: int | None = config_field(
+        None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
+    )
     attention: str | None = config_field(
-        None, "causal or bidirectional, for causal language models; null: as in the model's config"
+        None, "attention of causal language models: causal or bidirectional; null: the setting in the model's config"
     )
     truncate: int | None = config_field(
         None,
-        "use only the first dimensions of each embedding, e.g. 256, for encoders trained with model.matryoshka",
+        "number of leading dimensions of each embedding to use, such as 256, for encoders trained with "
+        "model.matryoshka",
     )
     precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of weights and hidden states")
-    device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
+    device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
 
     # Tasks
     suite: Suites = config_field(
         "sts",
-        "sts, senteval, transfer, probing, domain, geometry, all, or names of tasks; several: suite=[sts,mr]; "
-        "NAME@senteval: the task with SentEval's tokenized text; mteb: the mteb library",
+        "tasks to score: sts, senteval, transfer, probing, domain, geometry, all, or names of tasks; several: "
+        "suite=[sts,mr]; NAME@senteval: the task with SentEval's tokenized text; mteb: the mteb library",
     )
     custom_tasks: Tasks = config_field(
         None,
@@ -72,22 +76,22 @@ class EvaluateConfig:
     protocol: Literal["default", "fast", "sklearn"] = config_field("default", "protocol of SentEval's classifiers")
     nhid: int = config_field(0, "hidden units of SentEval's classifiers; 0: linear", ge=0)
     seed: int = config_field(1111, "seed of SentEval's folds and classifiers", ge=0)
-    alignment_threshold: float = config_field(4.0, "alignment uses the STS-B pairs with a higher rating", ge=0)
+    alignment_threshold: float = config_field(4.0, "rating above which STS-B pairs count for the alignment score", ge=0)
     askubuntu_text: Literal["title", "body", "title+body"] = config_field(
-        "title", "which part of a question is embedded"
+        "title", "part of an AskUbuntu question that is embedded"
     )
     allow_targets: Sequence[str] = config_field(
-        (), "packages whose functions the metric of your own task may name, e.g. [my_package]"
+        (), "packages whose functions may be used as a metric of your own tasks, such as [my_package]"
     )
-    intervals: bool = config_field(True, "95 % confidence intervals by a bootstrap over test items")
+    intervals: bool = config_field(True, "whether to compute 95 % confidence intervals by a bootstrap over test items")
 
     # Output
-    name: str | None = config_field(None, "name of the encoder in comparisons; null: the name of the file")
-    output: str | None = config_field(None, "FILE.json; a Markdown table is written next to it")
+    name: str | None = config_field(None, "name of the encoder in comparisons; null: the name of the output file")
+    output: str | None = config_field(None, "output file that ends in .json; a Markdown table is written next to it")
     cache_dir: str | None = config_field(None, "directory that keeps embeddings for the next evaluation")
-    quiet: bool = config_field(False, "true: only warnings and errors")
+    quiet: bool = config_field(False, "whether to log only warnings and errors")
     download_mirror: str | None = config_field(
-        None, "action=fetch: directory or URL of a mirror of the archives; null: the original sources"
+        None, "directory or URL of a mirror from which action=fetch gets the archives; null: the original sources"
     )
 
     @property
@@ -136,10 +140,10 @@ class EvaluateConfig:
         if len(self.suites) > 1:
             others = ",".join(map(str, self.suites))
             raise InputError(
-                f"suite=[{others}]: mteb stands alone. Say suite=mteb in a command of its own.",
                 key="suite",
-                value=self.suite,
-                expected="mteb alone",
+                value=f"[{others}]",
+                expected="mteb without other suites",
+                hint="Set suite=mteb in a separate command.",
             )
         if self.custom_tasks is not None:
             raise InputError(
@@ -149,19 +153,21 @@ class EvaluateConfig:
             )
         if self.action != "score":
             raise InputError(
-                f"action={self.action}: looks after the tables of our suites, and suite=mteb keeps its data in the "
-                "hub's cache. Leave action out, or choose another suite.",
                 key="action",
                 value=self.action,
-                expected="score with suite=mteb",
+                expected="score with suite=mteb, whose data are in the Hub's cache",
+                hint="Remove action, or choose a different suite.",
             )
         if (processes := find_ranks().world) != 1:
             raise InputError(
-                key="suite", value=MTEB, expected=f"one process, not {processes}", hint="Start it without torchrun."
+                key="suite",
+                value=MTEB,
+                expected=f"one process, not {processes}",
+                hint="Start the command without torchrun.",
             )
         if self.reranker is not None:
             raise InputError(
-                key="reranker", value=self.reranker, expected="null, since suite=mteb scores encoders alone"
+                key="reranker", value=self.reranker, expected="null, because suite=mteb does not score rerankers"
             )
 
     def _check_names(self) -> None:
@@ -177,7 +183,7 @@ class EvaluateConfig:
                 key="encoder",
                 value=f"[{','.join(self.encoder)}]",
                 expected="one encoder with suite=mteb",
-                hint="Start a command for each of them.",
+                hint="Run a separate command for each encoder.",
             )
         if self.output is not None and not self.output.endswith(".json"):
             raise InputError(key="output", value=self.output, expected="a name that ends in .json")

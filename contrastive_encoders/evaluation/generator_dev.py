@@ -31,20 +31,20 @@ class GeneratorDev(Scorer):
 
     def score(self, module: Writer, *, intervals: bool, **_: Any) -> Scores:
         """Score a `Writer`. All ranks must call this, and get identical scores."""
-        found = estimates(module.held_out_texts(), self.name if intervals else None)
-        scores = dict(zip(self.score_names(), found, strict=True))
-        return Scores.of(scores, items=items_of([], {}, scores) if intervals else None)
+        values = estimates(module.held_out_texts(), self.name if intervals else None)
+        scores = dict(zip(self.score_names(), values, strict=True))
+        return Scores.from_estimates(scores, items=items_of([], {}, scores) if intervals else None)
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]
 
 
-def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:
+def estimates(texts: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:
     """Return accuracy in percent, perplexity, and accuracy - 10 x perplexity, with intervals if there is a ``key``."""
-    accuracy = mean(torch.from_numpy(found.right), key and f"{key}/pairs")
-    losses, tokens = found.losses, found.tokens.astype(np.float64)
-    if found.batch_size is not None:  # a batch counts as its mean, independent of its number of tokens
-        starts = np.arange(0, len(losses), found.batch_size)
+    accuracy = mean(torch.from_numpy(texts.right), key and f"{key}/pairs")
+    losses, tokens = texts.losses, texts.tokens.astype(np.float64)
+    if texts.batch_size is not None:  # a batch counts as its mean, independent of its number of tokens
+        starts = np.arange(0, len(losses), texts.batch_size)
         losses = np.add.reduceat(losses, starts) / np.add.reduceat(tokens, starts)
         tokens = np.ones_like(losses)
     loss = ratio_of_sums(torch.from_numpy(losses), torch.from_numpy(tokens), key)

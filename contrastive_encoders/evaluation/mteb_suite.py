@@ -29,7 +29,9 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
         InputError: the extra is missing, no task was given, a task does not exist, or its data are not texts.
     """
     if not names:
-        raise InputError("suite=mteb: mteb_tasks is not set; name some, mteb_tasks=[STSBenchmark,STS12].")
+        raise InputError(
+            key="mteb_tasks", value=None, expected="names of mteb tasks", hint="Set mteb_tasks=[STSBenchmark,STS12]."
+        )
     try:
         import mteb
         from mteb.abstasks.aggregated_task import AbsTaskAggregate
@@ -38,11 +40,14 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
     try:
         tasks = list(mteb.get_tasks(tasks=list(dict.fromkeys(names))))
     except (KeyError, ValueError) as error:
-        raise InputError(f"mteb_tasks={','.join(map(str, names))}: {error}") from error
+        expected = f"names of mteb tasks ({str(error).rstrip('.')})"
+        raise InputError(key="mteb_tasks", value=",".join(map(str, names)), expected=expected) from error
     for task in tasks:
         if isinstance(task, AbsTaskAggregate) or task.metadata.modalities != ["text"]:
             raise InputError(
-                f"mteb_tasks: {task.metadata.name} is an average of others, or not of texts. Name single tasks."
+                key="mteb_tasks",
+                value=task.metadata.name,
+                expected="a single task on texts, not an average or another modality",
             )
     return tasks
 
@@ -65,8 +70,10 @@ def _load(task: Any) -> None:
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a data set that is a script
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"task {task.metadata.name}: its data ({task.metadata.dataset['path']}) is neither in the cache nor to be "
-            f"had from the hub: {reason}. Leave the task out, or fetch its data where the hub can be reached."
+            location=f"task {task.metadata.name}",
+            value=reason,
+            expected=f"its data, {task.metadata.dataset['path']}, in the cache or on the Hub",
+            hint="Remove the task, or download its data on a machine that can reach the Hub.",
         ) from error
 
 
@@ -86,11 +93,13 @@ def run_tasks(embedder: Embedder, tasks: Sequence[Any], *, results: Path | None 
     for task in tasks:
         name, metric = task.metadata.name, task.metadata.main_score
         _load(task)
-        (found,) = mteb.evaluate(encoder, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results
+        (task_results,) = mteb.evaluate(
+            encoder, task, cache=None, co2_tracker=False, show_progress_bar=False
+        ).task_results
         if results is not None:
             results.mkdir(parents=True, exist_ok=True)
-            found.to_disk(results / f"{name}.json")
-        for split, subsets in found.scores.items():
+            task_results.to_disk(results / f"{name}.json")
+        for split, subsets in task_results.scores.items():
             for one in subsets:
                 subset = "" if one["hf_subset"] == "default" else f":{one['hf_subset']}"
                 ending = "" if split == "test" else f"-{split}"

@@ -12,7 +12,7 @@ from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, colum
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 from contrastive_encoders.statistics.score_names import ScoreName
 
-MOST_COLUMNS = 12  # in a terminal of usual width; a wider table is transposed
+MAX_COLUMNS = 12  # in a terminal of usual width; a wider table is transposed
 PROTOCOLS = ("default", "fast", "sklearn")  # protocols of the classifiers, one of which replaces {protocol} in a name
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
@@ -30,18 +30,18 @@ class Paper(NamedTuple):
     title: str = ""  # a table without a title is not shown, only its average is computed
     members: tuple[str, ...] = ()  # headers of the averaged columns, if not all are averaged or in another order
     rounded: bool = False  # members are first rounded to 2 decimals, as in the published tables
-    at_least: int = 1  # minimum number of columns for the table to be shown
+    min_columns: int = 1  # minimum number of columns for the table to be shown
 
-    def averaged(self) -> list[tuple[str, ...]]:
+    def member_scores(self) -> list[tuple[str, ...]]:
         return [self.columns[header] for header in self.members or self.columns]
 
 
-def _headed(headers: Sequence[str], tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
+def _columns(headers: Sequence[str], tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
     return {header: (f"{task}{score}",) for header, task in zip(headers, tasks, strict=True)}
 
 
 def _upper(tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
-    return _headed([task.upper() for task in tasks], tasks, score)
+    return _columns([task.upper() for task in tasks], tasks, score)
 
 
 def _seven(metric: str, title: str = "") -> Paper:
@@ -55,22 +55,22 @@ def _downstream(split: str, title: str) -> Paper:
     columns = {
         **_upper(_SINGLE, accuracy),
         "MRPC": (f"mrpc{accuracy}", *([] if split else ["mrpc/{protocol}/f1"])),
-        **_headed(("SNLI", "SICK-E"), ("snli", "sicke"), accuracy),
-        **_headed(("SICK-R", "STS-B"), ("sickr", "stsb"), f"{split}/regressor/{relatedness}"),
+        **_columns(("SNLI", "SICK-E"), ("snli", "sicke"), accuracy),
+        **_columns(("SICK-R", "STS-B"), ("sickr", "stsb"), f"{split}/regressor/{relatedness}"),
         "COCO": (f"coco{split}/default/recall",),
         **_upper(YEARS, "/mean/spearman"),
     }
     rest = [header for header in columns if header not in ("MRPC", "SNLI", "SICK-E")]
     members = (*rest[: len(_SINGLE)], "SICK-E", "MRPC", *rest[len(_SINGLE) :])
-    return Paper(columns, f"declutr-avg{{n}}{split}/{{protocol}}/score", title, members, at_least=9)
+    return Paper(columns, f"declutr-avg{{n}}{split}/{{protocol}}/score", title, members, min_columns=9)
 
 
 def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: str) -> tuple[Paper, Paper]:
     """Return the table of the test sets, and the table of the development sets, of which only the average is used."""
     score = "{protocol}/accuracy"
     return (
-        Paper(_headed(headers, tasks, f"/{score}"), f"{name}/{score}", title),
-        Paper(_headed(headers, tasks, f"-dev/{score}"), f"{name}-dev/{score}"),
+        Paper(_columns(headers, tasks, f"/{score}"), f"{name}/{score}", title),
+        Paper(_columns(headers, tasks, f"-dev/{score}"), f"{name}-dev/{score}"),
     )
 
 
@@ -105,15 +105,15 @@ _OTHERS = (
     Paper({name: (f"stsb/geometry/{name}",) for name in _GEOMETRY}, title="Geometry on STS-B test"),
 )
 AVERAGES = tuple(paper for paper in (*_STS, *_TRANSFER, *_DECLUTR, *_OTHERS) if paper.average)
-SHOWN = tuple(paper for paper in (*_STS, *_DECLUTR, *_TRANSFER, *_OTHERS) if paper.title)
+SHOWN_TABLES = tuple(paper for paper in (*_STS, *_DECLUTR, *_TRANSFER, *_OTHERS) if paper.title)
 
 
 def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the protocol of the classifiers and the text form of each row that the table may have."""
     has_protocol = any("{protocol}" in name for names in paper.columns.values() for name in names)
     measures = {ScoreName.parse(name).measure for name in scores}
-    found = [one for one in PROTOCOLS if f"{one}/accuracy" in measures] or PROTOCOLS[:1]
-    for protocol in found if has_protocol else [""]:
+    protocols = [one for one in PROTOCOLS if f"{one}/accuracy" in measures] or PROTOCOLS[:1]
+    for protocol in protocols if has_protocol else [""]:
         yield from ((protocol, form) for form in ("", "senteval"))
 
 
@@ -123,50 +123,50 @@ def _score_name(score: str, protocol: str, form: str) -> str:
     return str(replace(name, form=form)) if "-avg" in name.task or has_form(name.task) else str(name)
 
 
-class Averaged(NamedTuple):
+class AverageScore(NamedTuple):
     name: str
     estimate: Estimate
     members: list[str]  # names of the averaged scores
 
 
-def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
+def averages(estimates: Mapping[str, Estimate]) -> Iterator[AverageScore]:
     """Yield every average whose scores are known. An average with {n} in its name needs at least half of them."""
     for paper in AVERAGES:
-        for protocol, form in _rows(paper, found):
-            groups = [[_score_name(one, protocol, form) for one in member] for member in paper.averaged()]
-            there = [names for names in groups if all(name in found for name in names)]
-            fewest = (len(groups) + 1) // 2 if "{n}" in paper.average else len(groups)
-            if len(there) < fewest or (form and all(ScoreName.parse(first).form != form for first, *_ in there)):
+        for protocol, form in _rows(paper, estimates):
+            groups = [[_score_name(one, protocol, form) for one in member] for member in paper.member_scores()]
+            known = [names for names in groups if all(name in estimates for name in names)]
+            min_groups = (len(groups) + 1) // 2 if "{n}" in paper.average else len(groups)
+            if len(known) < min_groups or (form and all(ScoreName.parse(first).form != form for first, *_ in known)):
                 continue
-            parts = [average([found[name] for name in names]) for names in there]
+            parts = [average([estimates[name] for name in names]) for names in known]
             if paper.rounded:
                 parts = [part._replace(value=round(part.value, 2)) for part in parts]
-            name = _score_name(paper.average.replace("{n}", str(len(there))), protocol, form)
-            yield Averaged(name, average(parts), [name for names in there for name in names])
+            name = _score_name(paper.average.replace("{n}", str(len(known))), protocol, form)
+            yield AverageScore(name, average(parts), [name for names in known for name in names])
 
 
 def tables(scores: Mapping[str, float]) -> Iterator[Table]:
     """Yield the tables that are not empty. The first cell of a row is the form of the text."""
-    for paper in SHOWN:
-        shown = dict(paper.columns)
+    for paper in SHOWN_TABLES:
+        columns_of_table = dict(paper.columns)
         if paper.average:
-            shown["Avg"] = (paper.average.replace("{n}", str(len(paper.averaged()))),)
+            columns_of_table["Avg"] = (paper.average.replace("{n}", str(len(paper.member_scores()))),)
         rows = []
         for protocol, form in _rows(paper, scores):
-            cells = [[_score_name(one, protocol, form) for one in names] for names in shown.values()]
-            there = [[name for name in cell if name in scores] for cell in cells]
-            forms = {ScoreName.parse(name).form for cell in there for name in cell}
-            if sum(map(bool, there)) < paper.at_least or (form and form not in forms):
+            cells = [[_score_name(one, protocol, form) for one in names] for names in columns_of_table.values()]
+            known = [[name for name in cell if name in scores] for cell in cells]
+            forms = {ScoreName.parse(name).form for cell in known for name in cell}
+            if sum(map(bool, known)) < paper.min_columns or (form and form not in forms):
                 continue
             label = f"{form or 'raw'} {protocol}".strip()
-            rows.append([label, *(" / ".join(shown_score(name, scores[name]) for name in cell) for cell in there)])
+            rows.append([label, *(" / ".join(shown_score(name, scores[name]) for name in cell) for cell in known)])
         if rows:
-            yield Table([Column("text"), *columns(*shown, right=True)], rows, paper.title)
+            yield Table([Column("text"), *columns(*columns_of_table, right=True)], rows, paper.title)
 
 
-def turned(table: Table) -> Table:
+def transpose_if_wide(table: Table) -> Table:
     """Return the table with columns as rows, for a terminal that is too narrow for so many columns."""
-    if len(table.columns) <= MOST_COLUMNS:
+    if len(table.columns) <= MAX_COLUMNS:
         return table
     headings, *rows = zip([column.heading for column in table.columns], *table.rows, strict=True)
     return Table([Column(headings[0]), *columns(*headings[1:], right=True)], rows, table.title)
@@ -177,14 +177,14 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
     rows = []
     for name, value in results["scores"].items():
         bounds = results["intervals"].get(name) or []
-        shown = shown_score(name, value), " .. ".join(shown_score(name, bound) for bound in bounds)
-        rows.append([Cell(name, mark=CODE), *shown])
+        texts = shown_score(name, value), " .. ".join(shown_score(name, bound) for bound in bounds)
+        rows.append([Cell(name, mark=CODE), *texts])
     return Table([Column("task / protocol / metric"), *columns(heading, "95 %", right=True)], rows, title)
 
 
-def terminal(results: Results) -> Iterator[Table | str]:
+def terminal_parts(results: Results) -> Iterator[Table | str]:
     """Yield the printed parts: the tables of the papers, all scores, members of averages, and skipped tasks."""
-    yield from map(turned, tables(results["scores"]))
+    yield from map(transpose_if_wide, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")
     yield from _remarks(results)
 
@@ -192,11 +192,11 @@ def terminal(results: Results) -> Iterator[Table | str]:
 def markdown(results: Results) -> str:
     """Return the results as Markdown, after the encoder and the settings of the evaluation."""
     encoder = results["recipe"].get("encoder_description", {})
-    about = ", ".join(f"{name}: {value}" for name, value in encoder.items())
-    shown = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
-    sections = [ReportSection(table.title, [table._replace(title="", note="")]) for table in shown]
+    description = ", ".join(f"{name}: {value}" for name, value in encoder.items())
+    score_tables = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
+    sections = [ReportSection(table.title, [table._replace(title="", note="")]) for table in score_tables]
     sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *_remarks(results)])
-    return in_markdown(results["backbone"], sections, [about] if about else [])
+    return in_markdown(results["backbone"], sections, [description] if description else [])
 
 
 def shown_score(name: str, value: float) -> str:
@@ -207,7 +207,7 @@ def shown_score(name: str, value: float) -> str:
 
 def _remarks(results: Results) -> Iterator[str]:
     for name, members in results.get("averages", {}).items():
-        yield f"{name} = {results['scores'][name]:.2f} holds {', '.join(members)}"
+        yield f"{name} = {results['scores'][name]:.2f} is an average of {', '.join(members)}"
     for task, reason in results.get("skipped", {}).items():
         yield f"not scored: {task} ({reason})"
     for name, how in results.get("not_as_published", {}).items():

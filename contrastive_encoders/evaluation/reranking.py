@@ -18,12 +18,12 @@ from contrastive_encoders.core import CorpusInfo, Embedder, InputError, PairScor
 from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool, rank_and_world
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import items_of
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask, rows_at_once
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask, rows_per_block
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 log = logging.getLogger(__name__)
 
-ABOVE = 3.0  # minimum similarity of a reranked document, above every cosine
+RERANKED_SIMILARITY = 3.0  # minimum similarity of a reranked document, above every cosine
 
 
 class RetrievedDocuments(NamedTuple):
@@ -47,7 +47,7 @@ class RerankingScorer(Scorer):
         self._retriever = retriever
         self._found = dict[str, RetrievedDocuments]()
 
-    def of(self, tasks: Iterable[RetrievalTask]) -> "RerankingScorer":
+    def subset(self, tasks: Iterable[RetrievalTask]) -> "RerankingScorer":
         """Return a scorer of some of the tasks, which shares the retrieved documents."""
         part = RerankingScorer(list(tasks), self._retriever, self.top, self.store)
         part._found = self._found
@@ -60,7 +60,7 @@ class RerankingScorer(Scorer):
         return len(self.tasks)
 
     def score_names(self) -> list[str]:
-        return [name for task in self.tasks for name in task.named("reranked")]
+        return [name for task in self.tasks for name in task.names_for("reranked")]
 
     def score(
         self,
@@ -73,20 +73,22 @@ class RerankingScorer(Scorer):
     ) -> Scores:
         """Score a `PairScorer`. All ranks must call this, and get identical scores."""
         self._retrieve()
-        found = dict[str, Estimate]()
+        estimates = dict[str, Estimate]()
         for task in self.tasks:
             scores_QK = self._reranked(task, module, autocast, progress)
-            found |= task.scores("reranked", self._ordered(task, scores_QK), intervals=intervals)
-        return self._as_scores(found, intervals)
+            estimates |= task.scores("reranked", self._ordered(task, scores_QK), intervals=intervals)
+        return self._as_scores(estimates, intervals)
 
     def before(self, module: Any, *, intervals: bool = True, **options: Any) -> Scores:
         """Return the scores of the encoder alone, under the names of the reranked scores."""
         self._retrieve()
-        alone = (task.scores("reranked", self._found[task.name].cosines, intervals=intervals) for task in self.tasks)
-        return self._as_scores({name: one for scores in alone for name, one in scores.items()}, intervals)
+        task_scores = (
+            task.scores("reranked", self._found[task.name].cosines, intervals=intervals) for task in self.tasks
+        )
+        return self._as_scores({name: one for scores in task_scores for name, one in scores.items()}, intervals)
 
-    def _as_scores(self, found: dict[str, Estimate], intervals: bool) -> Scores:
-        return Scores.of(found, items=items_of(self.tasks, {}, found) if intervals else None)
+    def _as_scores(self, estimates: dict[str, Estimate], intervals: bool) -> Scores:
+        return Scores.from_estimates(estimates, items=items_of(self.tasks, {}, estimates) if intervals else None)
 
     def sentences(self) -> dict[str, list[str]]:
         return {task.name: list(dict.fromkeys(task.judged_texts())) for task in self.tasks}
@@ -101,10 +103,10 @@ class RerankingScorer(Scorer):
         embedder = self._retriever()
         for task in tasks:
             pool = embed_pool(embedder, task.texts(), self.store)
-            cosines, queries, rows = task.cosines(pool, "cpu"), len(task.queries), rows_at_once(len(task.documents))
-            most = min(self.top, len(task.documents))
+            cosines, queries, rows = task.cosines(pool, "cpu"), len(task.queries), rows_per_block(len(task.documents))
+            top = min(self.top, len(task.documents))
             blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
-            self._found[task.name] = RetrievedDocuments(cosines, torch.cat([one.topk(most).indices for one in blocks]))
+            self._found[task.name] = RetrievedDocuments(cosines, torch.cat([one.topk(top).indices for one in blocks]))
 
     def _reranked(
         self, task: RetrievalTask, scorer: PairScorer, autocast: torch.dtype | None, progress: bool
@@ -117,18 +119,18 @@ class RerankingScorer(Scorer):
         queries = [texts.queries[query] for query in own for _ in range(places_QK.shape[1])]
         documents = [texts.documents[place] for query in own for place in places_QK[query].tolist()]
         scores = scorer.score_pairs(queries, documents, autocast=autocast, progress=progress).double()
-        dealt: list[Any] = [scores]
+        parts: list[Any] = [scores]
         if world > 1:
-            dealt = [None for _ in range(world)]
-            dist.all_gather_object(dealt, scores)
+            parts = [None for _ in range(world)]
+            dist.all_gather_object(parts, scores)
         scores_QK = torch.empty(places_QK.shape, dtype=torch.float64)
-        for other, part in enumerate(dealt):
+        for other, part in enumerate(parts):
             scores_QK[other::world] = part.view(-1, places_QK.shape[1])
-        lost_QK = scores_QK.isnan()
-        if lost := int(lost_QK.sum()):
-            what = "scores of the reranker are NaN; their documents stand behind the others"
-            log.warning("%s: %d of %d %s", task.name, lost, scores_QK.numel(), what)
-        return scores_QK.masked_fill(lost_QK, -torch.inf)
+        missing_QK = scores_QK.isnan()
+        if missing := int(missing_QK.sum()):
+            message = "scores of the reranker are NaN; these documents are ranked last"
+            log.warning("%s: %d of %d %s", task.name, missing, scores_QK.numel(), message)
+        return scores_QK.masked_fill(missing_QK, -torch.inf)
 
     def _ordered(self, task: RetrievalTask, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
         """Return similarities that rank the reranked documents before all others, in the order of their scores."""
@@ -137,7 +139,7 @@ class RerankingScorer(Scorer):
         def similarities(start: int, stop: int) -> Tensor:
             part_BK = scores_QK[start:stop]
             lower_BK = torch.searchsorted(part_BK.sort(dim=1).values, part_BK)  # number of documents with a lower score
-            return cosines(start, stop).scatter(1, places_QK[start:stop], ABOVE + lower_BK.double())
+            return cosines(start, stop).scatter(1, places_QK[start:stop], RERANKED_SIMILARITY + lower_BK.double())
 
         return similarities
 
@@ -149,10 +151,10 @@ def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[RetrievalTask]:
         InputError: there are no such tasks.
     """
     tasks = list(tasks)
-    found = [task for task in tasks if isinstance(task, RetrievalTask)]
-    if not found:
+    selected = [task for task in tasks if isinstance(task, RetrievalTask)]
+    if not selected:
         names = ", ".join(task.name for task in tasks) or "none"
         raise InputError(
-            location=where, expected="a task of retrieval, such as a BEIR directory or the suite pydocs", value=names
+            location=where, expected="a retrieval task, such as a BEIR directory or the task pydocs", value=names
         )
-    return found
+    return selected

@@ -17,8 +17,8 @@ VERDICTS = {"better": " better", "worse": " worse", "not told apart": ""}
 SUFFIXES = (".ckpt", ".gguf", ".txt", ".vec")  # endings of encoders that are files
 NOT_NAMES = {"encoder", "model"}  # directories that are named after their parents
 NOTE = (
-    "Differences are to {first}. Their 95 % intervals are those of a paired bootstrap over test items; of retrieval, a "
-    "permutation test over queries has to agree before one is called better or worse."
+    "Differences are relative to {first}, with 95 % intervals of a paired bootstrap over test items. For retrieval, a "
+    "permutation test over queries has to agree before an encoder is called better or worse."
 )
 
 
@@ -30,7 +30,7 @@ class EncoderScores(NamedTuple):
     items: ItemScores | None
 
 
-def names_of(encoders: Sequence[str]) -> list[str]:
+def short_names(encoders: Sequence[str]) -> list[str]:
     """Return a short name of each encoder, the last part of its path that is a name.
 
     Raises:
@@ -41,10 +41,10 @@ def names_of(encoders: Sequence[str]) -> list[str]:
             key="encoder",
             value=f"[{','.join(encoders)}]",
             expected="different encoders",
-            hint="Name each of them once.",
+            hint="List each encoder once.",
         )
-    bare = [Path(one).with_suffix("") if Path(one).suffix in SUFFIXES else Path(one) for one in encoders]
-    parts = [[part for part in one.parts if part not in NOT_NAMES] or [str(one)] for one in bare]
+    paths = [Path(one).with_suffix("") if Path(one).suffix in SUFFIXES else Path(one) for one in encoders]
+    parts = [[part for part in one.parts if part not in NOT_NAMES] or [str(one)] for one in paths]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["-".join(part[-depth:]).strip("/.-") or one for part, one in zip(parts, encoders, strict=True)]
         if len(set(names)) == len(names):
@@ -65,25 +65,25 @@ def differences(scored: Sequence[EncoderScores]) -> Table:
         rows.append(cells)
     heads = [Column("task / protocol / metric"), *columns(*(one.name for one in scored), right=True)]
     heads += columns(*(f"{one.name} - {first.name}" for one in others), right=True)
-    return Table(heads, rows, "Scores, and differences to the first encoder", NOTE.format(first=first.name))
+    return Table(heads, rows, "Scores and differences from the first encoder", NOTE.format(first=first.name))
 
 
 def _difference(name: str, first: EncoderScores, other: EncoderScores) -> str:
     """Return the difference with its interval and, if they are distinguishable, which one is better."""
     before, after = first.results["scores"], other.results["scores"]
     if first.items is None or other.items is None:
-        return _signed(name, after[name] - before[name])
+        return _with_sign(name, after[name] - before[name])
     score = ScoreName.parse(name)
     headline = RankingMetric.mean_of([name], less_is_better=score.metric in LESS_IS_BETTER)
-    found = compute_verdict(headline, before, after, with_before(other.items, first.items))
-    bounds = found["interval"]
-    interval = f" ({' to '.join(_signed(name, bound) for bound in bounds)})" if bounds else ""
+    verdict = compute_verdict(headline, before, after, with_before(other.items, first.items))
+    bounds = verdict["interval"]
+    interval = f" ({' to '.join(_with_sign(name, bound) for bound in bounds)})" if bounds else ""
     has_better = score.protocol != "geometry" and not score.metric.startswith("median-rank")
-    verdict = VERDICTS[found["outcome"]] if has_better else ""
-    return f"{_signed(name, after[name] - before[name])}{interval}{verdict}"
+    suffix = VERDICTS[verdict["outcome"]] if has_better else ""
+    return f"{_with_sign(name, after[name] - before[name])}{interval}{suffix}"
 
 
-def _signed(name: str, value: float) -> str:
+def _with_sign(name: str, value: float) -> str:
     return f"{'+' if value >= 0 else ''}{shown_score(name, value)}"
 
 

@@ -47,9 +47,11 @@ class Suite(Scorer):
         self.tasks: list[Task] = [_task_of(task) for task in tasks]
         self.not_as_published = dict(not_as_published or {})  # reported in the results
         names = [name for task in self.tasks for name in task.score_names()]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InputError(f"a suite computes a score once, got {', '.join(twice)} twice; rename or remove a task.")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise InputError(
+                key="tasks", value=", ".join(duplicates), expected="different scores", hint="Rename or remove a task."
+            )
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
@@ -77,27 +79,29 @@ class Suite(Scorer):
             find_first: whether to also find the first document of each query, ``Scores.found``.
             **options: options of `Embedder.embed`.
         """
-        how, unit = ScoringOptions(embedder.device, intervals), embedder.normalize
-        found = {size: dict[str, Estimate]() for size in self.sizes}
-        similarities, first = dict[str, Tensor](), dict[str, list[int]]()
+        scoring, unit = ScoringOptions(embedder.device, intervals), embedder.normalize
+        by_size = {size: dict[str, Estimate]() for size in self.sizes}
+        similarities, first_documents = dict[str, Tensor](), dict[str, list[int]]()
         for group in _groups(self.tasks):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store, **options)
             for size in self.sizes:
-                found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
+                by_size[size].update(_score_distributed(group, pool.truncate(size, unit=unit), scoring, report))
             if find_first:
-                first.update({task.name: task.found_first(pool) for task in group if isinstance(task, RetrievalTask)})
+                first_documents.update(
+                    {task.name: task.first_documents(pool) for task in group if isinstance(task, RetrievalTask)}
+                )
             if intervals:
                 pairs = [task.pairs for task in group if isinstance(task, SimilarityTask)]
                 similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
         ordered, members = dict[str, Estimate](), dict[str, list[str]]()
-        for size, scores in found.items():
+        for size, scores in by_size.items():
             in_order = {name: scores[name] for task in self.tasks for name in task.score_names()}
             for one in list(averages(in_order)):
                 in_order[one.name] = one.estimate
-                members[at_size(one.name, size)] = [at_size(name, size) for name in one.members]
-            ordered |= {at_size(name, size): estimate for name, estimate in in_order.items()}
+                members[score_name_at_size(one.name, size)] = [score_name_at_size(name, size) for name in one.members]
+            ordered |= {score_name_at_size(name, size): estimate for name, estimate in in_order.items()}
         items = items_of(self.tasks, similarities, ordered) if intervals else None
-        return Scores.of(ordered, members, items, first)
+        return Scores.from_estimates(ordered, members, items, first_documents)
 
     def score(
         self,
@@ -115,7 +119,7 @@ class Suite(Scorer):
         """Return the names of the scores that ``run`` computes."""
         names = [name for task in self.tasks for name in task.score_names()]
         names += [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)))]
-        return [at_size(name, size) for size in self.sizes for name in names]
+        return [score_name_at_size(name, size) for size in self.sizes for name in names]
 
     def baselines(self) -> dict[str, float]:
         """Return the scores of TF-IDF on the retrieval tasks, which needs no encoder."""
@@ -123,7 +127,7 @@ class Suite(Scorer):
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
         """Return the items with those of the baselines, so that an encoder is compared with them query by query."""
-        replicates, values = _of_items(self._baselines)
+        replicates, values = _arrays_of_items(self._baselines)
         return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
 
     @cached_property
@@ -147,7 +151,7 @@ class Suite(Scorer):
         }
 
 
-def at_size(name: str, size: int | None) -> str:
+def score_name_at_size(name: str, size: int | None) -> str:
     """Return the name of a score of truncated embeddings; size None: of full embeddings."""
     return str(replace(ScoreName.parse(name), size=size))
 
@@ -165,54 +169,54 @@ def _size(task: Task) -> int:
 
 def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
     """Yield groups of tasks that share a pool of embeddings: as many tasks as fit, at least one."""
-    group, held = list[Task](), 0
+    group, texts = list[Task](), 0
     for task in tasks:
         size = _size(task)
-        if group and held + size > POOLED_TEXTS:
+        if group and texts + size > POOLED_TEXTS:
             yield group
-            group, held = [], 0
+            group, texts = [], 0
         group.append(task)
-        held += size
+        texts += size
     if group:
         yield group
 
 
-def _score_dealt(
-    group: Sequence[Task], pool: EmbeddingPool, how: ScoringOptions, report: Callable[[str, float], None] | None
+def _score_distributed(
+    group: Sequence[Task], pool: EmbeddingPool, options: ScoringOptions, report: Callable[[str, float], None] | None
 ) -> dict[str, Estimate]:
     """Return the scores of all tasks, each computed on one rank. The first error is raised on all ranks."""
     rank, world = rank_and_world()
-    own = dict[str, Estimate]()
+    scores_of_rank = dict[str, Estimate]()
     problem: Exception | None = None
     for task in sorted(group, key=_size, reverse=True)[rank::world]:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         try:
-            own.update(task.score(pool, how))
+            scores_of_rank.update(task.score(pool, options))
         except Exception as error:  # noqa: BLE001  # the other ranks wait for this rank, so they must receive the error
             problem = error
             break
         if report:
-            report(task.name, time.perf_counter() - began)
-    ranks: list[Any] = [(own, None)]
+            report(task.name, time.perf_counter() - start_time)
+    ranks: list[Any] = [(scores_of_rank, None)]
     if dist.is_initialized():
         message = problem and (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
         ranks = [None for _ in range(world)]
-        dist.all_gather_object(ranks, (own, message))
+        dist.all_gather_object(ranks, (scores_of_rank, message))
     if problem:
         raise problem
-    found = dict[str, Estimate]()
+    merged = dict[str, Estimate]()
     for scores, failure in ranks:
         if failure:
             is_input, message = failure
             raise InputError(message) if is_input else RuntimeError(f"another process failed while scoring: {message}")
-        found.update(scores)
-    return found
+        merged.update(scores)
+    return merged
 
 
 def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
     """Return the scores of single test items, with which encoders are compared."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, SimilarityTask)}
-    replicates, values = _of_items(scores)
+    replicates, values = _arrays_of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, RetrievalTask)}
     several = dict[str, str]()  # score -> digest, for items that are forums or images
     for task in tasks:
@@ -231,7 +235,7 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
     )
 
 
-def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def _arrays_of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the replicates and the values of single queries, of the scores that have them."""
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
@@ -266,7 +270,7 @@ def _parts_of_retrieval(task: RetrievalData) -> Iterator[str]:
 
 def _digest(parts: Iterable[str]) -> str:
     """Return sixteen hexadecimal digits that identify texts."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
-    return found.hexdigest()[:16]
+        digest.update(f"{part}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]

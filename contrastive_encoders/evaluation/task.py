@@ -33,7 +33,7 @@ class Task(Protocol):
         """Return the keys of ``score``, which are known without embeddings."""
         ...
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         """Return ``task[-split][@senteval]/protocol/metric`` -> estimate, from 0 to 100 (correlations from -100).
 
         The method must not use collective operations, because ranks score different tasks. The same embeddings give the
@@ -48,4 +48,4 @@ class TaskEntry(NamedTuple):
     rows: Mapping[str, int | None]  # required table ("MR/all", no ending) -> official number of rows, if known
     read: Callable[[Path, str, EvaluateConfig], Task]  # (data_root, full name of the task, config)
     senteval: bool = False  # whether "NAME@senteval" exists, in files that end in .senteval.tsv
-    beside: tuple[str, ...] = ()  # files that are not tables
+    extra_files: tuple[str, ...] = ()  # files that are not tables

@@ -38,19 +38,19 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[
     if not runs:
         return []
     files = list(dict.fromkeys(path for run in runs for path in _files_in(run["data"])))
-    wanted = {
+    task_texts = {
         task: {text for text in map(_normal, texts) if len(text) >= MIN_CHARACTERS} for task, texts in sentences.items()
     }
     if files and _are_soon_read(files):
-        found = _texts_in(files, {text for texts in wanted.values() for text in texts})
+        matches = _texts_in(files, {text for texts in task_texts.values() for text in texts})
         names = [path.name for path in files]
-        counts = [TrainedTexts(task, len(texts & found), len(texts), names) for task, texts in wanted.items()]
+        counts = [TrainedTexts(task, len(texts & matches), len(texts), names) for task, texts in task_texts.items()]
     else:
         counts = [
             TrainedTexts(task, one["found"], one["checked"], [])
             for run in runs
             for task, one in run["overlap"].items()
-            if task in wanted
+            if task in task_texts
         ]
     return [one for one in counts if one.found and one.found >= LEAST_SHARE * one.checked]
 
@@ -100,24 +100,24 @@ def _normal(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _texts_in(files: Sequence[Path], wanted: set[str]) -> set[str]:
+def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
     """Return the texts that are a value of a row or, if they have `WINDOW` words, that occur in one."""
     beginnings: dict[tuple[str, ...], list[str]] = {}
-    for text in wanted:
+    for text in texts:
         words = text.split()
         if len(words) >= WINDOW:
             beginnings.setdefault(tuple(words[:WINDOW]), []).append(text)
-    found = set[str]()
+    matches = set[str]()
     for value in (value for path in files for value in _values_in(path)):
         text = _normal(value)
-        if text in wanted:
-            found.add(text)
+        if text in texts:
+            matches.add(text)
         words = text.split()
         for place in range(len(words) - WINDOW + 1):
             for other in beginnings.get(tuple(words[place : place + WINDOW]), ()):
-                if other not in found and f"{other} " in f"{' '.join(words[place:])} ":
-                    found.add(other)
-    return found
+                if other not in matches and f"{other} " in f"{' '.join(words[place:])} ":
+                    matches.add(other)
+    return matches
 
 
 def _values_in(path: Path) -> Iterator[str]:

@@ -36,7 +36,7 @@ class Scores(NamedTuple):
     found: dict[str, list[int]] = {}  # retrieval task -> first document of each query
 
     @classmethod
-    def of(
+    def from_estimates(
         cls,
         estimates: "Mapping[str, Estimate]",
         members: dict[str, list[str]] | None = None,

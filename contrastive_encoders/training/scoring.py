@@ -12,7 +12,7 @@ from contrastive_encoders.core import DataModule, PairScorer, Writer
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import Suites, choose_suites
-from contrastive_encoders.evaluation.catalog import files, is_task, listing_hint
+from contrastive_encoders.evaluation.catalog import is_task, listing_hint, task_files
 from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import RerankingScorer
@@ -69,7 +69,7 @@ def reranked(suites: Suites, run: ResolvedRun) -> Suites:
     device = run.device
     final = RerankingScorer(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
     during = {task.name for task in suites.during}
-    return Suites(final, final.of(task for task in tasks if task.name in during))
+    return Suites(final, final.subset(task for task in tasks if task.name in during))
 
 
 def own_suite(run: ResolvedRun, config: EvaluateConfig) -> list[Task]:
@@ -136,4 +136,4 @@ def available_variant(root: str, name: str) -> str:
 
 
 def _is_there(root: str, name: str) -> bool:
-    return all(path.is_file() for path in files(Path(root), name))
+    return all(path.is_file() for path in task_files(Path(root), name))

@@ -147,7 +147,7 @@ def test_nothing_in_a_sweep_of_a_paper_is_chosen_by_human_labels_of_sts(name):
     assert other.metric == "stsb-dev/cosine/spearman"
     assert other.rungs is not None
     assert set(sweep.parameters) <= set(other.parameters)
-    scored = {one.average.format(n=len(one.averaged()), protocol="default") for one in AVERAGES if one.average}
+    scored = {one.average.format(n=len(one.member_scores()), protocol="default") for one in AVERAGES if one.average}
     assert sweep.metric.replace("@senteval", "") in {*scored, "stsb/cosine/spearman"}
     assert list(cfg.evaluation.suite) == (["senteval@senteval"] if "@senteval" in sweep.metric else ["sts"])
 

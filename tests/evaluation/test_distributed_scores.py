@@ -43,7 +43,7 @@ def score():
         found[f"encoded {rows}"] = [len(call) for call in encoder.calls]
     for count in (1, 2, 4):  # fewer sentences than ranks, and uneven
         pool = vectors.embed_pool(BagOfWords(), [WORDS[:count], WORDS[:1]])
-        found[f"vectors {count}"] = pool.of(WORDS[:count] + WORDS[:1]).tolist()
+        found[f"vectors {count}"] = pool.lookup(WORDS[:count] + WORDS[:1]).tolist()
     found["none"] = list(vectors.embed_pool(BagOfWords(), []).vectors_UD.shape)
     return found
 

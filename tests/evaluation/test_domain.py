@@ -31,7 +31,7 @@ def random_pool(texts, seed, width=8) -> EmbeddingPool:
 
 
 def cosine(pool: EmbeddingPool, a: str, b: str) -> float:
-    x, y = (pool.of([text])[0].double().numpy() for text in (a, b))
+    x, y = (pool.lookup([text])[0].double().numpy() for text in (a, b))
     return float(x @ y / math.sqrt((x @ x) * (y @ y)))
 
 

@@ -33,8 +33,10 @@ def test_the_bootstrap_is_that_of_pearson():
 
 
 def test_a_metric_without_a_number_is_refused():
-    with pytest.raises(InputError, match=r"nothing: wanted one finite number, got nan"):
+    with pytest.raises(InputError) as refused:
         of_function(nothing, torch.zeros(3), torch.zeros(3))
+    assert "nothing" in str(refused.value)
+    assert "nan" in str(refused.value)
 
 
 @pytest.mark.parametrize("scores", [[0.2, 1.0, 0.6, 0.1], [0, 1, 1, 0]], ids=["ratings", "yes or no"])
@@ -46,8 +48,9 @@ def test_it_is_a_score_of_its_task_where_its_package_is_allowed(scores, bag_of_w
     ]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (own,) = resolve_custom_tasks({"mine": {"path": str(tmp_path / "mine.jsonl"), "metric": f"{__name__}.correlation"}})
-    with pytest.raises(InputError, match=r"task mine: metric=.*allow_targets=\[tests\]"):
+    with pytest.raises(InputError) as refused:
         own.read(EvaluateConfig())
+    assert "allow_targets=[tests]" in str(refused.value)
     found = Suite(own.read(EvaluateConfig(allow_targets=["tests"]))).run(bag_of_words, intervals=True)
     assert {"mine/cosine/spearman", "mine/cosine/correlation"} <= found.values.keys() & found.intervals.keys()
     left, right = (bag_of_words.embed([row[side] for row in rows]) for side in ("sentence1", "sentence2"))

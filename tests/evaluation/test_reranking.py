@@ -142,7 +142,7 @@ def test_what_cannot_be_reranked_is_told(tiny_bert, small_reranker, small_tables
         "an encoder is wanted": ([f"reranker={small_reranker}", f"custom_tasks={task}"], "encoder is not set"),
         "sts alone": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"data_root={small_tables}", "suite=[stsb,sts12]"],
-            ": expected a task of retrieval",
+            ": expected a retrieval task",
         ),
         "no cross-encoder": (
             [f"encoder={tiny_bert}", f"reranker={tiny_bert}", f"custom_tasks={task}"],

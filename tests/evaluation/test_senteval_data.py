@@ -112,14 +112,14 @@ def test_probing_labels_are_those_of_the_training_rows_in_alphabetical_order(tmp
 @pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
-        ("MR/all", [*movies(), ["2", "word"]], "all.tsv:42: label is '2'; wanted one of 0, 1. Correct it"),
-        ("MR/all", [*movies(), ["1", ""]], "all.tsv:42: sentence is empty; wanted a text"),
-        ("MR/all", [["1", f"word {n}"] for n in range(40)], "0 rows have the label 0; wanted at least"),
-        ("PROBING/tense", [["xx", "A", "b"]], "tense.tsv:2: split is 'xx'; wanted one of tr, va, te"),
+        ("MR/all", [*movies(), ["2", "word"]], "all.tsv:42, label: expected one of 0, 1, got '2'."),
+        ("MR/all", [*movies(), ["1", ""]], "all.tsv:42, sentence: expected a text, got an empty cell."),
+        ("MR/all", [["1", f"word {n}"] for n in range(40)], "got 0 rows with the label 0."),
+        ("PROBING/tense", [["xx", "A", "b"]], "tense.tsv:2, split: expected one of tr, va, te, got 'xx'."),
         (
             "PROBING/tense",
             [*probing_rows(["A", "B"]), ["te", "C", "word"]],
-            "tense.tsv:38: label is 'C'; wanted one of A, B",
+            "tense.tsv:38, label: expected one of A, B, got 'C'.",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 
 from contrastive_encoders.cli.evaluate import run
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.several_encoders import names_of
+from contrastive_encoders.evaluation.several_encoders import short_names
 from contrastive_encoders.evaluation.trained_texts import trained_texts
 from contrastive_encoders.io.item_scores import items_beside, read_items
 from contrastive_encoders.io.results import read_results, write_results
@@ -89,8 +89,9 @@ def test_an_encoder_that_is_not_there_is_refused_before_one_is_scored(place, two
     encoders = [str(two_encoders[0])]
     encoders.insert(place, str(tmp_path / "nosuch"))
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
-    with pytest.raises(InputError, match="nosuch"):
+    with pytest.raises(InputError) as refused:
         evaluate(f"encoder=[{','.join(encoders)}]", f"custom_tasks={task}", f"output={tmp_path / 's.json'}")
+    assert str(tmp_path / "nosuch") in str(refused.value)
     assert not list(tmp_path.glob("s*.json"))
 
 
@@ -106,9 +107,9 @@ def test_a_page_that_is_no_evaluations_is_kept(two_encoders, tmp_path):
 
 
 def test_names_are_last_parts_that_differ():
-    assert names_of(["outputs/a", "outputs/b/encoder"]) == ["a", "b"]
-    assert names_of(["x/run/encoder", "y/run/encoder"]) == ["x-run", "y-run"]
-    assert names_of(["org/model-a", "site/gt_package/model"]) == ["model-a", "gt_package"]
+    assert short_names(["outputs/a", "outputs/b/encoder"]) == ["a", "b"]
+    assert short_names(["x/run/encoder", "y/run/encoder"]) == ["x-run", "y-run"]
+    assert short_names(["org/model-a", "site/gt_package/model"]) == ["model-a", "gt_package"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import (
     paired_manhattan_distances,
 )
 
-from contrastive_encoders.core import RatedPairs
+from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -121,5 +121,7 @@ def test_one_broken_vector_counts_as_no_similarity(caplog):
 
 
 def test_a_suite_names_a_task_once(data_root):
-    with pytest.raises(ValueError, match=r"stsb/cosine/spearman.* twice"):
+    with pytest.raises(InputError) as refused:
         Suite(load_tasks(data_root, "stsb", EvaluateConfig()).tasks * 2)
+    assert refused.value.key == "tasks"
+    assert "stsb/cosine/spearman" in refused.value.value

@@ -18,7 +18,7 @@ from contrastive_encoders.cli.hydra_main import config_of
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.evaluation.custom_tasks.beir import read_set, sets_in
+from contrastive_encoders.evaluation.custom_tasks.beir import find_sets, read_set
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.synthesis.decoding.generator import alike, load_generator
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
@@ -179,7 +179,7 @@ def test_the_held_out_folder_scores_as_the_librarys_evaluator_does(written, tiny
     library = InformationRetrievalEvaluator(queries, texts, relevant, write_csv=False, ndcg_at_k=[10])
     model = SentenceTransformer(str(tiny_bert), device="cpu")
     wanted = library(model)["cosine_ndcg@10"]
-    task = read_set("held_out", sets_in(folder, None, {})[""])
+    task = read_set("held_out", find_sets(folder, None, {})[""])
     encoder = load_encoder(str(tiny_bert), device="cpu")
     asked, texts_there = (
         torch.nn.functional.normalize(torch.as_tensor(encoder.embed(list(some), convert_to_numpy=True)).double())

@@ -33,7 +33,13 @@ class TableRow(NamedTuple):
         if isinstance(text, BadRow):
             raise InputError(f"{self.where}: {text.message}.")
         if not text.strip() and not may_be_empty:
-            raise InputError(f"{self.where}: {name} is empty; wanted a text. Give it one or delete the row.")
+            raise InputError(
+                location=self.where,
+                key=name,
+                value="an empty cell",
+                expected="a text",
+                hint="Add a text or delete the row.",
+            )
         return text.strip() or EMPTY
 
     def number(self, name: str) -> float:
@@ -44,7 +50,11 @@ class TableRow(NamedTuple):
             number = math.nan
         if not math.isfinite(number):
             raise InputError(
-                f"{self.where}: {name} is {_quoted(value)}; wanted a number. Correct it or delete the row."
+                location=self.where,
+                key=name,
+                value=_quote(value),
+                expected="a number",
+                hint="Correct the row or delete it.",
             )
         return number
 
@@ -52,7 +62,13 @@ class TableRow(NamedTuple):
         """Return an id or a label, which is a text, an integer, or a boolean."""
         value = self.row.values.get(name)
         if not isinstance(value, int | str) or not str(value).strip():
-            raise InputError(f"{self.where}: {name} is {_quoted(value)}; wanted a name. Correct it or delete the row.")
+            raise InputError(
+                location=self.where,
+                key=name,
+                value=_quote(value),
+                expected="a name",
+                hint="Correct the row or delete it.",
+            )
         return str(value).strip()
 
     def split_name(self) -> str | None:
@@ -60,7 +76,7 @@ class TableRow(NamedTuple):
         return None if value is None else str(value)
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     return "missing" if value is None else repr(value)[:LONGEST_QUOTE]
 
 
@@ -68,7 +84,7 @@ def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:
     return [file.path for file in list_files(path, key)]
 
 
-def columns_in(file: Path, encoding: Encoding = AUTO) -> list[str]:
+def read_header(file: Path, encoding: Encoding = AUTO) -> list[str]:
     """Return the names in the first row that is not empty, or an empty list if all rows are empty."""
     rows = (require_valid_row(one, file) for one in read_rows(file, encoding=encoding))
     return next((list(row.values) for row in rows if row.values), [])
@@ -90,10 +106,12 @@ def read(
                 continue
             if missing := [name for name in names if name not in row.values]:
                 raise InputError(
-                    f"{file}:{row.line}: wanted the columns {', '.join(names)}; {', '.join(missing)} missing, there "
-                    f"are {', '.join(map(repr, row.values))}. Name its own: columns."
+                    location=f"{file}:{row.line}",
+                    value=", ".join(map(repr, row.values)),
+                    expected=f"the columns {', '.join(names)}",
+                    hint=f"Rename the columns, or set columns in the task. Missing: {', '.join(missing)}.",
                 )
             rows += 1
             yield TableRow(f"{file}:{row.line}", row)
     if not rows:
-        raise InputError(f"{files[0]}: no rows; wanted {', '.join(names)} in each. Write the file again.")
+        raise InputError(location=str(files[0]), value="no rows", expected=f"rows with {', '.join(names)}")

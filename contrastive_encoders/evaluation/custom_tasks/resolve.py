@@ -17,7 +17,7 @@ import yaml
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.evaluation.catalog import SUITES, is_task
-from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SETS, OwnTask, kind_of
+from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SPLIT_NAMES, CustomTask, kind_of
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.io.file_discovery import form_of, local
@@ -26,7 +26,7 @@ from contrastive_encoders.io.manifest import describe_files
 YAML = (".yaml", ".yml")
 NAME = re.compile(r"\w[\w.+-]*")
 PATHS = ("path", "queries", "corpus", "qrels")  # keys with paths
-Words = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
+TaskEntries = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 class CustomTaskEntry(NamedTuple):
@@ -34,7 +34,7 @@ class CustomTaskEntry(NamedTuple):
 
     name: str
     kind: str
-    keys: OwnTask
+    keys: CustomTask
 
     def read(self, config: EvaluateConfig) -> list[Task]:
         """Read the files of the task.
@@ -42,7 +42,7 @@ class CustomTaskEntry(NamedTuple):
         Raises:
             InputError: a file is damaged, or no score can be computed from it.
         """
-        with _named(self.name):
+        with _name_task_in_errors(self.name):
             return self.keys.read(self.name, config)
 
     def manifest(self) -> dict[str, Any]:
@@ -50,95 +50,100 @@ class CustomTaskEntry(NamedTuple):
         return {"task": self.name, "kind": self.kind, **describe_files(self.keys.files())}
 
 
-def resolve_custom_tasks(words: Words, key: str = "custom_tasks") -> list[CustomTaskEntry]:
+def resolve_custom_tasks(tasks: TaskEntries, key: str = "custom_tasks") -> list[CustomTaskEntry]:
     """Resolve entries of ``custom_tasks``, without reading more of the files than their columns.
 
     Raises:
         InputError: a file does not exist, a key is unknown, or a name is already used.
     """
-    found = list[CustomTaskEntry]()
-    for word in [words] if isinstance(words, str | Mapping) else words or []:
-        for name, given, base in _described(word, key):
+    entries = list[CustomTaskEntry]()
+    for word in [tasks] if isinstance(tasks, str | Mapping) else tasks or []:
+        for name, keys, base in _tasks_of_entry(word, key):
             if name in SUITES or is_task(name):
-                raise InputError(
-                    f"{key}: {name} is the name of a published task; give your own another, in a YAML file."
-                )
-            if name in {one.name for one in found}:
-                raise InputError(f"{key}: two tasks are called {name}; give one another name, in a YAML file.")
-            with _named(name):
-                found.append(_own(name, given, base))
-    return found
+                hint = "Set a different name in a YAML file."
+                raise InputError(key=key, value=name, expected="a name that no published task has", hint=hint)
+            if name in {one.name for one in entries}:
+                hint = "Two tasks have this name. Set a different name in a YAML file."
+                raise InputError(key=key, value=name, expected="different names", hint=hint)
+            with _name_task_in_errors(name):
+                entries.append(_build_entry(name, keys, base))
+    return entries
 
 
-def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
+def _tasks_of_entry(entry: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
     """Yield the name and keys of each task in an entry, and the folder or address that its paths are relative to."""
-    if isinstance(word, Mapping):
-        yield from _of_mapping(word, key, Path())
+    if isinstance(entry, Mapping):
+        yield from _tasks_of_mapping(entry, key, Path())
         return
-    given, path = word, local(word, key)
-    beside = next((one for ending in YAML if (one := Path(f"{path}{ending}")).is_file()), None)
-    if path.suffix in YAML or (beside and not path.exists()):
-        base = given.rpartition("/")[0] if is_address(given) else path.parent
-        yield from _of_mapping(_read_yaml(path if path.suffix in YAML else beside or path), str(path), base)
+    text, path = entry, local(entry, key)
+    yaml_path = next((one for ending in YAML if (one := Path(f"{path}{ending}")).is_file()), None)
+    if path.suffix in YAML or (yaml_path and not path.exists()):
+        base = text.rpartition("/")[0] if is_address(text) else path.parent
+        yield from _tasks_of_mapping(_read_yaml(path if path.suffix in YAML else yaml_path or path), str(path), base)
         return
-    if is_task(word) or word in SUITES:
+    if is_task(entry) or entry in SUITES:
         suite = key.replace("custom_tasks", "suite")
         raise InputError(
-            key=key, value=word, expected=f"a task of your own; {word} is a published one", hint=f"Set {suite}={word}."
+            key=key,
+            value=entry,
+            expected="a file or directory of your own task; this is a published task",
+            hint=f"Set {suite}={entry}.",
         )
     name = path.resolve().name
     while not path.is_dir() and (form_of(Path(name)) or name.endswith(".gz")):
         name = name.rpartition(".")[0]
-    if name in SETS:  # for example STSBenchmark/test.tsv
+    if name in SPLIT_NAMES:  # for example STSBenchmark/test.tsv
         name = f"{path.resolve().parent.name}-{name}"
     yield re.sub(r"[^\w.+-]+", "-", name).strip("-") or "own", {"path": str(path)}, Path()
 
 
-def _of_mapping(tasks: Any, where: str, base: Path | str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
-    if not isinstance(tasks, Mapping) or not all(isinstance(given, Mapping) for given in tasks.values()):
-        raise InputError(
-            f"{where}: wanted NAME: {{kind: KIND, path: FILE}} for each task, with KIND of {', '.join(KINDS)}."
-        )
-    for name, given in tasks.items():
+def _tasks_of_mapping(tasks: Any, where: str, base: Path | str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
+    if not isinstance(tasks, Mapping) or not all(isinstance(keys, Mapping) for keys in tasks.values()):
+        expected = f"NAME: {{kind: KIND, path: FILE}} for each task, where KIND is one of {', '.join(KINDS)}"
+        raise InputError(location=where, expected=expected)
+    for name, keys in tasks.items():
         if not NAME.fullmatch(str(name)):
-            raise InputError(f"{where}: {name!r} cannot name a task; wanted letters, digits, and . - _ between them.")
-        yield str(name), given, base
+            expected = "a name of letters and digits, with . - _ between them"
+            raise InputError(location=where, key="name of a task", value=repr(name), expected=expected)
+        yield str(name), keys, base
 
 
 def _read_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}). Name another file.") from error
+        raise InputError(location=str(path), value=error, expected="a readable YAML file") from error
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: no YAML ({' '.join(str(error).split())}). Correct it.") from error
+        raise InputError(location=str(path), value=" ".join(str(error).split()), expected="a YAML file") from error
 
 
-def _own(name: str, given: Mapping[str, Any], base: Path | str) -> CustomTaskEntry:
-    keys = {str(key): value for key, value in given.items()}
+def _build_entry(name: str, raw_keys: Mapping[str, Any], base: Path | str) -> CustomTaskEntry:
+    keys = {str(key): value for key, value in raw_keys.items()}
     for one in PATHS:
         if (value := keys.get(one)) is not None:
-            seen = [str(_seen_from(base, str(path), one)) for path in (value if isinstance(value, list) else [value])]
-            keys[one] = seen if isinstance(value, list) else seen[0]
+            paths = [
+                str(_resolve_path(base, str(path), one)) for path in (value if isinstance(value, list) else [value])
+            ]
+            keys[one] = paths if isinstance(value, list) else paths[0]
     kind = keys.pop("kind", None)
     if kind is None:
         path, encoding = keys.get("path"), keys.get("encoding")
         kind = kind_of(path, encoding) if path else "retrieval" if keys.get("corpus") else None
     if kind not in KINDS:
-        raise InputError(f"kind={kind}: wanted one of {', '.join(KINDS)}.")
+        raise InputError(key="kind", value=kind, expected=f"one of {', '.join(KINDS)}")
     task = build(KINDS[kind], keys, f"{kind}.")
     task.check()
     return CustomTaskEntry(name, kind, task)
 
 
-def _seen_from(base: Path | str, path: str, key: str) -> Path:
+def _resolve_path(base: Path | str, path: str, key: str) -> Path:
     if isinstance(base, str) and not is_address(path) and not Path(path).is_absolute():
         path = f"{base}/{path}"
     return local(path, key) if is_address(path) else Path(base) / Path(path).expanduser()
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _name_task_in_errors(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:

@@ -29,7 +29,7 @@ class Arrays(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise InvalidArchiveError(f"the pickle asks for {module}.{name}, which is no array of numbers; refused")
+            raise InvalidArchiveError(f"the pickle names {module}.{name}, which is not part of an array of numbers")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
@@ -38,10 +38,10 @@ def _load(split: str, members: Members) -> dict[str, Any]:
     try:
         data = Arrays(io.BytesIO(members.read(name)), encoding="latin1").load()
     except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ImportError) as error:
-        raise InvalidArchiveError(f"{name}: no readable pickle of arrays ({error})") from None
-    wanted = {"features", "captions", "image_to_caption_ids"}
-    if not isinstance(data, dict) or wanted - set(data):
-        raise InvalidArchiveError(f"{name}: wanted a dictionary with {', '.join(sorted(wanted))}")
+        raise InvalidArchiveError(f"{name}: expected a pickle of arrays, got: {error}") from None
+    expected = {"features", "captions", "image_to_caption_ids"}
+    if not isinstance(data, dict) or expected - set(data):
+        raise InvalidArchiveError(f"{name}: expected a dictionary with {', '.join(sorted(expected))}")
     return data
 
 
@@ -50,7 +50,7 @@ def _captions(split: str, members: Members) -> Rows:
     for image in range(len(data["features"])):
         keys = data["image_to_caption_ids"][image][:CAPTIONS]  # some images have more
         if len(keys) != CAPTIONS:
-            raise InvalidArchiveError(f"{split}.pkl: image {image} has {len(keys)} captions, wanted {CAPTIONS}")
+            raise InvalidArchiveError(f"{split}.pkl: image {image} has {len(keys)} captions, expected {CAPTIONS}")
         for key in keys:
             yield str(image), data["captions"][key]["cleaned_caption"]
 

@@ -9,7 +9,7 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 
 
-def own_report(own: Sequence[CustomTaskEntry], config: EvaluateConfig | None) -> DataStatus:
+def custom_task_report(own: Sequence[CustomTaskEntry], config: EvaluateConfig | None) -> DataStatus:
     """Report each task with its kind and files and, with ``config``, the numbers of its texts and scores.
 
     With ``config``, all files are read.
@@ -19,11 +19,11 @@ def own_report(own: Sequence[CustomTaskEntry], config: EvaluateConfig | None) ->
         files = ", ".join(map(str, one.keys.files()))
         try:
             rows.append(
-                TableStatus(one.name, "ok" if config else "there", f"{one.kind} of {files}{_contents(one, config)}")
+                TableStatus(one.name, "ok" if config else "there", f"{one.kind} from {files}{_contents(one, config)}")
             )
         except InputError as error:
             rows.append(TableStatus(one.name, "damaged", str(error)))
-    return DataStatus(rows, well=all(row.state != "damaged" for row in rows))
+    return DataStatus(rows, ok=all(row.state != "damaged" for row in rows))
 
 
 def _contents(one: CustomTaskEntry, config: EvaluateConfig | None) -> str:

@@ -75,24 +75,24 @@ def senteval(table: TableSpec, change: Callable[[str], str]) -> TableSpec:
     return table._replace(name=f"{table.name}{FORM}", change=change)
 
 
-def file_at(url: str) -> File:
+def file_from_url(url: str) -> File:
     """Return a file that has the same name as at its URL."""
     return File(url.rsplit("/", 1)[-1], url)
 
 
 def github(repository: str, commit: str, path: str, name: str | None = None) -> File:
     """Return a file of a GitHub repository at a commit or branch."""
-    file = file_at(f"https://raw.githubusercontent.com/{repository}/{commit}/{path}")
+    file = file_from_url(f"https://raw.githubusercontent.com/{repository}/{commit}/{path}")
     return file._replace(name=name or file.name)
 
 
 def simcse(tables: Mapping[str, Maker]) -> DownloadLocation:
     """Return the location of one archive with every downstream set as left by SentEval's script: STS is lower-cased."""
     hub = "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
-    return DownloadLocation(SIMCSE, (file_at(f"{hub}/senteval.tar"),), tables)
+    return DownloadLocation(SIMCSE, (file_from_url(f"{hub}/senteval.tar"),), tables)
 
 
-def number(cell: str) -> str:
+def normalize_number(cell: str) -> str:
     """Normalize a number: 4.400 -> 4.4, 5.000 -> 5."""
     try:
         return f"{float(cell):.6g}"
@@ -100,16 +100,16 @@ def number(cell: str) -> str:
         raise InvalidArchiveError(f"a score is {cell!r}") from None
 
 
-def cells(lines: Sequence[str], least: int, name: str) -> Iterator[list[str]]:
+def cells(lines: Sequence[str], minimum: int, name: str) -> Iterator[list[str]]:
     """Yield the cells of each line. Raise BadArchive if there are fewer than ``least``."""
-    for at, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=1):
         row = line.split("\t")
-        if len(row) < least:
-            raise InvalidArchiveError(f"{name}, line {at}: {len(row)} tab-separated cells, wanted {least}")
+        if len(row) < minimum:
+            raise InvalidArchiveError(f"{name}, line {number}: {len(row)} tab-separated cells, expected {minimum}")
         yield row
 
 
-def picked(name: str, order: Sequence[int], members: Members, *, header: bool = False, score: int = -1) -> Rows:
+def select_columns(name: str, order: Sequence[int], members: Members, *, header: bool = False, score: int = -1) -> Rows:
     """Return the columns ``order`` of a file. Column number ``score`` contains numbers."""
     for row in islice(cells(members.lines(name), max(order) + 1, name), int(header), None):
-        yield [number(row[column]) if column == score else row[column] for column in order]
+        yield [normalize_number(row[column]) if column == score else row[column] for column in order]

@@ -12,10 +12,10 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
     Rows,
     TableSpec,
     cells,
-    file_at,
+    file_from_url,
     github,
     labeled,
-    picked,
+    select_columns,
 )
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
 
@@ -24,7 +24,7 @@ _UNDECIDED = 3  # votes or rating between paraphrase and no paraphrase
 
 
 def _useb(tables: dict[str, Maker]) -> DownloadLocation:
-    return DownloadLocation("data-eval.zip of useb", (file_at(f"{_HOST}/data-eval.zip"),), tables)
+    return DownloadLocation("data-eval.zip of useb", (file_from_url(f"{_HOST}/data-eval.zip"),), tables)
 
 
 # ----------------------------------------------------------------------------------------- AskUbuntu
@@ -42,7 +42,7 @@ def _questions(split: str, members: Members) -> Rows:
 
 
 def _texts(members: Members) -> Rows:
-    return picked(_askubuntu(members, "text_tokenized.txt"), range(3), members)
+    return select_columns(_askubuntu(members, "text_tokenized.txt"), range(3), members)
 
 
 def _askubuntu(members: Members, name: str) -> str:
@@ -85,7 +85,7 @@ def _json(members: Members, name: str) -> Any:
     try:
         return json.loads(members.read(f"cqadupstack/{name}"))
     except ValueError as error:
-        raise InvalidArchiveError(f"{name}: no readable JSON ({error})") from None
+        raise InvalidArchiveError(f"{name}: expected JSON, got: {error}") from None
 
 
 def _corpus(members: Members) -> Rows:
@@ -94,7 +94,7 @@ def _corpus(members: Members) -> Rows:
             yield forum, key, text
 
 
-def _asked(split: str, members: Members) -> Rows:
+def _queries(split: str, members: Members) -> Rows:
     for forum, queries in _json(members, "retrieval_split.json")[split].items():
         for query, relevant in queries.items():
             yield forum, query, " ".join(relevant)
@@ -104,8 +104,8 @@ def _cqadupstack_origin() -> DatasetSpec:
     columns = ("forum", "query_id", "relevant_ids")
     made: dict[str, Maker] = {
         "CQADupStack/corpus": _corpus,
-        "CQADupStack/valid": partial(_asked, "valid"),
-        "CQADupStack/test": partial(_asked, "test"),
+        "CQADupStack/valid": partial(_queries, "valid"),
+        "CQADupStack/test": partial(_queries, "test"),
     }
     tables = (
         TableSpec("CQADupStack/corpus", ("forum", "id", "text"), None, empty=None, packed=True),
@@ -130,13 +130,13 @@ def votes(cell: str) -> int:
     """Return the votes: ``(4, 6)`` -> 4, ``4`` -> 4."""
     match = _VOTES.fullmatch(cell.strip())
     if not match and not cell.strip().isdigit():
-        raise InvalidArchiveError(f"votes are {cell!r}, wanted for example (4, 6)")
+        raise InvalidArchiveError(f"votes are {cell!r}, expected for example (4, 6)")
     return int(match[1] if match else cell)
 
 
 def _twitter_url(file: str, decided: bool, members: Members) -> Rows:
-    for left, right, of_6, *_ in cells([line.strip() for line in members.lines(file)], 3, file):
-        count = votes(of_6)
+    for left, right, cell, *_ in cells([line.strip() for line in members.lines(file)], 3, file):
+        count = votes(cell)
         if not decided:
             yield str(count), left, right
         elif count != _UNDECIDED:

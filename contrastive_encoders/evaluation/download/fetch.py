@@ -11,7 +11,7 @@ import numpy as np
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS, DatasetSpec, Rows, TableSpec
-from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus, chosen
+from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus, select_sets
 from contrastive_encoders.evaluation.tsv import read_columns
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
 from contrastive_encoders.io.atomic import atomic_file, atomic_write
@@ -19,8 +19,8 @@ from contrastive_encoders.io.download import DownloadError, Downloads, in_folder
 
 log = logging.getLogger(__name__)
 
-UNPACKED = ("", "downstream", "data", "data/downstream")  # possible locations of the sets in a SentEval folder
-SETS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
+SENTEVAL_FOLDERS = ("", "downstream", "data", "data/downstream")  # possible locations of the sets in a SentEval folder
+SENTEVAL_SETS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
 
 
 def fetch(
@@ -43,31 +43,33 @@ def fetch(
     Raises:
         InputError: a task is unknown, the source is not a folder, or ``data_root`` cannot be created.
     """
-    origins = chosen(tasks)
-    downloads = Downloads(data_root, source, quiet, timeout, in_senteval_folder)
+    origins = select_sets(tasks)
+    downloads = Downloads(data_root, source, quiet, timeout, find_in_senteval)
     try:
         data_root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "a file has that name" if isinstance(error, FileExistsError) else error.strerror
         raise InputError(
-            key="data_root", value=data_root, expected=f"a directory that can be made ({reason})"
+            key="data_root", value=data_root, expected=f"a directory that can be created ({reason})"
         ) from None
     rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
-    return DataStatus(rows, well=not any(row.state == "failed" for row in rows))
+    return DataStatus(rows, ok=not any(row.state == "failed" for row in rows))
 
 
-def in_senteval_folder(folder: Path, name: str) -> Path:
+def find_in_senteval(folder: Path, name: str) -> Path:
     """Return the file in a source folder, or the SentEval folder that replaces ``senteval.tar``."""
-    places = [folder / place for place in UNPACKED]
-    found = [place / name for place in places if (place / name).is_file()]
+    places = [folder / place for place in SENTEVAL_FOLDERS]
+    paths = [place / name for place in places if (place / name).is_file()]
     if name == "senteval.tar":
-        found += [place for place in places if any((place / one).is_dir() for one in SETS)]
-    return found[0] if found else in_folder(folder, name)
+        paths += [place for place in places if any((place / one).is_dir() for one in SENTEVAL_SETS)]
+    return paths[0] if paths else in_folder(folder, name)
 
 
 def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[TableStatus]:
     rows = {
-        table.key: TableStatus(table.key, "kept", "was there") for table in origin.tables if table.path(root).is_file()
+        table.key: TableStatus(table.key, "kept", "already present")
+        for table in origin.tables
+        if table.path(root).is_file()
     }
     reasons: dict[str, list[str]] = {table.key: [] for table in origin.tables}  # why a location did not provide it
     _derive(root, origin, rows, reasons)
@@ -85,11 +87,11 @@ def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[Ta
         remarks = [downloads.remarks[file.name] for file in place.files if file.name in downloads.remarks]
         for table in missing:
             try:
-                made = place.tables[table.key](members)
-                if isinstance(made, np.ndarray):
-                    count = _write_vectors(root, table, made)
+                content = place.tables[table.key](members)
+                if isinstance(content, np.ndarray):
+                    count = _write_vectors(root, table, content)
                 else:
-                    count = _write_rows(root, table, made)
+                    count = _write_rows(root, table, content)
             except ValueError as error:  # includes BadArchive
                 reasons[table.key].append(f"{place.name}: {error}")
             else:
@@ -101,17 +103,17 @@ def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[Ta
 
 def _failed(origin: DatasetSpec, table: TableSpec, reasons: Mapping[str, list[str]]) -> TableStatus:
     raw = table.key.removesuffix(FORM)
-    parts = [*([f"no {raw} to make it of"] if raw != table.key else []), *reasons[table.key]]
+    parts = [*([f"no {raw} to derive it from"] if raw != table.key else []), *reasons[table.key]]
     places = (place for place in origin.places if {raw, table.key} & set(place.tables))
     files = dict.fromkeys(" and ".join(file.name for file in place.files) for place in places)
-    parts.append(f"put {', or '.join(files)} into a folder and say download_mirror=FOLDER")
+    parts.append(f"put {', or '.join(files)} into a directory and set download_mirror=FOLDER")
     return TableStatus(table.key, "failed", "; ".join(parts))
 
 
 def _write_rows(root: Path, table: TableSpec, rows: Rows) -> int:
     """Write the header and the rows, with cells stripped. Raise ValueError if a row has the wrong number of cells."""
     path, count = table.path(root), 0
-    with atomic_file(path) as part, _opened(part, path) as file:
+    with atomic_file(path) as part, _open(part, path) as file:
         file.write(_line(table.columns))
         for row in rows:
             if len(row) != len(table.columns):
@@ -125,18 +127,18 @@ def _write_rows(root: Path, table: TableSpec, rows: Rows) -> int:
 def _write_vectors(root: Path, table: TableSpec, rows: np.ndarray) -> int:
     from safetensors.numpy import save
 
-    _check_official(table, len(rows), "vectors")
+    _check_official(table, len(rows), "embeddings")
     atomic_write(table.path(root), save({"images": np.ascontiguousarray(rows)}))
     return len(rows)
 
 
-def _check_official(table: TableSpec, count: int, what: str) -> None:
+def _check_official(table: TableSpec, count: int, unit: str) -> None:
     if table.rows not in (None, count):
-        raise ValueError(f"{count} {what} instead of {table.rows}")
+        raise ValueError(f"{count} {unit} instead of {table.rows}")
 
 
 @contextlib.contextmanager
-def _opened(part: Path, path: Path) -> Iterator[BinaryIO]:
+def _open(part: Path, path: Path) -> Iterator[BinaryIO]:
     """Context manager that opens the file to write, compressed with gzip if the name of the finished file says so."""
     with part.open("wb") as raw:
         if path.suffix != ".gz":
@@ -158,15 +160,15 @@ def _derive(root: Path, origin: DatasetSpec, rows: dict[str, TableStatus], reaso
         path = raw.path(root)
         if table.change and table.key not in rows and path.is_file():
             try:
-                count = _write_rows(root, table, _changed(table, path))
+                count = _write_rows(root, table, _convert_texts(table, path))
             except (InputError, ValueError) as error:
                 reasons[table.key].append(f"from {raw.name}: {error}")
             else:
-                rows[table.key] = TableStatus(table.key, "fetched", f"{count} rows made of {raw.name}")
+                rows[table.key] = TableStatus(table.key, "fetched", f"{count} rows derived from {raw.name}")
 
 
-def _changed(table: TableSpec, path: Path) -> Rows:
+def _convert_texts(table: TableSpec, path: Path) -> Rows:
     change = table.change
-    assert change is not None, "only tables in SentEval's form are made of others"
+    assert change is not None, "only tables in SentEval's form are derived from others"
     for _, cells in read_columns(path, table.columns):
         yield [change(cell) if name in TEXTS else cell for name, cell in zip(table.columns, cells, strict=True)]

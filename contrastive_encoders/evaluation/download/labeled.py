@@ -15,18 +15,18 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
     Rows,
     TableSpec,
     cells,
-    file_at,
+    file_from_url,
     github,
     labeled,
-    picked,
+    select_columns,
     senteval,
     simcse,
 )
 from contrastive_encoders.evaluation.download.senteval_preprocessing import (
+    decode_windows,
+    remove_quotes,
     treebank,
-    unquoted,
     visible_treebank,
-    windows,
 )
 from contrastive_encoders.evaluation.tasks.labeled import PROBING, PROBING_ROWS, PROBING_SPLITS
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
@@ -40,7 +40,7 @@ _SPLITS = ("train", "dev", "test")
 _Counts = Mapping[str, Mapping[str, int]]  # split -> label -> official rows
 
 
-def _made(name: str, make: Callable[[str, Members], Rows], pattern: str, splits: tuple[str, ...]) -> dict[str, Maker]:
+def _makers(name: str, make: Callable[[str, Members], Rows], pattern: str, splits: tuple[str, ...]) -> dict[str, Maker]:
     """Return how each table ``name`` is made from the file ``pattern`` of its split."""
     return {name.format(split): partial(make, pattern.format(split)) for split in splits}
 
@@ -58,7 +58,7 @@ _BINARY = {  # folder in the archive, files and their rows, positive class first
 def _binary_rows(name: str, folder: str, members: Members) -> Rows:
     for label, file in zip("10", _BINARY[name][1], strict=True):
         for line in members.raw_lines(f"{folder}{file}"):
-            yield label, windows(line)
+            yield label, decode_windows(line)
 
 
 def _binary(name: str) -> DatasetSpec:
@@ -74,7 +74,7 @@ def _binary(name: str) -> DatasetSpec:
         (
             DownloadLocation(
                 _FAIR_NAME,
-                (file_at(f"{_FAIR}/datasmall_NB_ACL12.zip"),),
+                (file_from_url(f"{_FAIR}/datasmall_NB_ACL12.zip"),),
                 {raw.name: partial(_binary_rows, name, f"{folder}/")},
             ),
             DownloadLocation(_KIM_NAME, kim, {raw.name: partial(_binary_rows, name, "")}),
@@ -95,7 +95,7 @@ _FINE = {
 
 
 def _label_last(name: str, members: Members) -> Rows:
-    return picked(name, (1, 0), members)
+    return select_columns(name, (1, 0), members)
 
 
 def _label_first(name: str, members: Members) -> Rows:
@@ -118,16 +118,16 @@ def _sst2() -> DatasetSpec:
         "not stated (Socher et al. 2013)",
         (*_sst_tables(phrases, _PHRASES), *_sst_tables(sentences, _SENTENCES)),
         (
-            DownloadLocation("GitHub PrincetonML/SIF", sif, _made(phrases, _label_last, "sentiment-{}", _SPLITS)),
-            simcse(_made(phrases, _label_last, "SST/binary/sentiment-{}", _SPLITS)),
-            DownloadLocation(_KIM_NAME, kim, _made(sentences, _label_first, "stsa.binary.{}", _SPLITS)),
+            DownloadLocation("GitHub PrincetonML/SIF", sif, _makers(phrases, _label_last, "sentiment-{}", _SPLITS)),
+            simcse(_makers(phrases, _label_last, "SST/binary/sentiment-{}", _SPLITS)),
+            DownloadLocation(_KIM_NAME, kim, _makers(sentences, _label_first, "stsa.binary.{}", _SPLITS)),
         ),
         note="67,349 phrases (SentEval, GLUE); SST2/*.sentences are the 6,920 of other papers: never mix the two",
     )
 
 
 def _sst5() -> DatasetSpec:
-    made = _made("SST5/{}", _label_first, "stsa.fine.{}", _SPLITS)
+    made = _makers("SST5/{}", _label_first, "stsa.fine.{}", _SPLITS)
     sinica = tuple(github("AcademiaSinicaNLPLab/sentiment_dataset", "master", f"data/stsa.fine.{s}") for s in _SPLITS)
     kim = tuple(github(*_KIM, f"data/stsa.fine.{split}") for split in _SPLITS)
     return DatasetSpec(
@@ -137,7 +137,7 @@ def _sst5() -> DatasetSpec:
         (
             DownloadLocation("GitHub AcademiaSinicaNLPLab", sinica, made),
             DownloadLocation(_KIM_NAME, kim, made),
-            simcse(_made("SST5/{}", _label_first, "SST/fine/sentiment-{}", _SPLITS)),
+            simcse(_makers("SST5/{}", _label_first, "SST/fine/sentiment-{}", _SPLITS)),
         ),
     )
 
@@ -156,16 +156,18 @@ def _trec_rows(file: str, members: Members) -> Rows:
         kind, _, text = line.partition(" ")
         label, colon, fine = kind.partition(":")
         if not colon:
-            raise InvalidArchiveError(f"{file}: a line begins with {kind!r}, wanted LABEL:fine")
+            raise InvalidArchiveError(f"{file}: a line begins with {kind!r}, expected LABEL:fine")
         yield label, fine, text
 
 
 def _trec() -> DatasetSpec:
     raw = [labeled(f"TREC/{split}", "label fine_label sentence", of) for split, of in _TREC.values()]
-    done = [senteval(table, unquoted) for table in raw]
+    done = [senteval(table, remove_quotes) for table in raw]
     made = {table.name: partial(_trec_rows, file) for table, file in zip(raw, _TREC, strict=True)}
     places = [
-        DownloadLocation(host.partition("//")[2], tuple(file_at(f"{host}/Data/QA/QC/{file}") for file in _TREC), made)
+        DownloadLocation(
+            host.partition("//")[2], tuple(file_from_url(f"{host}/Data/QA/QC/{file}") for file in _TREC), made
+        )
         for host in _TREC_HOSTS
     ]
     tokenized = simcse({table.name: partial(_trec_rows, file) for table, file in zip(done, _TREC, strict=True)})
@@ -178,12 +180,12 @@ _MRPC = {"train": {"1": 2753, "0": 1323}, "test": {"1": 1147, "0": 578}}
 
 
 def _mrpc_rows(name: str, members: Members) -> Rows:
-    return picked(name, range(5), members, header=True)
+    return select_columns(name, range(5), members, header=True)
 
 
 def _mrpc() -> DatasetSpec:
-    made = _made("MRPC/{}", _mrpc_rows, "msr_paraphrase_{}.txt", tuple(_MRPC))
-    official = tuple(file_at(f"{_FAIR}/msr_paraphrase_{split}.txt") for split in _MRPC)
+    made = _makers("MRPC/{}", _mrpc_rows, "msr_paraphrase_{}.txt", tuple(_MRPC))
+    official = tuple(file_from_url(f"{_FAIR}/msr_paraphrase_{split}.txt") for split in _MRPC)
     return DatasetSpec(
         "MRPC",
         "Microsoft research license",
@@ -215,7 +217,7 @@ def _snli_tokenized(split: str, members: Members) -> Iterator[tuple[str, str, st
 
 
 def _snli() -> DatasetSpec:
-    archive = file_at("https://nlp.stanford.edu/projects/snli/snli_1.0.zip")
+    archive = file_from_url("https://nlp.stanford.edu/projects/snli/snli_1.0.zip")
     return DatasetSpec(
         "SNLI",
         "CC BY-SA 4.0",
@@ -224,10 +226,12 @@ def _snli() -> DatasetSpec:
             for split, (rows, of) in _SNLI.items()
         ),
         (
-            DownloadLocation("nlp.stanford.edu", (archive,), _made("SNLI/{}", _snli_rows, "snli_1.0_{}.txt", _SPLITS)),
-            simcse(_made("SNLI/{}", _snli_tokenized, "{}", _SPLITS)),
+            DownloadLocation(
+                "nlp.stanford.edu", (archive,), _makers("SNLI/{}", _snli_rows, "snli_1.0_{}.txt", _SPLITS)
+            ),
+            simcse(_makers("SNLI/{}", _snli_tokenized, "{}", _SPLITS)),
         ),
-        note="Treebank-tokenized as SentEval has it",
+        note="Treebank-tokenized as in SentEval",
     )
 
 
@@ -237,7 +241,7 @@ def _snli() -> DatasetSpec:
 def _probing_rows(name: str, members: Members) -> Rows:
     for row in cells(members.lines(name), 3, name):
         if row[0] not in PROBING_SPLITS:
-            raise InvalidArchiveError(f"{name}: a line begins with {row[0]!r}, wanted tr, va or te")
+            raise InvalidArchiveError(f"{name}: a line begins with {row[0]!r}, expected tr, va, or te")
         yield row[0], row[1], row[-1]
 
 

@@ -18,13 +18,13 @@ from contrastive_encoders.io.manifest import sha256_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_WELL, _WANTING = ("ok", "fetched", "kept", "there"), ("missing", "absent")
+_GOOD_STATES, _MISSING_STATES = ("ok", "fetched", "kept", "there"), ("missing", "absent")
 _FAMILIES = (sts.ORIGINS, labeled.ORIGINS, captions.ORIGINS, labeled.PROBING_ORIGINS, domain.ORIGINS)
 ORIGINS: dict[str, DatasetSpec] = {origin.name: origin for family in _FAMILIES for origin in family}
 TABLES: dict[str, TableSpec] = {table.key: table for origin in ORIGINS.values() for table in origin.tables}
 
 
-def chosen(names: Sequence[str] | None) -> list[DatasetSpec]:
+def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:
     """Return the sets of suites (``sts``), tasks (``mr``, ``stsb-dev@senteval``), or sets (``MR``); None: all.
 
     Raises:
@@ -32,13 +32,13 @@ def chosen(names: Sequence[str] | None) -> list[DatasetSpec]:
     """
     if names is None:
         return list(ORIGINS.values())
-    return [ORIGINS[name] for name in dict.fromkeys(found for name in _single(names) for found in _sets(name))]
+    return [ORIGINS[name] for name in dict.fromkeys(one for name in _split_names(names) for one in _sets(name))]
 
 
-def needed(names: Sequence[str]) -> set[str]:
+def required_tables(names: Sequence[str]) -> set[str]:
     """Return the tables of the tasks and sets that are given by their own name, not by a suite."""
-    tables = {table for name in _single(names) for table in tables_of(name)}
-    sets = [ORIGINS[name] for name in _single(names) if name in ORIGINS]
+    tables = {table for name in _split_names(names) for table in tables_of(name)}
+    sets = [ORIGINS[name] for name in _split_names(names) if name in ORIGINS]
     return tables | {table.key for origin in sets for table in origin.tables if not table.change}
 
 
@@ -48,7 +48,7 @@ def tables_of(task: str) -> list[str]:
     return [f"{name}.{form}" if form else name for name in ENTRIES[plain].rows] if plain in ENTRIES else []
 
 
-def _single(names: Sequence[str]) -> list[str]:
+def _split_names(names: Sequence[str]) -> list[str]:
     return [one.strip() for name in names for one in name.split(",")]
 
 
@@ -60,17 +60,18 @@ def _sets(name: str) -> list[str]:
     if not set(tasks) <= set(ENTRIES):
         near = nearest(name, [*ORIGINS, *SUITES, *ENTRIES], cutoff=0.5)
         raise InputError(
-            f"suite: no suite, task or set is named {name!r}"
-            + (f"; did you mean {near!r}?" if near else ".")
-            + f" Suites: {', '.join(SUITES)}. Sets: {', '.join(ORIGINS)}."
+            key="suite",
+            value=name,
+            expected=f"a task, a suite ({', '.join(SUITES)}), or a set ({', '.join(ORIGINS)})",
+            hint=f"Did you mean {near}?" if near else None,
         )
     sets = [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]
-    if made := [one for one in sets if one not in ORIGINS]:
+    if generated := [one for one in sets if one not in ORIGINS]:
         raise InputError(
             key="suite",
             value=name,
-            expected=f"tables to fetch, but {made[0]} is made of the installed packages",
-            hint=f"contrastive-encoders download-data {made[0]} output=DATA_ROOT writes it.",
+            expected=f"tables to download; {generated[0]} is generated from the installed packages",
+            hint=f"contrastive-encoders download-data {generated[0]} output=DATA_ROOT writes it.",
         )
     return sets
 
@@ -83,7 +84,7 @@ class TableStatus(NamedTuple):
 
 class DataStatus(NamedTuple):
     rows: Sequence[TableStatus]
-    well: bool  # nothing that was requested is missing or wrong
+    ok: bool  # nothing that was requested is missing or wrong
 
     def render(self) -> "Iterator[RenderableType]":
         """Yield a table and a line with the number of each state, for a terminal."""
@@ -93,7 +94,7 @@ class DataStatus(NamedTuple):
         # A path that is wider than the terminal is wrapped, not truncated
         table = Table("table", "state", Column(overflow="fold"), box=None, padding=(0, 2, 0, 0))
         for row in self.rows:
-            color = "green" if row.state in _WELL else "yellow" if row.state in _WANTING else "bold red"
+            color = "green" if row.state in _GOOD_STATES else "yellow" if row.state in _MISSING_STATES else "bold red"
             table.add_row(Text(row.table), Text(row.state, color), Text(row.detail))
         yield table
         yield ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in self.rows).items())
@@ -104,14 +105,14 @@ def listing(data_root: Path, tasks: Sequence[str] | None = None) -> DataStatus:
 
     A row has the origin and license of the table, and whether it is present. Only folders are read.
     """
-    rows = [_listed(data_root, origin, table) for origin in chosen(tasks) for table in origin.tables]
-    return DataStatus(rows, well=True)
+    rows = [_list_table(data_root, origin, table) for origin in select_sets(tasks) for table in origin.tables]
+    return DataStatus(rows, ok=True)
 
 
-def _listed(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStatus:
+def _list_table(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStatus:
     places = dict.fromkeys(f"from {place.name}" for place in origin.places if table.key in place.tables)
-    made = [f"made of {table.name.removesuffix(FORM)}"] if table.change else []
-    parts = [f"{table.rows} rows" if table.rows else "rows: not stated", ", or ".join([*made, *places])]
+    sources = [f"derived from {table.name.removesuffix(FORM)}"] if table.change else []
+    parts = [f"{table.rows} rows" if table.rows else "rows: not stated", ", or ".join([*sources, *places])]
     parts += [f"license: {origin.license}", *([origin.note] if origin.note else [])]
     return TableStatus(table.key, "there" if table.path(root).is_file() else "absent", "; ".join(parts))
 

@@ -37,7 +37,7 @@ def moses_lower(text: str) -> str:
     return moses(text).lower()
 
 
-def unquoted(text: str) -> str:
+def remove_quotes(text: str) -> str:
     return text.translate(str.maketrans("", "", "`'"))
 
 
@@ -82,7 +82,7 @@ def treebank(line: str) -> str:
     return line.rstrip(" ")
 
 
-def visible(line: bytes) -> str:
+def show_control_bytes(line: bytes) -> str:
     """Return the line as ``cat -v`` prints it, in ASCII: byte 0xE9 is ``M-i``, 0x01 is ``^A``. Tabs are unchanged."""
     return "".join(_VISIBLE[byte] for byte in line)
 
@@ -105,16 +105,16 @@ _WINDOWS = [_UNDEFINED.get(byte) or bytes([byte]).decode("cp1252") for byte in r
 _BYTE = {letter: byte for byte, letter in enumerate(_WINDOWS)}
 
 
-def windows(line: bytes) -> str:
+def decode_windows(line: bytes) -> str:
     """Decode a line of a file in Windows-1252."""
     return "".join(_WINDOWS[byte] for byte in line).strip()
 
 
 def visible_treebank(text: str) -> str:
-    """Apply ``cat -v`` and the Treebank tokenizer to the bytes that ``windows`` has decoded."""
+    """Apply ``cat -v`` and the Treebank tokenizer to the bytes that ``decode_windows`` has decoded."""
     unknown = sorted({letter for letter in text if letter not in _BYTE})
     if unknown:
         raise InvalidArchiveError(
-            f"{', '.join(map(repr, unknown[:5]))} in {text[:40]!r} cannot be of a Windows-1252 file"
+            f"{', '.join(map(repr, unknown[:5]))} in {text[:40]!r} cannot occur in a Windows-1252 file"
         )
-    return treebank(visible(bytes(_BYTE[letter] for letter in text)))
+    return treebank(show_control_bytes(bytes(_BYTE[letter] for letter in text)))

@@ -13,10 +13,10 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
     Rows,
     TableSpec,
     cells,
-    file_at,
+    file_from_url,
     github,
-    number,
-    picked,
+    normalize_number,
+    select_columns,
     senteval,
     simcse,
 )
@@ -60,7 +60,7 @@ def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
             raise InvalidArchiveError(f"{name}: {len(pairs)} pairs, but {len(gold)} scores")
         for (left, right, *_), score in zip(pairs, gold, strict=True):
             if score.strip():
-                yield subset, left, right, number(score)
+                yield subset, left, right, normalize_number(score)
 
 
 def _year_origin(year: str) -> DatasetSpec:
@@ -74,7 +74,7 @@ def _year_origin(year: str) -> DatasetSpec:
     official = {raw.name: partial(_year, year, folder, prefix)}
     copy = {raw.name: partial(_year, year, f"{year}-en-test/{folder}", prefix)}
     tokenized = {done.name: partial(_year, year, f"{year}-en-test", "STS")}
-    places = [DownloadLocation(f"SemEval ({url.split('/')[2]})", (file_at(url),), official) for url in urls]
+    places = [DownloadLocation(f"SemEval ({url.split('/')[2]})", (file_from_url(url),), official) for url in urls]
     others = DownloadLocation("GitHub amao0o0/SynWMD", (_COPY,), copy), simcse(tokenized)
     return DatasetSpec(year, license, (raw, done), (*places, *others))
 
@@ -82,21 +82,21 @@ def _year_origin(year: str) -> DatasetSpec:
 def _sbert(split: str, members: Members) -> Rows:
     """Return the rows from the copy of sentence-transformers: the same rows in one table with a header."""
     header, *rows = cells(members.lines("stsbenchmark.tsv"), 8, "stsbenchmark.tsv")
-    wanted = ("genre", "dataset", "year", "sid", "sentence1", "sentence2", "score")
-    missing = [name for name in ("split", *wanted) if name not in header]
+    columns = ("genre", "dataset", "year", "sid", "sentence1", "sentence2", "score")
+    missing = [name for name in ("split", *columns) if name not in header]
     if missing:
         raise InvalidArchiveError(f"stsbenchmark.tsv: no column {', '.join(missing)}")
     for row in rows:
         if row[header.index("split")] == split:
-            *source, score = (row[header.index(name)] for name in wanted)
-            yield *source, number(score)
+            *source, score = (row[header.index(name)] for name in columns)
+            yield *source, normalize_number(score)
 
 
 def _benchmark_origin() -> DatasetSpec:
     columns, splits = ("genre", "file", "year", "id", "sentence1", "sentence2", "score"), ("train", "dev", "test")
     raw = [TableSpec(name, columns, rows, scores=(0, 5)) for name, rows in STSB.items()]
     done = [senteval(table, moses_lower) for table in raw]
-    own = [partial(picked, f"sts-{split}.csv", (0, 1, 2, 3, 5, 6, 4), score=4) for split in splits]
+    own = [partial(select_columns, f"sts-{split}.csv", (0, 1, 2, 3, 5, 6, 4), score=4) for split in splits]
     official = {table.name: make for table, make in zip(raw, own, strict=True)}
     copy = {table.name: partial(_sbert, split) for table, split in zip(raw, splits, strict=True)}
     return DatasetSpec(
@@ -104,8 +104,10 @@ def _benchmark_origin() -> DatasetSpec:
         "scores CC BY-SA 4.0; texts as STS12-17",
         (*raw, *done),
         (
-            DownloadLocation("SemEval (ixa2.si.ehu.es)", (file_at(f"{_WIKI}/4/48/Stsbenchmark.tar.gz"),), official),
-            DownloadLocation("sbert.net", (file_at("https://sbert.net/datasets/stsbenchmark.tsv.gz"),), copy),
+            DownloadLocation(
+                "SemEval (ixa2.si.ehu.es)", (file_from_url(f"{_WIKI}/4/48/Stsbenchmark.tar.gz"),), official
+            ),
+            DownloadLocation("sbert.net", (file_from_url("https://sbert.net/datasets/stsbenchmark.tsv.gz"),), copy),
             simcse({table.name: make for table, make in zip(done, own, strict=True)}),
         ),
         note="shares pairs with STS12-16",
@@ -117,8 +119,8 @@ def _sick_origin() -> DatasetSpec:
     parts = ("train", "trial", "test_annotated")  # as in the names of their archives
     raw = [TableSpec(name, columns, rows, scores=(1, 5)) for name, rows in SICK.items()]
     done = [senteval(table, moses) for table in raw]
-    made = [partial(picked, f"SICK_{part}.txt", range(5), header=True, score=3) for part in parts]
-    archives = tuple(file_at(f"{_QCRI}/semeval2014/task1/data/uploads/sick_{part}.zip") for part in parts)
+    made = [partial(select_columns, f"SICK_{part}.txt", range(5), header=True, score=3) for part in parts]
+    archives = tuple(file_from_url(f"{_QCRI}/semeval2014/task1/data/uploads/sick_{part}.zip") for part in parts)
     return DatasetSpec(
         "SICK",
         "CC BY-NC-SA 3.0",
@@ -136,10 +138,10 @@ def _sick_origin() -> DatasetSpec:
 def _biosses(members: Members) -> Rows:
     """Return the rows. Cells are quoted as in a spreadsheet."""
     lines = csv.DictReader(members.lines("all.tsv"), delimiter="\t")
-    for at, row in enumerate(lines, start=1):
+    for number, row in enumerate(lines, start=1):
         if not all(row.get(name) for name in ("sentence1", "sentence2", "score")):
-            raise InvalidArchiveError(f"all.tsv, row {at}: wanted sentence1, sentence2 and score")
-        yield str(at), row["sentence1"], row["sentence2"], number(row["score"])
+            raise InvalidArchiveError(f"all.tsv, row {number}: expected sentence1, sentence2, and score")
+        yield str(number), row["sentence1"], row["sentence2"], normalize_number(row["score"])
 
 
 _SSTS = ("Markus-Zlabinger/ssts", "fce78a649ab90269950aaf44ce20a36e94409392", "data/biosses/all.tsv")

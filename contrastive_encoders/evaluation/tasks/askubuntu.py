@@ -53,15 +53,15 @@ class AskUbuntuTask:
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{metric}" for metric in METRICS]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         values_QM = torch.stack([measures(self._hits(one, pool)) for one in self.queries])
-        key = self.name if how.intervals else None
+        key = self.name if options.intervals else None
         return {name: mean(values_QM[:, i], key) for i, name in enumerate(self.score_names())}
 
     def _hits(self, one: CandidateList, pool: EmbeddingPool) -> Tensor:
         """Return (K,): whether the candidate at each rank is relevant."""
-        query_D, *_ = unit_rows(pool.of(Prompted([one.query], role="query")).double(), self.name)
-        texts_KD = unit_rows(pool.of(Prompted(one.texts, role="document")).double(), self.name)
+        query_D, *_ = unit_rows(pool.lookup(Prompted([one.query], role="query")).double(), self.name)
+        texts_KD = unit_rows(pool.lookup(Prompted(one.texts, role="document")).double(), self.name)
         cosine_K = (texts_KD @ query_D).round(decimals=DIGITS)
         return torch.tensor(one.relevant)[torch.argsort(cosine_K, descending=True, stable=True)]
 
@@ -80,41 +80,45 @@ TEXTS = {"title": "{title}", "body": "{body}", "title+body": "{title} {body}"}
 def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> AskUbuntuTask:
     path = table(root, f"AskUbuntu/{split}")
     rows = list(_questions(path))
-    wanted = {one for _, query, _, candidates in rows for one in (query, *candidates)}
-    texts = _askubuntu_texts(table(root, "AskUbuntu/texts"), wanted, config.askubuntu_text)
+    ids = {one for _, query, _, candidates in rows for one in (query, *candidates)}
+    texts = _askubuntu_texts(table(root, "AskUbuntu/texts"), ids, config.askubuntu_text)
     queries = []
     for where, query, positives, candidates in rows:
         missing = [one for one in (query, *candidates) if one not in texts]
         if missing:
             raise InputError(
-                f"{where}: question {missing[0]} is not in AskUbuntu/texts ({len(missing)} of this line are not); "
-                "the table of texts is cut short or of another version. Fetch both again."
+                location=where,
+                value=missing[0],
+                expected=f"ids in AskUbuntu/texts ({len(missing)} of this line are missing)",
+                hint="The table of texts is truncated or from another version. Download both tables again.",
             )
         relevant = [one in positives for one in candidates]
         queries.append(CandidateList(texts[query], [texts[one] for one in candidates], relevant))
     if not queries:
-        raise InputError(f"{path}: no query has a similar question; wanted ids in the column positive_ids.")
+        raise InputError(location=str(path), key="positive_ids", expected="ids for at least one query")
     return AskUbuntuTask(name, queries)
 
 
 def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
     """Yield (where, query, positives, candidates) of the queries that have a positive."""
     for where, (query, positives, candidates) in read_columns(path, ["query_id", "positive_ids", "candidate_ids"]):
-        similar, given = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
-        if similar and similar.isdisjoint(given):
+        similar, candidate_ids = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
+        if similar and similar.isdisjoint(candidate_ids):
             raise InputError(
-                f"{where}: none of the positive_ids is among the candidate_ids, so there is no average precision; "
-                "wanted at least one. Fetch the table again or delete the row."
+                location=where,
+                key="positive_ids",
+                expected="at least one of the candidate_ids, for the average precision",
+                hint="Download the table again or delete the row.",
             )
         if similar:
-            yield where, read_text(where, "query_id", query), similar, given
+            yield where, read_text(where, "query_id", query), similar, candidate_ids
 
 
-def _askubuntu_texts(path: Path, wanted: set[str], text: str) -> dict[str, str]:
+def _askubuntu_texts(path: Path, ids: set[str], text: str) -> dict[str, str]:
     return {
         key: TEXTS[text].format(title=title.strip(), body=body.strip()).strip() or EMPTY
         for _, (key, title, body) in read_columns(path, ["id", "title", "body"])
-        if key in wanted
+        if key in ids
     }
 
 

@@ -43,11 +43,11 @@ log = logging.getLogger(__name__)
 
 CAPTIONS = 5  # captions of an image
 CUTOFFS = (1, 5, 10)
-FAILURES = 4  # total number of epochs, not necessarily consecutive, without improvement of the best score
-EPOCHS = 21
+MAX_FAILURES = 4  # total number of epochs, not necessarily consecutive, without improvement of the best score
+MAX_EPOCHS = 21
 
 
-class Captioned(NamedTuple):
+class CaptionedImages(NamedTuple):
     """Images and their captions."""
 
     name: str
@@ -74,9 +74,9 @@ class CaptionRetrieval:
     """Caption retrieval: train the maps on one set, stop by a second set, and score a third set."""
 
     name: str
-    train: Captioned
-    dev: Captioned
-    test: Captioned
+    train: CaptionedImages
+    dev: CaptionedImages
+    test: CaptionedImages
     seed: int = 1111
     sizes: Sizes = SENTEVAL_SIZES
 
@@ -89,27 +89,29 @@ class CaptionRetrieval:
         both = [f"{self.name}/default/{metric}-{way}" for way in ("i2t", "t2i") for metric in metrics]
         return [f"{self.name}/default/recall", *both, f"{self.name}-dev/default/recall"]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         """Score the recalls in percent, their mean ``recall``, and the ``median-rank``.
 
         ``median-rank`` counts from 1 and has no interval.
         """
         # A callback scores in inference mode, in which tensors cannot be trained
         with torch.inference_mode(False), torch.enable_grad():
-            train, dev, test = (self._load(one, pool, how.device) for one in (self.train, self.dev, self.test))
+            train, dev, test = (self._load(one, pool, options.device) for one in (self.train, self.dev, self.test))
             maps = fit(train, dev, self.sizes, self.seed)
-        found = fold_ranks(maps, test, self.sizes)
-        tested = _recalls(found, self.name if how.intervals else None)
-        scores = {f"{self.name}/default/{metric}": one for metric, one in tested.items()}
-        for way, ranks in (("i2t", found.of_images_I), ("t2i", found.of_captions_C)):
+        ranks_on_test = fold_ranks(maps, test, self.sizes)
+        test_recalls = _recalls(ranks_on_test, self.name if options.intervals else None)
+        scores = {f"{self.name}/default/{metric}": one for metric, one in test_recalls.items()}
+        for way, ranks in (("i2t", ranks_on_test.images_I), ("t2i", ranks_on_test.captions_C)):
             scores[f"{self.name}/default/median-rank-{way}"] = Estimate(median_rank(ranks, self.sizes.folds))
         dev_name = f"{self.name}-dev"
-        developed = _recalls(fold_ranks(maps, dev, self.sizes), dev_name if how.intervals else None)
-        scores[f"{dev_name}/default/recall"] = developed["recall"]
+        dev_recalls = _recalls(fold_ranks(maps, dev, self.sizes), dev_name if options.intervals else None)
+        scores[f"{dev_name}/default/recall"] = dev_recalls["recall"]
         return {name: scores[name] for name in self.score_names()}
 
-    def _load(self, one: Captioned, pool: EmbeddingPool, device: torch.device) -> "CaptionEmbeddings":
-        captions_CD = finite_rows(pool.of(one.captions), one.name, "captions hold a vector that is not finite")
+    def _load(self, one: CaptionedImages, pool: EmbeddingPool, device: torch.device) -> "CaptionEmbeddings":
+        captions_CD = finite_rows(
+            pool.lookup(one.captions), one.name, "captions have an embedding with NaN or infinity"
+        )
         with safe_open(one.vectors, framework="pt") as stored:
             images_IV = stored.get_tensor("images")
         return CaptionEmbeddings(images_IV.to(device), captions_CD.to(device))
@@ -128,18 +130,18 @@ class Maps(NamedTuple):
     caption_PD: Tensor
     caption_P: Tensor
 
-    def of_images(self, rows_NV: Tensor) -> Tensor:
+    def map_images(self, rows_NV: Tensor) -> Tensor:
         return normalize(linear(rows_NV, self.image_PV, self.image_P), dim=-1)
 
-    def of_captions(self, rows_ND: Tensor) -> Tensor:
+    def map_captions(self, rows_ND: Tensor) -> Tensor:
         return normalize(linear(rows_ND, self.caption_PD, self.caption_P), dim=-1)
 
 
 class CaptionRanks(NamedTuple):
     """Number of candidates ranked before the correct one, within each fold."""
 
-    of_images_I: Tensor  # rank of the best of an image's captions
-    of_captions_C: Tensor
+    images_I: Tensor  # rank of the best of an image's captions
+    captions_C: Tensor
 
 
 def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: int) -> Maps:
@@ -152,7 +154,7 @@ def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: in
     optimizer = torch.optim.Adam(list(maps))
     draws = np.random.RandomState(seed)  # random numbers of numpy.random.seed, as in SentEval
     best, highest, failures, epoch = maps, -1, 0, 0
-    while failures < FAILURES and epoch < EPOCHS:
+    while failures < MAX_FAILURES and epoch < MAX_EPOCHS:
         for picked_B, other_images_BK, other_captions_BK in epoch_of_indices(len(train.captions_CD), sizes, draws):
             loss = hinge(maps, train, (picked_B, other_images_BK, other_captions_BK), sizes.margin)
             optimizer.zero_grad()
@@ -199,28 +201,28 @@ def hinge(maps: Maps, data: CaptionEmbeddings, indices: tuple[Tensor, ...], marg
     shape = (*other_images_BK.shape, -1)
     image_rows = torch.cat([picked_B, other_images_BK.flatten()]) // CAPTIONS
     caption_rows = torch.cat([picked_B, other_captions_BK.flatten()])
-    images = maps.of_images(data.images_IV[image_rows])
-    captions = maps.of_captions(data.captions_CD[caption_rows])
+    images = maps.map_images(data.images_IV[image_rows])
+    captions = maps.map_captions(data.captions_CD[caption_rows])
     image_BP, caption_BP = images[: len(picked_B)], captions[: len(picked_B)]
-    right_B1 = (image_BP * caption_BP).sum(1, keepdim=True)
+    correct_B1 = (image_BP * caption_BP).sum(1, keepdim=True)
     wrong_captions_BK = torch.einsum("bp,bkp->bk", image_BP, captions[len(picked_B) :].view(shape))
     wrong_images_BK = torch.einsum("bp,bkp->bk", caption_BP, images[len(picked_B) :].view(shape))
-    costs = [(margin - right_B1 + wrong_BK).clamp(min=0).sum() for wrong_BK in (wrong_captions_BK, wrong_images_BK)]
+    costs = [(margin - correct_B1 + wrong_BK).clamp(min=0).sum() for wrong_BK in (wrong_captions_BK, wrong_images_BK)]
     return costs[0] + costs[1]
 
 
 @torch.no_grad()
 def fold_ranks(maps: Maps, data: CaptionEmbeddings, sizes: Sizes) -> CaptionRanks:
     """Return the ranks within each fold of ``fold_images`` images. Images after the last full fold are ignored."""
-    of_images, of_captions = [], []
+    image_ranks, caption_ranks = [], []
     for fold in range(sizes.folds):
         first, last = fold * sizes.fold_images, (fold + 1) * sizes.fold_images
-        images_IP = maps.of_images(data.images_IV[first:last])
-        captions_CP = maps.of_captions(data.captions_CD[CAPTIONS * first : CAPTIONS * last])
+        images_IP = maps.map_images(data.images_IV[first:last])
+        captions_CP = maps.map_captions(data.captions_CD[CAPTIONS * first : CAPTIONS * last])
         ranks = ranks_of(images_IP @ captions_CP.T)
-        of_images.append(ranks.of_images_I)
-        of_captions.append(ranks.of_captions_C)
-    return CaptionRanks(torch.cat(of_images).cpu(), torch.cat(of_captions).cpu())
+        image_ranks.append(ranks.images_I)
+        caption_ranks.append(ranks.captions_C)
+    return CaptionRanks(torch.cat(image_ranks).cpu(), torch.cat(caption_ranks).cpu())
 
 
 def ranks_of(score_IC: Tensor) -> CaptionRanks:
@@ -228,15 +230,15 @@ def ranks_of(score_IC: Tensor) -> CaptionRanks:
     score_IC = score_IC.nan_to_num(nan=-math.inf)
     image_C = torch.arange(score_IC.shape[1], device=score_IC.device) // CAPTIONS
     own_I5 = torch.arange(score_IC.shape[1], device=score_IC.device).view(-1, CAPTIONS)
-    each_5I = [_before(score_IC, own_I5[:, caption]) for caption in range(CAPTIONS)]
-    return CaptionRanks(torch.stack(each_5I).amin(0), _before(score_IC.T, image_C))
+    each_5I = [_count_before(score_IC, own_I5[:, caption]) for caption in range(CAPTIONS)]
+    return CaptionRanks(torch.stack(each_5I).amin(0), _count_before(score_IC.T, image_C))
 
 
-def _before(score_QN: Tensor, right_Q: Tensor) -> Tensor:
+def _count_before(score_QN: Tensor, correct_Q: Tensor) -> Tensor:
     """Return the number of candidates (Q,), of N, that come before the correct one."""
-    place_N, right_Q1 = torch.arange(score_QN.shape[1], device=score_QN.device), right_Q[:, None]
-    right_score_Q1 = score_QN.gather(1, right_Q1)
-    return ((score_QN > right_score_Q1) | ((score_QN == right_score_Q1) & (place_N > right_Q1))).sum(1)
+    place_N, correct_Q1 = torch.arange(score_QN.shape[1], device=score_QN.device), correct_Q[:, None]
+    correct_score_Q1 = score_QN.gather(1, correct_Q1)
+    return ((score_QN > correct_score_Q1) | ((score_QN == correct_score_Q1) & (place_N > correct_Q1))).sum(1)
 
 
 def median_rank(ranks_N: Tensor, folds: int) -> float:
@@ -247,8 +249,7 @@ def median_rank(ranks_N: Tensor, folds: int) -> float:
 def _hits(ranks: CaptionRanks) -> int:
     """Return the sum of six recalls times the number of captions, an exact integer."""
     return sum(
-        CAPTIONS * int((ranks.of_images_I < cutoff).sum()) + int((ranks.of_captions_C < cutoff).sum())
-        for cutoff in CUTOFFS
+        CAPTIONS * int((ranks.images_I < cutoff).sum()) + int((ranks.captions_C < cutoff).sum()) for cutoff in CUTOFFS
     )
 
 
@@ -256,18 +257,18 @@ def _recalls(ranks: CaptionRanks, key: str | None) -> dict[str, Estimate]:
     """Return the recalls, resampled by images together with their captions."""
     recalls = {}
     for cutoff in CUTOFFS:
-        recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.of_images_I < cutoff).double(), key)
-        found_IC = (ranks.of_captions_C < cutoff).double().view(-1, CAPTIONS)
-        recalls[f"recall@{cutoff}-t2i"] = mean_of_queries(found_IC.mean(1), key)
+        recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.images_I < cutoff).double(), key)
+        hits_IC = (ranks.captions_C < cutoff).double().view(-1, CAPTIONS)
+        recalls[f"recall@{cutoff}-t2i"] = mean_of_queries(hits_IC.mean(1), key)
     # All use the same resamples and images, so their average can be computed for each resample
-    of_images = [one.values_N for one in recalls.values() if one.values_N is not None]
-    values_I = torch.stack(of_images).mean(0) if of_images else None
+    values = [one.values_N for one in recalls.values() if one.values_N is not None]
+    values_I = torch.stack(values).mean(0) if values else None
     recalls["recall"] = average(list(recalls.values()))._replace(values_N=values_I)
     return recalls
 
 
 IMAGES = {"train": 113_287, "valid": 5_000, "test": 5_000}  # Karpathy's split
-FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed in addition to the tables
+EMBEDDING_FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed in addition to the tables
 
 
 def read_captions(root: Path, name: str, config: EvaluateConfig, sizes: Sizes = SENTEVAL_SIZES) -> CaptionRetrieval:
@@ -275,50 +276,59 @@ def read_captions(root: Path, name: str, config: EvaluateConfig, sizes: Sizes = 
     train, dev, test = (_read_split(root, split) for split in IMAGES)
     for one in (train, dev, test):
         _check_vectors(one)
-    wanted = sizes.folds * sizes.fold_images
+    min_images = sizes.folds * sizes.fold_images
     for one in (dev, test):
-        if len(one.captions) < CAPTIONS * wanted:
+        if len(one.captions) < CAPTIONS * min_images:
             raise InputError(
-                f"{one.vectors}: {len(one.captions) // CAPTIONS} images; wanted {wanted}, for {sizes.folds} folds of "
-                f"{sizes.fold_images}. Copy the whole split."
+                location=str(one.vectors),
+                value=f"{len(one.captions) // CAPTIONS} images",
+                expected=f"{min_images} images, for {sizes.folds} folds of {sizes.fold_images}",
+                hint="Copy the complete split.",
             )
     return CaptionRetrieval(name, train, dev, test, config.seed, sizes)
 
 
-def _read_split(root: Path, split: str) -> Captioned:
+def _read_split(root: Path, split: str) -> CaptionedImages:
     path = table(root, f"COCO/{split}")
-    of_image: dict[int, list[str]] = {}
+    captions_of: dict[int, list[str]] = {}
     for where, (image, caption) in read_columns(path, ["image", "caption"]):
         if not (image.isascii() and image.isdigit()):
-            raise InputError(f"{where}: image is {image!r}; wanted the row of its vector, counted from 0. Correct it.")
-        of_image.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")
-    for number in range(max(of_image, default=-1) + 1):
-        if (found := len(of_image.get(number, []))) != CAPTIONS:
+            expected = "the row of its embedding, counted from 0"
+            raise InputError(location=where, key="image", value=repr(image), expected=expected)
+        captions_of.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")
+    for number in range(max(captions_of, default=-1) + 1):
+        if (count := len(captions_of.get(number, []))) != CAPTIONS:
             raise InputError(
-                f"{path}: image {number} has {found} captions; wanted {CAPTIONS} of each image, the first five where "
-                "there are more. Correct the table."
+                location=f"{path}, image {number}",
+                value=f"{count} captions",
+                expected=f"{CAPTIONS} captions for each image, the first five if there are more",
             )
-    captions = [caption for number in sorted(of_image) for caption in of_image[number]]
-    return Captioned(f"coco {split}", root / f"COCO/{split}.safetensors", captions)
+    captions = [caption for number in sorted(captions_of) for caption in captions_of[number]]
+    return CaptionedImages(f"coco {split}", root / f"COCO/{split}.safetensors", captions)
 
 
-def _check_vectors(one: Captioned) -> None:
+def _check_vectors(one: CaptionedImages) -> None:
     """Raise InputError if the file does not contain an embedding of each image."""
-    wanted = f"'images' of shape ({len(one.captions) // CAPTIONS}, width), float32"
+    expected = f"'images' of shape ({len(one.captions) // CAPTIONS}, width), float32"
     try:
         with safe_open(one.vectors, framework="pt") as stored:
             rows = stored.get_slice("images")
             shape, kind = rows.get_shape(), rows.get_dtype()
     except (SafetensorError, OSError) as error:
         raise InputError(
-            f"{one.vectors}: wanted a safetensors file of {wanted}, got: {error}. Copy it again."
+            location=str(one.vectors),
+            value=error,
+            expected=f"a safetensors file with {expected}",
+            hint="Copy it again.",
         ) from None
     if kind != "F32" or len(shape) != 2 or shape[0] != len(one.captions) // CAPTIONS:
-        raise InputError(f"{one.vectors}: 'images' is {kind} of shape {tuple(shape)}; wanted {wanted}. Write it anew.")
+        raise InputError(location=str(one.vectors), value=f"{kind} of shape {tuple(shape)}", expected=expected)
 
 
 ENTRIES: dict[str, TaskEntry] = {
     "coco": TaskEntry(
-        {f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()}, read_captions, beside=FILES
+        {f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()},
+        read_captions,
+        extra_files=EMBEDDING_FILES,
     )
 }

@@ -24,17 +24,17 @@ from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions
 from contrastive_encoders.evaluation.tasks.classifiers import (
-    FEWEST_ROWS,
     FOLD_SEED,
     FOLDS,
     GRID,
     KFOLD_GRID,
+    MIN_ROWS,
     NO_REGULARIZATION,
     Fits,
     Trainer,
     Values,
-    fewest_for,
     fold_split,
+    min_rows_per_class,
     stratified,
     trainer,
 )
@@ -99,32 +99,32 @@ class Classification:
     def texts(self) -> Iterator[Sequence[str]]:
         for part in self.parts.values():
             for side in part.sides:
-                yield _filled(side)
+                yield _replace_empty(side)
 
     def score_names(self) -> list[str]:
         names = [f"{self.name}/{self.protocol}/accuracy", f"{self.dev_name}/{self.protocol}/accuracy"]
         return [*names, f"{self.name}/{self.protocol}/f1"] if self.recipe.f1 else names
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         parts = list(self.parts.values())
         sides = [
-            Prompted((text for part in parts for text in _filled(part.sides[side])), _filled(one).prompt)
+            Prompted((text for part in parts for text in _replace_empty(part.sides[side])), _replace_empty(one).prompt)
             for side, one in enumerate(parts[0].sides)
         ]
         labels_N = np.concatenate([part.labels_N for part in parts])
-        features = features_of(self.recipe.combination, pool, sides, how.device)
+        features = features_of(self.recipe.combination, pool, sides, options.device)
         outcome = self._outcome(_Rows(features, labels_N, len(self.classes)))
         names = self.score_names()
-        key, dev_key = (self.key, self.dev_key) if how.intervals else (None, None)
-        found = {
+        key, dev_key = (self.key, self.dev_key) if options.intervals else (None, None)
+        estimates = {
             names[0]: Estimate(outcome.test, mean(outcome.test_N, key).replicates_R),
             names[1]: Estimate(outcome.dev, mean(outcome.dev_N, dev_key).replicates_R),
         }
         if self.recipe.f1 and outcome.predicted_N is not None:
             gold_N = torch.from_numpy(self.parts["test"].labels_N)
-            whole = f1(outcome.predicted_N, gold_N, key)
-            found[names[2]] = Estimate(round(whole.value, 2), whole.replicates_R)
-        return found
+            f1_estimate = f1(outcome.predicted_N, gold_N, key)
+            estimates[names[2]] = Estimate(round(f1_estimate.value, 2), f1_estimate.replicates_R)
+        return estimates
 
     def _outcome(self, rows: "_Rows") -> Outcome:
         if "all" in self.parts:
@@ -133,33 +133,38 @@ class Classification:
         ranges = dict(zip(self.parts, np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), strict=True))
         if "dev" in self.parts:
             grid = GRID if self.recipe.regularized else NO_REGULARIZATION
-            return given(rows, self.trainer, grid, ranges["train"], ranges["dev"], ranges["test"])
+            return fixed_splits(rows, self.trainer, grid, ranges["train"], ranges["dev"], ranges["test"])
         return kfold(rows, self.trainer, self.folds, self.seed, ranges["train"], ranges["test"])
 
     def _check(self) -> None:
         for part in self.parts.values():
             if not len(part.labels_N):
-                raise InputError(f"{part.where}: there is a header but no rows; wanted labeled text. Fetch it again.")
+                expected, hint = "labeled texts below the header", "Download the table again."
+                raise InputError(location=part.where, value="no rows", expected=expected, hint=hint)
         train = self.parts.get("all") or self.parts["train"]
         nested = "all" in self.parts
-        fewest = 1 if "dev" in self.parts else fewest_for(self.folds, nested)
-        why = f"enough for {self.folds}-fold cross-validation" if fewest > 1 else "to train on"
+        min_rows = 1 if "dev" in self.parts else min_rows_per_class(self.folds, nested)
+        purpose = f"enough for {self.folds}-fold cross-validation" if min_rows > 1 else "to train on"
         counts = np.bincount(train.labels_N, minlength=len(self.classes))
         for name, count in zip(self.classes, counts, strict=True):
-            if count < fewest:
+            if count < min_rows:
                 raise InputError(
-                    f"{train.where}: {count} rows have the label {name}; wanted at least {fewest} of each of "
-                    f"{', '.join(self.classes[:10])}, {why}. Fetch the table again, or leave the task out."
+                    location=train.where,
+                    value=f"{count} rows with the label {name}",
+                    expected=f"at least {min_rows} of each of {', '.join(self.classes[:10])}, {purpose}",
+                    hint="Download the table again, or remove the task.",
                 )
         held_out = len(train.labels_N) // self.folds + 1 if nested else 0
-        if "dev" not in self.parts and len(train.labels_N) - held_out < FEWEST_ROWS:
+        if "dev" not in self.parts and len(train.labels_N) - held_out < MIN_ROWS:
             raise InputError(
-                f"{train.where}: {len(train.labels_N)} rows; wanted at least {FEWEST_ROWS + held_out}, since 5 % of "
-                "the training rows decide when to stop. Fetch the table again, or leave the task out."
+                location=train.where,
+                value=f"{len(train.labels_N)} rows",
+                expected=f"at least {MIN_ROWS + held_out} rows, since 5 % of the training rows are for early stopping",
+                hint="Download the table again, or remove the task.",
             )
 
 
-def _filled(side: Sequence[str]) -> Prompted:
+def _replace_empty(side: Sequence[str]) -> Prompted:
     return Prompted((text or EMPTY for text in side), getattr(side, "prompt", None))
 
 
@@ -196,18 +201,20 @@ def nested(rows: _Rows, trainer: Trainer, folds: int) -> Outcome:
         fold_split(train, fold) for train, _ in outer for fold in stratified(rows.labels_N[train], folds, FOLD_SEED)
     ]
     inner = rows.fit(trainer, splits, [values] * len(splits))
-    chosen = [best(inner.accuracy_FR[place * folds : (place + 1) * folds]) for place in range(folds)]
-    whole = rows.fit(trainer, [trainer.whole(train) for train, _ in outer], [[values[member]] for member, _ in chosen])
+    selected = [best(inner.accuracy_FR[place * folds : (place + 1) * folds]) for place in range(folds)]
+    fits = rows.fit(
+        trainer, [trainer.final_split(train) for train, _ in outer], [[values[member]] for member, _ in selected]
+    )
     dev_N, test_N = (torch.zeros(len(everything), dtype=torch.float64) for _ in range(2))
     tests = []
     for place, (_, test) in enumerate(outer):
         for number in range(place * folds, (place + 1) * folds):
             dev = splits[number].dev_N
-            dev_N[dev] += inner.hits[number][chosen[place][0]].double() / (folds * folds * len(dev))
-        right_N = rows.hits(rows.predict(whole, place, 0, test), test)
+            dev_N[dev] += inner.hits[number][selected[place][0]].double() / (folds * folds * len(dev))
+        right_N = rows.hits(rows.predict(fits, place, 0, test), test)
         test_N[torch.from_numpy(test)] = right_N.double() / (folds * len(test))
         tests.append(_percent(right_N))
-    dev_score = round(np.mean([score for _, score in chosen]), 2)
+    dev_score = round(np.mean([score for _, score in selected]), 2)
     size = len(everything)  # weights that make the mean over items equal to the mean over folds
     return Outcome(float(dev_score), dev_N * size, float(round(np.mean(tests), 2)), test_N * size)
 
@@ -215,18 +222,18 @@ def nested(rows: _Rows, trainer: Trainer, folds: int) -> Outcome:
 def kfold(rows: _Rows, trainer: Trainer, folds: int, seed: int, train_N: np.ndarray, test_N: np.ndarray) -> Outcome:
     values = trainer.values(KFOLD_GRID)
     splits = [fold_split(train_N, fold) for fold in stratified(rows.labels_N[train_N], folds, seed)]
-    crossed = rows.fit(trainer, splits, [values] * folds)
-    member, dev_score = best(crossed.accuracy_FR)
+    fits = rows.fit(trainer, splits, [values] * folds)
+    member, dev_score = best(fits.accuracy_FR)
     dev_rows_N = torch.zeros(len(rows.labels_N), dtype=torch.float64)
-    for split, hits in zip(splits, crossed.hits, strict=True):
+    for split, hits in zip(splits, fits.hits, strict=True):
         dev_rows_N[split.dev_N] = hits[member].double() * len(train_N) / (folds * len(split.dev_N))
-    whole = rows.fit(trainer, [trainer.whole(train_N)], [[values[member]]])
-    predicted_N = rows.predict(whole, 0, 0, test_N)
+    final = rows.fit(trainer, [trainer.final_split(train_N)], [[values[member]]])
+    predicted_N = rows.predict(final, 0, 0, test_N)
     right_N = rows.hits(predicted_N, test_N)
     return Outcome(dev_score, dev_rows_N[train_N], _percent(right_N), right_N.double(), predicted_N)
 
 
-def given(
+def fixed_splits(
     rows: _Rows, trainer: Trainer, grid: Values, train_N: np.ndarray, dev_N: np.ndarray, test_N: np.ndarray
 ) -> Outcome:
     """Score the given splits.

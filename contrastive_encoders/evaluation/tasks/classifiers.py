@@ -39,7 +39,7 @@ FOLDS = {"default": 10, "fast": 5, "sklearn": 10}
 # validation.py uses this constant seed for the outer and inner folds, independent of the configured seed
 FOLD_SEED = 1111
 VALIDATION_SHARE = 0.05  # fraction of the training rows for early stopping of the last training
-FEWEST_ROWS = 20  # with fewer rows, 5 % are less than a row
+MIN_ROWS = 20  # with fewer rows, 5 % are less than a row
 
 
 class SentEvalClassifier:
@@ -52,11 +52,11 @@ class SentEvalClassifier:
         """Return the candidate values of the regularization strength."""
         return grid.own
 
-    def whole(self, rows_N: np.ndarray) -> Split:
+    def final_split(self, rows_N: np.ndarray) -> Split:
         """Split ``rows_N`` for the training with the selected value: some rows, drawn as in SentEval, only stop it."""
         order_N = np.random.RandomState(self.settings.seed).permutation(len(rows_N))
-        held = int(VALIDATION_SHARE * len(rows_N))
-        return Split(_tensor(rows_N[order_N[held:]]), _tensor(rows_N[order_N[:held]]), drawn=len(rows_N))
+        dev_rows = int(VALIDATION_SHARE * len(rows_N))
+        return Split(_tensor(rows_N[order_N[dev_rows:]]), _tensor(rows_N[order_N[:dev_rows]]), drawn=len(rows_N))
 
     def fit(
         self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
@@ -87,7 +87,7 @@ class Sklearn:
     def values(self, grid: Values) -> tuple[float, ...]:
         return grid.sklearn
 
-    def whole(self, rows_N: np.ndarray) -> Split:
+    def final_split(self, rows_N: np.ndarray) -> Split:
         return Split(torch.from_numpy(rows_N), torch.empty(0, dtype=torch.long))
 
     def fit(
@@ -147,7 +147,7 @@ def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split
     return Split(_tensor(rows_N[fold[0]]), _tensor(rows_N[fold[1]]))
 
 
-def fewest_for(folds: int, nested: bool) -> int:
+def min_rows_per_class(folds: int, nested: bool) -> int:
     """Return the minimum number of rows of a class so that every fold (``nested``: every inner fold) contains one."""
     rows = folds
     while nested and rows - -(-rows // folds) < folds:

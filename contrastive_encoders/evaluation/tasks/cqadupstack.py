@@ -31,12 +31,12 @@ from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of
 
 log = logging.getLogger(__name__)
 
-NEAREST = 100
+MAX_DOCUMENTS = 100
 CUTOFF = 10
 FORUMS = "android english gaming gis mathematica physics programmers stats tex unix webmasters wordpress".split()
-METRICS = (f"map@{NEAREST}", f"ndcg@{CUTOFF}")
+METRICS = (f"map@{MAX_DOCUMENTS}", f"ndcg@{CUTOFF}")
 CELLS = 2**25  # cosines in memory at a time: 128 MiB
-MOST_QUERIES = 128  # in a block: the embeddings of their nearest documents are gathered as B x T x D float64
+MAX_QUERIES = 128  # in a block: the embeddings of their nearest documents are gathered as B x T x D float64
 
 
 class Forum(NamedTuple):
@@ -71,41 +71,41 @@ class ForumRetrieval:
         tasks = [self.name, *(self._task(forum) for forum in self.forums)]
         return [f"{task}/cosine/{metric}" for task in tasks for metric in METRICS]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         parts: dict[str, list[Estimate]] = {metric: [] for metric in METRICS}
         for forum in self.forums:
-            ap_Q, ndcg_Q = self._per_query(forum, pool, how.device)
-            asked_Q = torch.tensor(forum.duplicates) > 0  # useb leaves others out of nDCG, but not out of MAP
-            key = self._task(forum) if how.intervals else None
+            ap_Q, ndcg_Q = self._per_query(forum, pool, options.device)
+            has_duplicates_Q = torch.tensor(forum.duplicates) > 0  # useb leaves others out of nDCG, but not out of MAP
+            key = self._task(forum) if options.intervals else None
             parts[METRICS[0]].append(mean_of_queries(ap_Q, key))
-            parts[METRICS[1]].append(mean_of_queries(ndcg_Q[asked_Q], key))
-        found = {f"{self.name}/cosine/{metric}": average(estimates) for metric, estimates in parts.items()}
+            parts[METRICS[1]].append(mean_of_queries(ndcg_Q[has_duplicates_Q], key))
+        estimates = {f"{self.name}/cosine/{metric}": average(estimates) for metric, estimates in parts.items()}
         for i, forum in enumerate(self.forums):
-            found |= {f"{self._task(forum)}/cosine/{metric}": parts[metric][i] for metric in METRICS}
-        return found
+            estimates |= {f"{self._task(forum)}/cosine/{metric}": parts[metric][i] for metric in METRICS}
+        return estimates
 
     def _task(self, forum: Forum) -> str:
         return f"{self.stem}-{forum.name}{self.split}"
 
     def _per_query(self, forum: Forum, pool: EmbeddingPool, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the average precision and the nDCG of each query, (Q,) each."""
-        queries_QD = unit_rows(pool.of(forum.queries), f"{self._task(forum)} queries")
-        documents_ND = unit_rows(pool.of(forum.documents), f"{self._task(forum)} documents")
+        queries_QD = unit_rows(pool.lookup(forum.queries), f"{self._task(forum)} queries")
+        documents_ND = unit_rows(pool.lookup(forum.documents), f"{self._task(forum)} documents")
         on_device_ND = documents_ND.to(device)
-        rows = max(1, min(MOST_QUERIES, CELLS // max(1, len(documents_ND))))
+        rows = max(1, min(MAX_QUERIES, CELLS // max(1, len(documents_ND))))
         ap, ndcg = [], []
         for start in range(0, len(queries_QD), rows):
             block_BD = queries_QD[start : start + rows]
             cosine_BN = block_BD.to(device) @ on_device_ND.T
-            chosen_BT = cosine_BN.topk(min(NEAREST, len(documents_ND)), dim=-1).indices.cpu()
-            cosine_BT, chosen_BT = _in_order(block_BD, documents_ND, chosen_BT)
+            chosen_BT = cosine_BN.topk(min(MAX_DOCUMENTS, len(documents_ND)), dim=-1).indices.cpu()
+            cosine_BT, chosen_BT = _sort_by_cosine(block_BD, documents_ND, chosen_BT)
             hits_BT = _hits(chosen_BT, forum.relevant[start : start + rows])
             ap.append(average_precisions(cosine_BT, hits_BT))
             ndcg.append(ndcg_at_cutoff(hits_BT, torch.tensor(forum.duplicates[start : start + rows])))
         return torch.cat(ap), torch.cat(ndcg)
 
 
-def _in_order(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor) -> tuple[Tensor, Tensor]:
+def _sort_by_cosine(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor) -> tuple[Tensor, Tensor]:
     """Order the nearest documents by their float64 cosines, ties in the order of the documents.
 
     In a float32 matmul, the cosines of equal documents depend on their position in the matrix and on the hardware.
@@ -120,8 +120,10 @@ def _in_order(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor) -> tu
 
 def _hits(chosen_BT: Tensor, relevant: Sequence[list[int]]) -> Tensor:
     """Return (B, T): whether each of the nearest documents is a duplicate."""
-    most = max((len(rows) for rows in relevant), default=0)
-    relevant_BR = torch.tensor([rows + [-1] * (most - len(rows)) for rows in relevant]).view(len(relevant), most)
+    max_duplicates = max((len(rows) for rows in relevant), default=0)
+    relevant_BR = torch.tensor([rows + [-1] * (max_duplicates - len(rows)) for rows in relevant]).view(
+        len(relevant), max_duplicates
+    )
     return (chosen_BT.unsqueeze(-1) == relevant_BR.long().unsqueeze(1)).any(-1)
 
 
@@ -152,19 +154,28 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
     """Read a split (valid or test). ``ending`` is that of the score names: -dev or empty."""
     corpus = _corpus(table(root, "CQADupStack/corpus"))
     path = table(root, f"CQADupStack/{split}")
-    asked: dict[str, dict[str, list[str]]] = {}
+    queries_of: dict[str, dict[str, list[str]]] = {}
     for where, (forum, query, relevant) in read_columns(path, ["forum", "query_id", "relevant_ids"]):
         if query not in corpus.get(forum, {}):
             raise InputError(
-                f"{where}: question {query!r} of forum {forum!r} is not in CQADupStack/corpus; "
-                "the corpus is cut short or of another version. Fetch both again."
+                location=where,
+                value=f"{query!r} of forum {forum!r}",
+                expected="questions in CQADupStack/corpus",
+                hint="The corpus is truncated or from another version. Download both tables again.",
             )
-        asked.setdefault(forum, {})[query] = list(dict.fromkeys(relevant.split()))
-    if not asked:
-        raise InputError(f"{path}: no rows below the header; wanted queries. Fetch it again.")
-    if set(asked) != set(FORUMS):
-        log.warning("%s: %d forums, the papers' mean is over %d: %s", path, len(asked), len(FORUMS), ", ".join(FORUMS))
-    forums = [_forum(forum, corpus[forum], queries) for forum, queries in asked.items()]
+        queries_of.setdefault(forum, {})[query] = list(dict.fromkeys(relevant.split()))
+    if not queries_of:
+        hint = "Download the table again."
+        raise InputError(location=str(path), value="no rows", expected="queries below the header", hint=hint)
+    if set(queries_of) != set(FORUMS):
+        log.warning(
+            "%s: %d forums, but the published mean is over %d: %s",
+            path,
+            len(queries_of),
+            len(FORUMS),
+            ", ".join(FORUMS),
+        )
+    forums = [_forum(forum, corpus[forum], queries) for forum, queries in queries_of.items()]
     return ForumRetrieval("cqadupstack", forums, ending)
 
 
@@ -180,7 +191,9 @@ def _forum(name: str, corpus: dict[str, str], queries: dict[str, list[str]]) -> 
     ids = [key for key in corpus if key not in queries]
     row_of = {key: row for row, key in enumerate(ids)}
     if unknown := sum(key not in corpus for relevant in queries.values() for key in relevant):
-        log.warning("CQADupStack: %d duplicates in forum %s are not in the corpus and cannot be found", unknown, name)
+        log.warning(
+            "CQADupStack: %d duplicates in forum %s are not in the corpus and cannot be retrieved", unknown, name
+        )
     return Forum(
         name,
         queries=[corpus[key] for key in queries],

@@ -56,7 +56,7 @@ def features_of(
     if combination == "inference":
         left, right = sides
         return Inference(pool, left, right, device)
-    vectors = [_finite(pool.of(side)) for side in sides]
+    vectors = [_finite(pool.lookup(side)) for side in sides]
     if combination == "sentence":
         return DenseFeatures(vectors[0], device)
     a_ND, b_ND = vectors
@@ -65,4 +65,4 @@ def features_of(
 
 def _finite(vectors_ND: Tensor) -> Tensor:
     """Replace embeddings that are not finite by zeros, because one such embedding would break every classifier."""
-    return finite_rows(vectors_ND, what="vectors are not finite; they count as zeros")
+    return finite_rows(vectors_ND, message="embeddings contain NaN or infinity and count as zeros")

@@ -53,7 +53,9 @@ class Geometry:
         self.positive = [row for row, score in enumerate(pairs.gold) if score > threshold]
         if not self.positive:
             raise InputError(
-                f"task {name}: no pair of {pairs.name} is rated above {threshold:g}; set alignment_threshold lower."
+                key="alignment_threshold",
+                value=f"{threshold:g}",
+                expected=f"a lower value, because no pair of {pairs.name} has a higher rating",
             )
         self.distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
 
@@ -74,14 +76,14 @@ class Geometry:
         )
         return [f"{self.pairs.name}/geometry/{metric}" for metric in metrics]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        vectors_UD = finite_rows(pool.of(self.distinct).double(), self.name)
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
+        vectors_UD = finite_rows(pool.lookup(self.distinct).double(), self.name)
         units_UD = unit_rows(vectors_UD, self.name)
         row_of = {text: row for row, text in enumerate(self.distinct)}
         pairs_P2 = torch.tensor(
             [[row_of[a], row_of[b]] for a, b in zip(self.pairs.left, self.pairs.right, strict=True)]
         )
-        key = ScoreName.parse(self.pairs.name).without_form() if how.intervals else None
+        key = ScoreName.parse(self.pairs.name).without_form() if options.intervals else None
         norms_U = vectors_UD.norm(dim=-1)
         estimates = (
             mean(squared_distances(units_UD, pairs_P2[self.positive]), key, scale=1.0),
@@ -144,10 +146,10 @@ def kernel_sums(units_UD: Tensor, weights_UW: Tensor) -> Tensor:
 def anisotropy(units_UD: Tensor, key: str | None) -> Estimate:
     """Return the mean cosine of two different texts, computed from the sum of all embeddings."""
     others_U = units_UD @ units_UD.sum(0) - units_UD.square().sum(-1)
-    found = mean(others_U / (len(units_UD) - 1), key, scale=1.0)
-    if found.replicates_R is None:
-        return found
-    return Estimate(found.value, (2 * found.replicates_R - found.value).clamp(-1, 1))
+    cosine = mean(others_U / (len(units_UD) - 1), key, scale=1.0)
+    if cosine.replicates_R is None:
+        return cosine
+    return Estimate(cosine.value, (2 * cosine.replicates_R - cosine.value).clamp(-1, 1))
 
 
 def effective_rank(matrix_UD: Tensor) -> float:

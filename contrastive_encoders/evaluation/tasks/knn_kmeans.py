@@ -19,7 +19,7 @@ from contrastive_encoders.statistics.bootstrap import Estimate, mean, v_measure
 
 SCORES = {"knn": "knn/accuracy", "kmeans": "kmeans/v-measure"}
 BLOCK = 1024  # rows compared with all others at a time
-STARTS = 10  # initializations of k-means, of which the best is used
+INITIALIZATIONS = 10  # initializations of k-means, of which the best is used
 
 
 class KNNKMeansTask:
@@ -38,36 +38,36 @@ class KNNKMeansTask:
     def score_names(self) -> list[str]:
         return [f"{self.name}/{SCORES[one]}" for one in self.scores]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        known, asked = self.parts.get("train"), self.parts.get("all") or self.parts["test"]
-        vectors_ND, gold_N = self._vectors(asked, pool), torch.from_numpy(asked.labels_N)
-        key, found = self.name if how.intervals else None, dict[str, Estimate]()
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
+        known, test = self.parts.get("train"), self.parts.get("all") or self.parts["test"]
+        vectors_ND, gold_N = self._vectors(test, pool), torch.from_numpy(test.labels_N)
+        key, estimates = self.name if options.intervals else None, dict[str, Estimate]()
         if "knn" in self.scores:
             others = None if known is None else (self._vectors(known, pool), known.labels_N)
-            right_N = torch.from_numpy(self._voted(vectors_ND, others or (vectors_ND, asked.labels_N), others is None))
-            found[f"{self.name}/{SCORES['knn']}"] = mean(right_N == gold_N, key)
+            right_N = torch.from_numpy(self._voted(vectors_ND, others or (vectors_ND, test.labels_N), others is None))
+            estimates[f"{self.name}/{SCORES['knn']}"] = mean(right_N == gold_N, key)
         if "kmeans" in self.scores:
-            found[f"{self.name}/{SCORES['kmeans']}"] = v_measure(self._clusters(vectors_ND, gold_N), gold_N, key)
-        return found
+            estimates[f"{self.name}/{SCORES['kmeans']}"] = v_measure(self._clusters(vectors_ND, gold_N), gold_N, key)
+        return estimates
 
     def _vectors(self, part: LabeledSplit, pool: EmbeddingPool) -> Tensor:
-        return unit_rows(pool.of(part.sides[0]).double(), self.name)
+        return unit_rows(pool.lookup(part.sides[0]).double(), self.name)
 
-    def _voted(self, asked_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:
+    def _voted(self, test_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:
         """Return (N,): the most frequent label among the neighbors, the first in case of ties."""
         known_MD, labels_M = known
-        voted = []
-        for start in range(0, len(asked_ND), BLOCK):
-            cosine_BM = asked_ND[start : start + BLOCK] @ known_MD.T
+        predicted = []
+        for start in range(0, len(test_ND), BLOCK):
+            cosine_BM = test_ND[start : start + BLOCK] @ known_MD.T
             if without_itself:
                 cosine_BM.diagonal(start).fill_(-torch.inf)
             near_BK = cosine_BM.topk(min(self.neighbors, len(known_MD) - without_itself), dim=-1).indices
             votes_BC = torch.nn.functional.one_hot(torch.from_numpy(labels_M)[near_BK], int(labels_M.max()) + 1).sum(1)
-            voted.append(np.argmax(votes_BC.numpy(), axis=-1))
-        return np.concatenate(voted)
+            predicted.append(np.argmax(votes_BC.numpy(), axis=-1))
+        return np.concatenate(predicted)
 
     def _clusters(self, vectors_ND: Tensor, gold_N: Tensor) -> Tensor:
         from sklearn.cluster import KMeans  # slow to import, and only needed here
 
-        clusters = KMeans(len(gold_N.unique()), n_init=STARTS, random_state=self.seed)
+        clusters = KMeans(len(gold_N.unique()), n_init=INITIALIZATIONS, random_state=self.seed)
         return torch.from_numpy(clusters.fit_predict(vectors_ND.numpy()).astype(np.int64))

@@ -11,7 +11,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import TaskEntry
 from contrastive_encoders.evaluation.tasks.classification import Classification, ClassificationSpec, LabeledSplit
-from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
+from contrastive_encoders.evaluation.tsv import ROW_HINT, read_columns, read_text, table
 
 Known = TypeVar("Known")
 
@@ -74,11 +74,11 @@ def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -
     """
     if cell not in known:
         names = ", ".join(list(known)[:10]) + (", ..." if len(known) > 10 else "")
-        raise InputError(f"{where}: {column} is {cell!r}; wanted one of {names}. Correct it or delete the row.")
+        raise InputError(location=where, key=column, value=repr(cell), expected=f"one of {names}", hint=ROW_HINT)
     return known[cell]
 
 
-def arranged(
+def senteval_order(
     where: str, sides: Sequence[list[str]], labels: list[int], ranks: list[int], sort_by: tuple[int, ...]
 ) -> LabeledSplit:
     """Return rows in SentEval's order: by number of words, then by ``ranks``. Tied rows keep the order of the file."""
@@ -107,7 +107,7 @@ def _part(layout: LabeledLayout, path: Path) -> LabeledSplit:
     alphabetic = {label: rank for rank, label in enumerate(sorted(layout.labels))}
     by_word = layout.recipe.combination == "inference"
     ranks = [alphabetic[layout.labels[label]] for label in labels] if by_word else labels
-    return arranged(str(path), sides, labels, ranks, layout.sort_by)
+    return senteval_order(str(path), sides, labels, ranks, layout.sort_by)
 
 
 SENTEVAL_ENTRIES = {
@@ -135,18 +135,18 @@ LINEAR_ONLY = ("wordcontent",)
 
 def _read_probing(recipe: ClassificationSpec, root: Path, name: str, config: EvaluateConfig) -> Classification:
     path = table(root, f"PROBING/{name}")
-    found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS.values()}
+    rows_of: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS.values()}
     for where, (split, label, sentence) in read_columns(path, ["split", "label", "sentence"]):
-        found[read_label(where, "split", split, PROBING_SPLITS)].append(
+        rows_of[read_label(where, "split", split, PROBING_SPLITS)].append(
             (where, read_text(where, "label", label), read_text(where, "sentence", sentence))
         )
     # A label that is missing from the training rows could never be predicted
-    known = {label: number for number, label in enumerate(sorted({label for _, label, _ in found["train"]}))}
+    known = {label: number for number, label in enumerate(sorted({label for _, label, _ in rows_of["train"]}))}
     parts = {}
-    for split, rows in found.items():
+    for split, rows in rows_of.items():
         labels = [read_label(where, "label", label, known) for where, label, _ in rows]
         sentences = [sentence for _, _, sentence in rows]
-        parts[split] = arranged(f"{path}, split {split}", (sentences,), labels, labels, (0,))
+        parts[split] = senteval_order(f"{path}, split {split}", (sentences,), labels, labels, (0,))
     return Classification(name, recipe, list(known), parts, config)
 
 

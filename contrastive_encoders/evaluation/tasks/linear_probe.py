@@ -22,7 +22,7 @@ from contrastive_encoders.evaluation.tasks.probe_optimizers import OPTIMIZERS, B
 
 # On a CPU, the number of splits that are trained at a time is limited so that their batches stay in its cache from the
 # logits to the gradients. It has a minimum, below which calling an operation takes longer than computing it.
-CPU_BATCH_BYTES, FEWEST_SPLITS = 4 * 2**20, 4
+CPU_BATCH_BYTES, MIN_SPLITS = 4 * 2**20, 4
 DEV_ROWS = 4096  # rows scored at a time
 
 
@@ -122,19 +122,19 @@ class _Training:
         The splits of a group have equal numbers of batches and similar numbers of active members. A split with fewer
         active members is padded with stopped members, whose results are ignored.
         """
-        left_F = self.alive_FR.sum(1)
+        active_F = self.alive_FR.sum(1)
         steps_F = np.array([_steps(split, self.settings.batch) for split in self.splits])
-        alive = [split for split in np.lexsort((left_F, steps_F)) if left_F[split]]
+        alive = [split for split in np.lexsort((active_F, steps_F)) if active_F[split]]
         row = self.features.width * self.features.dtype.itemsize
-        in_cache = max(FEWEST_SPLITS, CPU_BATCH_BYTES // (self.settings.batch * row))
-        most = in_cache if self.features.device.type == "cpu" else len(self.splits)
+        in_cache = max(MIN_SPLITS, CPU_BATCH_BYTES // (self.settings.batch * row))
+        max_splits = in_cache if self.features.device.type == "cpu" else len(self.splits)
         start = 0
         while start < len(alive):
             stop = start + 1
-            while stop < len(alive) and stop - start < most and steps_F[alive[stop]] == steps_F[alive[start]]:
+            while stop < len(alive) and stop - start < max_splits and steps_F[alive[stop]] == steps_F[alive[start]]:
                 stop += 1
             splits_G = np.array(alive[start:stop])
-            members = np.argsort(~self.alive_FR[splits_G], axis=1, kind="stable")[:, : left_F[splits_G].max()]
+            members = np.argsort(~self.alive_FR[splits_G], axis=1, kind="stable")[:, : active_F[splits_G].max()]
             yield splits_G, members
             start = stop
 
@@ -152,8 +152,8 @@ class _Training:
                 gradients = self.model.gradients(weights, self.features.take(rows_GB), y_GB, share_GB)
                 for weight, gradient, pair in zip(weights, gradients, moments, strict=True):
                     self.update(weight, gradient.addcmul_(weight, l2), pair, count)
-        for whole, part_G in zip(chain(self.weights, *self.moments), chain(weights, *moments), strict=True):
-            whole[place] = part_G
+        for full, part_G in zip(chain(self.weights, *self.moments), chain(weights, *moments), strict=True):
+            full[place] = part_G
         self._look(splits_G, members_GR, weights)
 
     def _pass(self, splits_G: np.ndarray, orders: _Orders, number: int, steps: int) -> list[tuple[Tensor, ...]]:
@@ -170,8 +170,8 @@ class _Training:
         if isinstance(self.model, Binary):
             y_GT = y_GT.to(self.features.dtype)
         device, index_device = self.features.device, self.features.index_device
-        whole = rows_GT.to(index_device), y_GT.to(device), share_GT.to(device)
-        return [one.view(len(splits_G), steps, batch).transpose(0, 1).contiguous().unbind(0) for one in whole]
+        tensors = rows_GT.to(index_device), y_GT.to(device), share_GT.to(device)
+        return [one.view(len(splits_G), steps, batch).transpose(0, 1).contiguous().unbind(0) for one in tensors]
 
     def _look(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
         """Score the dev rows. Keep the weights of members that improved, and count a failure of the others.
@@ -191,8 +191,8 @@ class _Training:
                 if accuracy > self.best_FR[split, member]:
                     self.best_FR[split, member] = accuracy
                     self.hits[split][member] = hits_RN[slot]
-                    for kept, now in zip(self.best, weights, strict=True):
-                        kept[split, member] = now[place, slot]
+                    for best, current in zip(self.best, weights, strict=True):
+                        best[split, member] = current[place, slot]
                 else:
                     self.alive_FR[split, member] = self.failures_FR[split, member] < self.settings.tenacity
                     self.failures_FR[split, member] += 1

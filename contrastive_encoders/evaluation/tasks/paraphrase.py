@@ -24,7 +24,7 @@ from contrastive_encoders.statistics.bootstrap import Estimate, average_precisio
 
 log = logging.getLogger(__name__)
 
-DEBATABLE = 3.0  # votes or rating: above it, a paraphrase; below it, not a paraphrase
+UNDECIDED = 3.0  # votes or rating: above it, a paraphrase; below it, not a paraphrase
 
 
 class Paraphrases(RatedPairTask):
@@ -33,23 +33,23 @@ class Paraphrases(RatedPairTask):
     ``pairs.gold`` contains votes or a rating. A pair above ``debatable`` is a paraphrase. ``f1`` adds the best F1.
     """
 
-    def __init__(self, pairs: RatedPairs, debatable: float = DEBATABLE, *, f1: bool = False) -> None:
+    def __init__(self, pairs: RatedPairs, debatable: float = UNDECIDED, *, f1: bool = False) -> None:
         super().__init__(pairs)
         self.debatable, self.f1 = debatable, f1
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{metric}" for metric in ("ap", "spearman", *(["f1"] if self.f1 else []))]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         cosine_N, gold_N = cosines(self.pairs, pool), torch.from_numpy(self.pairs.gold)
         if is_constant(cosine_N):
             log.warning("%s: all pairs have the same cosine (%.4f)", self.name, cosine_N[0])
         decided_N = gold_N != self.debatable
         is_paraphrase_N = (gold_N > self.debatable).long()
-        key = self.name if how.intervals else None
+        key = self.name if options.intervals else None
         decided = cosine_N[decided_N], is_paraphrase_N[decided_N], key
-        found = [average_precision(*decided), spearman(cosine_N, gold_N, key)]
-        return dict(zip(self.score_names(), [*found, *([best_f1(*decided)] if self.f1 else [])], strict=True))
+        estimates = [average_precision(*decided), spearman(cosine_N, gold_N, key)]
+        return dict(zip(self.score_names(), [*estimates, *([best_f1(*decided)] if self.f1 else [])], strict=True))
 
 
 def _read(layout: STSLayout, column: str, root: Path, name: str, config: EvaluateConfig) -> Paraphrases:

@@ -41,8 +41,8 @@ BATCH = 64
 LEARNING_RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8  # Adam's
 EPOCHS_PER_CHECK = 50
 LAST_START = 1000  # last epoch after which 50 further ones are trained, so that there are at most 1,050
-FAILURES = 4  # total number of checks, not necessarily consecutive, without improvement of the best score
-SELECT: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"pearson": pearson, "spearman": spearman}
+MAX_FAILURES = 4  # total number of checks, not necessarily consecutive, without improvement of the best score
+CORRELATIONS: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"pearson": pearson, "spearman": spearman}
 
 
 @dataclass
@@ -66,26 +66,26 @@ class Relatedness:
         test, dev = f"{self.test.name}/{self.protocol}", f"{self.dev.name}/{self.protocol}"
         return [f"{test}/spearman", f"{test}/pearson", f"{test}/mse", f"{dev}/spearman", f"{dev}/pearson"]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         """Return the correlations x 100, and ``mse`` in squared ratings."""
         train = batch_order(self.train)
         dev_gold = torch.from_numpy(self.dev.gold)
         dev_NF, test_NF = features(self.dev, pool), features(self.test, pool)
-        fitted = fit(
+        regressor = fit(
             features(train, pool),
             tai_encoding(train.gold),
-            lambda weight_5F: SELECT[self.select](predict(weight_5F, dev_NF), dev_gold).value,
+            lambda weight_5F: CORRELATIONS[self.select](predict(weight_5F, dev_NF), dev_gold).value,
             self.seed,
         )
-        log.info("%s: %d epochs, the best after %d", self.name, fitted.epochs, fitted.best_epoch)
+        log.info("%s: %d epochs, the best after %d", self.name, regressor.epochs, regressor.best_epoch)
         scores = {}
         for pairs, rows_NF in ((self.test, test_NF), (self.dev, dev_NF)):
-            predicted_N, gold_N = predict(fitted.weight_5F, rows_NF), torch.from_numpy(pairs.gold)
-            key = ScoreName.parse(pairs.name).without_form() if how.intervals else None
-            begin = f"{pairs.name}/{self.protocol}"
-            scores[f"{begin}/spearman"] = spearman(predicted_N, gold_N, key)
-            scores[f"{begin}/pearson"] = pearson(predicted_N, gold_N, key)
-            scores[f"{begin}/mse"] = mean((predicted_N - gold_N) ** 2, key, scale=1.0)
+            predicted_N, gold_N = predict(regressor.weight_5F, rows_NF), torch.from_numpy(pairs.gold)
+            key = ScoreName.parse(pairs.name).without_form() if options.intervals else None
+            prefix = f"{pairs.name}/{self.protocol}"
+            scores[f"{prefix}/spearman"] = spearman(predicted_N, gold_N, key)
+            scores[f"{prefix}/pearson"] = pearson(predicted_N, gold_N, key)
+            scores[f"{prefix}/mse"] = mean((predicted_N - gold_N) ** 2, key, scale=1.0)
         return {name: scores[name] for name in self.score_names()}
 
 
@@ -105,10 +105,10 @@ def batch_order(pairs: RatedPairs) -> RatedPairs:
 
 def features(pairs: RatedPairs, pool: EmbeddingPool) -> Tensor:
     """Return the features (N, F): |a - b|, a * b, 1. They are 0 for a pair with an embedding that is not finite."""
-    left_ND, right_ND = pool.of(pairs.left), pool.of(pairs.right)
+    left_ND, right_ND = pool.lookup(pairs.left), pool.lookup(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)
     rows_NF = torch.cat([(left_ND - right_ND).abs(), left_ND * right_ND, ones_N1], 1)
-    return finite_rows(rows_NF, pairs.name, "pairs hold a vector that is not finite")
+    return finite_rows(rows_NF, pairs.name, "pairs have an embedding with NaN or infinity")
 
 
 def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
@@ -143,7 +143,7 @@ def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float]
     trainer = _Trainer(rows_NF, target_N5, initial_5F.to(rows_NF.dtype))
     draws = np.random.RandomState(seed)  # random numbers of numpy.random.seed, as in SentEval's shuffling
     best, highest, failures, epochs = FittedRegressor(trainer.weight_5F.clone(), 0, 0), -math.inf, 0, 0
-    while failures < FAILURES and epochs <= LAST_START:
+    while failures < MAX_FAILURES and epochs <= LAST_START:
         with one_thread():
             for _ in range(EPOCHS_PER_CHECK):
                 trainer.epoch(draws.permutation(len(rows_NF)))

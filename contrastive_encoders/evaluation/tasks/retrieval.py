@@ -41,7 +41,7 @@ EXAMPLES = 3  # queries whose first document changed in training
 BLOCK = 1024  # queries compared with all documents at a time
 CELLS = 2**24  # similarities in memory at a time: 128 MiB
 TIE = 10.0**-DIGITS  # float64 cosines of equal embeddings differ by less
-LOST = -1  # this and lower numbers: a relevant document that is not among the documents
+MISSING = -1  # this and lower numbers: a relevant document that is not among the documents
 
 
 class RetrievalTask:
@@ -56,20 +56,22 @@ class RetrievalTask:
         yield self.documents
 
     def score_names(self) -> list[str]:
-        return self.named("cosine")
+        return self.names_for("cosine")
 
-    def named(self, protocol: str) -> list[str]:
+    def names_for(self, protocol: str) -> list[str]:
         """Return the names of the scores of a protocol."""
         return [f"{self.name}/{protocol}/{metric}" for metric in self.metrics] if self.queries else []
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        device = how.device.type if how.device.type == "cuda" else "cpu"  # other devices have no float64
-        return self.scores("cosine", self.cosines(pool, device), intervals=how.intervals)
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
+        device = options.device.type if options.device.type == "cuda" else "cpu"  # other devices have no float64
+        return self.scores("cosine", self.cosines(pool, device), intervals=options.intervals)
 
     def cosines(self, pool: EmbeddingPool, device: str) -> Callable[[int, int], Tensor]:
         """Return a function (start, stop) -> (B, N) float64 cosines of these queries with all documents."""
-        what = "vectors are not finite; their cosines count as 0"
-        queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
+        message = "embeddings contain NaN or infinity; their cosines count as 0"
+        queries_QD, documents_ND = (
+            unit_rows(pool.lookup(texts).double(), message=message).to(device) for texts in self.texts()
+        )
         return self._without_unranked(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
 
     def _without_unranked(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
@@ -79,10 +81,10 @@ class RetrievalTask:
             return similarities
 
         def without(start: int, stop: int) -> Tensor:
-            found_BN = similarities(start, stop).clone()
-            for query in unranked.keys() & range(start, start + len(found_BN)):
-                found_BN[query - start, unranked[query]] = -torch.inf
-            return found_BN
+            masked_BN = similarities(start, stop).clone()
+            for query in unranked.keys() & range(start, start + len(masked_BN)):
+                masked_BN[query - start, unranked[query]] = -torch.inf
+            return masked_BN
 
         return without
 
@@ -100,11 +102,11 @@ class RetrievalTask:
         """Yield the queries, and the documents that are relevant for a query."""
         yield from self.queries
         for relevant in _relevant(self.texts_to_match):
-            yield from (self.documents[place] for place in relevant if place > LOST)
+            yield from (self.documents[place] for place in relevant if place > MISSING)
 
-    def found_first(self, pool: EmbeddingPool) -> list[int]:
+    def first_documents(self, pool: EmbeddingPool) -> list[int]:
         """Return the most similar document of each query."""
-        cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_at_once(len(self.documents))
+        cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_per_block(len(self.documents))
         blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
         return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
 
@@ -113,7 +115,8 @@ class RetrievalTask:
         queries, documents = self.texts_to_match.queries, self.texts_to_match.documents
         relevant = _relevant(self.texts_to_match)
         was_right, is_right = (
-            [relevant[place].get(document, 0) > 0 for place, document in enumerate(found)] for found in (before, after)
+            [relevant[place].get(document, 0) > 0 for place, document in enumerate(documents_found)]
+            for documents_found in (before, after)
         )
         gained = [place for place in range(len(queries)) if is_right[place] and not was_right[place]]
         lost = [place for place in range(len(queries)) if was_right[place] and not is_right[place]]
@@ -155,16 +158,16 @@ class RetrievalTask:
             import bm25s
         except ModuleNotFoundError:
             raise missing_package("bm25s", "retrieval", key="bm25", value=True) from None
-        words: dict[str, Any] = {"token_pattern": r"(?u)\b\w+\b", "stopwords": None, "show_progress": False}
+        options: dict[str, Any] = {"token_pattern": r"(?u)\b\w+\b", "stopwords": None, "show_progress": False}
         index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
-        index.index(bm25s.tokenize(list(self.documents), **words), show_progress=False)
-        asked = bm25s.tokenize(list(self.queries), return_ids=False, **words)
-        known = [[word for word in query if word in index.vocab_dict] for query in asked]
-        nothing = np.zeros(len(self.documents), np.float32)
+        index.index(bm25s.tokenize(list(self.documents), **options), show_progress=False)
+        tokenized = bm25s.tokenize(list(self.queries), return_ids=False, **options)
+        known = [[word for word in query if word in index.vocab_dict] for query in tokenized]
+        zeros = np.zeros(len(self.documents), np.float32)
 
         def similarities(start: int, stop: int) -> Tensor:
-            found = [index.get_scores(query) if query else nothing for query in known[start:stop]]
-            return torch.from_numpy(np.array(found)).double()
+            scores = [index.get_scores(query) if query else zeros for query in known[start:stop]]
+            return torch.from_numpy(np.array(scores)).double()
 
         return self.scores("bm25", similarities)
 
@@ -177,11 +180,11 @@ class RetrievalTask:
         """
         if not self.queries:
             return {}
-        ranked = _ranked(self.texts_to_match, self._without_unranked(similarities))
+        ranked = _rank_pairs(self.texts_to_match, self._without_unranked(similarities))
         key = self.name if intervals else None
         return {
             name: mean_of_queries(measure(metric, ranked), key)
-            for name, metric in zip(self.named(protocol), self.metrics, strict=True)
+            for name, metric in zip(self.names_for(protocol), self.metrics, strict=True)
         }
 
 
@@ -203,7 +206,7 @@ def _read(root: Path, name: str, config: EvaluateConfig) -> RetrievalTask:
 ENTRIES = {"pydocs": TaskEntry({"pydocs/test": None}, _read)}
 
 
-class Ranked(NamedTuple):
+class RankedPairs(NamedTuple):
     """Pairs of a query and a relevant document. Pairs of a query are adjacent, the highest ranks first."""
 
     query_P: Tensor
@@ -217,34 +220,35 @@ class Ranked(NamedTuple):
     relevant_Q: Tensor  # float64, number of relevant documents of the query
 
 
-def kind_and_most(metric: str) -> tuple[str, float]:
+def parse_metric(metric: str) -> tuple[str, float]:
     """Split the name of a metric: ``ndcg@10`` -> ndcg, 10.
 
     Raises:
         InputError: the measure is unknown.
     """
-    found = re.fullmatch(r"(mrr)|(mrr|ndcg|map|recall)@([1-9]\d{0,8})", metric)
-    if not found:
-        raise InputError(f"metrics: {metric!r} is none. Wanted mrr, mrr@K, ndcg@K, map@K or recall@K, e.g. ndcg@10.")
-    return found[1] or found[2], float(found[3] or torch.inf)
+    match = re.fullmatch(r"(mrr)|(mrr|ndcg|map|recall)@([1-9]\d{0,8})", metric)
+    if not match:
+        expected = "mrr, mrr@K, ndcg@K, map@K, or recall@K, such as ndcg@10"
+        raise InputError(key="metrics", value=repr(metric), expected=expected)
+    return match[1] or match[2], float(match[3] or torch.inf)
 
 
-def measure(metric: str, ranked: Ranked) -> Tensor:
+def measure(metric: str, ranked: RankedPairs) -> Tensor:
     """Return the metric of each query, (Q,) float64."""
-    kind, most = kind_and_most(metric)
+    kind, cutoff = parse_metric(metric)
     query_P, place_P, zeros_Q = ranked.query_P, ranked.place_P, torch.zeros_like(ranked.relevant_Q)
-    sum_Q = zeros_Q.index_add(0, query_P, _contributions(kind, most, ranked))
+    sum_Q = zeros_Q.index_add(0, query_P, _contributions(kind, cutoff, ranked))
     if kind == "ndcg":
-        return sum_Q / zeros_Q.index_add(0, query_P, (place_P <= most) * ranked.ideal_P / torch.log2(1 + place_P))
+        return sum_Q / zeros_Q.index_add(0, query_P, (place_P <= cutoff) * ranked.ideal_P / torch.log2(1 + place_P))
     if kind == "map":
-        return sum_Q / ranked.relevant_Q.clamp(max=most)
+        return sum_Q / ranked.relevant_Q.clamp(max=cutoff)
     return sum_Q / ranked.relevant_Q if kind == "recall" else sum_Q
 
 
-def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
+def _contributions(kind: str, cutoff: float, ranked: RankedPairs) -> Tensor:
     """Return the expected contribution (P,) of each pair to the metric of its query, over random orders of ties."""
     rank_P, gain_P, place_P = ranked.rank_P, ranked.gain_P, ranked.place_P
-    in_top_P = (rank_P <= most).double()
+    in_top_P = (rank_P <= cutoff).double()
     if kind == "ndcg":
         found_P = in_top_P * gain_P / torch.log2(1 + rank_P)
     elif kind == "map":
@@ -255,7 +259,7 @@ def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
     if not tied_P.any():
         return found_P
     above_P, size_P, relevant_P = rank_P[tied_P].long() - 1, ranked.size_P[tied_P], ranked.relevant_P[tied_P]
-    end_P = (above_P + size_P).clamp(max=most).long()  # last rank of the tie in the top k
+    end_P = (above_P + size_P).clamp(max=cutoff).long()  # last rank of the tie in the top k
     ranks = torch.arange(1, int(end_P.max()) + 1, dtype=torch.float64)
 
     def mean_over_tie(values: Tensor) -> Tensor:
@@ -275,18 +279,18 @@ def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
     else:
         expected_P = (place_P[tied_P] == 1) * torch.where(relevant_P == 1, mean_over_tie(1 / ranks), 0.0)
         several_P = (relevant_P > 1) & (place_P[tied_P] == 1)
-        expected_P[several_P] = _first_of_several(above_P[several_P], size_P[several_P], relevant_P[several_P], most)
+        expected_P[several_P] = _first_of_several(above_P[several_P], size_P[several_P], relevant_P[several_P], cutoff)
     found_P[tied_P] = expected_P
     return found_P
 
 
-def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, most: float) -> Tensor:
+def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, cutoff: float) -> Tensor:
     """Return the expected reciprocal rank (P,) of the first of several relevant documents of a tie, 0 above rank k."""
     ties_T3, tie_P = torch.unique(torch.stack([above_P, size_P, relevant_P], dim=1), dim=0, return_inverse=True)
     expected_T = torch.zeros(len(ties_T3), dtype=torch.float64)
     for i, (above, size, relevant) in enumerate(ties_T3.tolist()):
         # At most size - relevant documents precede the first one
-        before = torch.arange(min(size - relevant + 1, min(most, above + size) - above), dtype=torch.float64)
+        before = torch.arange(min(size - relevant + 1, min(cutoff, above + size) - above), dtype=torch.float64)
         none_yet = torch.cat([torch.ones(1), (1 - relevant / (size - before[:-1])).cumprod(0)])
         expected_T[i] = (none_yet * relevant / (size - before) / (above + 1 + before)).sum()
     return expected_T[tie_P]
@@ -297,25 +301,25 @@ def _relevant(task: RetrievalData) -> list[dict[int, float]]:
     return task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
 
 
-def rows_at_once(documents: int) -> int:
+def rows_per_block(documents: int) -> int:
     """Return the number of queries that are compared with all documents at a time."""
     return max(1, min(BLOCK, CELLS // documents))
 
 
-def _ranked(task: RetrievalData, similarities: Callable[[int, int], Tensor]) -> Ranked:
+def _rank_pairs(task: RetrievalData, similarities: Callable[[int, int], Tensor]) -> RankedPairs:
     relevant = _relevant(task)
-    count_Q = torch.tensor([len(found) for found in relevant])
+    count_Q = torch.tensor([len(gains) for gains in relevant])
     query_P = torch.arange(len(relevant)).repeat_interleave(count_Q)
-    document_P = torch.tensor([document for found in relevant for document in found])
-    gain_P = torch.tensor([gain for found in relevant for gain in found.values()], dtype=torch.float64)
+    document_P = torch.tensor([document for gains in relevant for document in gains])
+    gain_P = torch.tensor([gain for gains in relevant for gain in gains.values()], dtype=torch.float64)
     above_P, size_P = (
         torch.cat(parts)
-        for parts in zip(*_compared(query_P, document_P, len(task.documents), similarities), strict=True)
+        for parts in zip(*_count_similar(query_P, document_P, len(task.documents), similarities), strict=True)
     )
-    is_lost_P = document_P <= LOST
+    is_lost_P = document_P <= MISSING
     above_P[is_lost_P] = len(task.documents)
     size_P[is_lost_P] = 1
-    order_P, ideal_P = _within(query_P, above_P), gain_P[_within(query_P, -gain_P)]
+    order_P, ideal_P = _sort_within_queries(query_P, above_P), gain_P[_sort_within_queries(query_P, -gain_P)]
     above_P, size_P, gain_P, is_lost_P = (side[order_P] for side in (above_P, size_P, gain_P, is_lost_P))
     place_P = torch.arange(len(query_P)) - (count_Q.cumsum(0) - count_Q)[query_P] + 1
     _, tie_P, relevant_T = torch.unique_consecutive(
@@ -323,7 +327,7 @@ def _ranked(task: RetrievalData, similarities: Callable[[int, int], Tensor]) -> 
     )
     relevant_P = relevant_T[tie_P]
     gains_T = torch.zeros(len(relevant_T), dtype=torch.float64).index_add_(0, tie_P, gain_P)
-    return Ranked(
+    return RankedPairs(
         query_P,
         rank_P=(above_P + 1).double().masked_fill(is_lost_P, torch.inf),
         size_P=torch.where(is_lost_P, 1, size_P.maximum(relevant_P)).double(),
@@ -336,25 +340,25 @@ def _ranked(task: RetrievalData, similarities: Callable[[int, int], Tensor]) -> 
     )
 
 
-def _within(query_P: Tensor, by_P: Tensor) -> Tensor:
+def _sort_within_queries(query_P: Tensor, by_P: Tensor) -> Tensor:
     """Return the pairs in ascending order of ``by_P``, grouped by query."""
     order_P = torch.argsort(by_P, stable=True)
     return order_P[torch.argsort(query_P[order_P], stable=True)]
 
 
-def _compared(
+def _count_similar(
     query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Count, for each pair, the documents that are more similar, and those equally similar, including the pair's own.
 
     The counts are computed in blocks.
     """
-    rows = rows_at_once(documents)
+    rows = rows_per_block(documents)
     for start in range(0, int(query_P[-1]) + 1, rows):
         similarity_BN = similarities(start, start + rows)
-        begin, end = torch.searchsorted(query_P, torch.tensor([start, start + rows])).tolist()
-        for at in range(begin, end, rows):
-            part = slice(at, min(at + rows, end))
+        first, end = torch.searchsorted(query_P, torch.tensor([start, start + rows])).tolist()
+        for block_start in range(first, end, rows):
+            part = slice(block_start, min(block_start + rows, end))
             row_P = (query_P[part] - start).to(similarity_BN.device)
             all_PN = similarity_BN[row_P]
             own_P1 = all_PN.gather(1, document_P[part].clamp(min=0).unsqueeze(-1).to(all_PN.device))

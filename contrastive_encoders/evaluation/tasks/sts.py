@@ -55,7 +55,7 @@ class SimilarityTask(RatedPairTask):
         protocols = ("all", "mean", "wmean", "max") if len(self.subsets) > 1 else ("cosine", "max")
         return [f"{self.name}/{protocol}/{metric}" for metric in METRICS for protocol in protocols]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
         gold_N = torch.from_numpy(self.pairs.gold)
         similarities = {"cosine": cosines(self.pairs, pool), **distances(self.pairs, pool)}
         cosine_N = similarities["cosine"]
@@ -63,20 +63,20 @@ class SimilarityTask(RatedPairTask):
             log.warning(
                 "%s: all pairs have the same cosine (%.4f); the correlation counts as 0", self.name, cosine_N[0]
             )
-        key = self.key if how.intervals else None
-        found = {}
+        key = self.key if options.intervals else None
+        estimates = {}
         for metric, correlate in METRICS.items():
-            whole = correlate(cosine_N, gold_N, key)
+            overall = correlate(cosine_N, gold_N, key)
             values = {name: correlate(values_N, gold_N, None).value for name, values_N in similarities.items()}
             best = max(values, key=lambda name: values[name])  # the first, cosine, if they are equal
-            found[f"max/{metric}"] = whole if best == "cosine" else correlate(similarities[best], gold_N, key)
+            estimates[f"max/{metric}"] = overall if best == "cosine" else correlate(similarities[best], gold_N, key)
             if len(self.subsets) == 1:
-                found[f"cosine/{metric}"] = whole
+                estimates[f"cosine/{metric}"] = overall
                 continue
-            found[f"all/{metric}"] = whole
+            estimates[f"all/{metric}"] = overall
             parts, sizes = self._parts(correlate, cosine_N, gold_N, key)
-            found[f"mean/{metric}"], found[f"wmean/{metric}"] = average(parts), average(parts, sizes)
-        return {f"{self.name}/{name}": estimate for name, estimate in found.items()}
+            estimates[f"mean/{metric}"], estimates[f"wmean/{metric}"] = average(parts), average(parts, sizes)
+        return {f"{self.name}/{name}": estimate for name, estimate in estimates.items()}
 
     def _parts(
         self, correlate: Callable, cosine_N: Tensor, gold_N: Tensor, key: str | None
@@ -99,19 +99,22 @@ class CustomMetricPairs(RatedPairTask):
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{self.function.__name__}"]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        key, gold_N = self.name if how.intervals else None, torch.from_numpy(self.pairs.gold)
-        found = of_function(self.function, cosines(self.pairs, pool, warn=False), gold_N, key)
-        return dict.fromkeys(self.score_names(), found)
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
+        key, gold_N = self.name if options.intervals else None, torch.from_numpy(self.pairs.gold)
+        estimate = of_function(self.function, cosines(self.pairs, pool, warn=False), gold_N, key)
+        return dict.fromkeys(self.score_names(), estimate)
 
 
 def cosines(task: RatedPairs, pool: EmbeddingPool, warn: bool = True) -> Tensor:
     """Return the cosines (pairs,) float64. As in SentEval, the cosine is 0 if an embedding is zero or not finite."""
-    similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
-    lost = int(similarity.isnan().sum())
-    if lost and warn:
+    similarity = cosine_similarity(pool.lookup(task.left).double(), pool.lookup(task.right).double(), dim=-1)
+    missing = int(similarity.isnan().sum())
+    if missing and warn:
         log.warning(
-            "%s: %d of %d pairs hold a vector that is not finite; they count as 0", task.name, lost, len(task.gold)
+            "%s: %d of %d pairs have an embedding with NaN or infinity; they count as 0",
+            task.name,
+            missing,
+            len(task.gold),
         )
     # The cosine of equal sentences must be 1, not 1 - 2e-16: otherwise rounding determines the rank of tied pairs
     return similarity.round(decimals=DIGITS).nan_to_num(nan=0.0)
@@ -119,13 +122,13 @@ def cosines(task: RatedPairs, pool: EmbeddingPool, warn: bool = True) -> Tensor:
 
 def distances(task: RatedPairs, pool: EmbeddingPool) -> dict[str, Tensor]:
     """Return the other three similarities of the four, (pairs,) float64 each. Larger is more similar."""
-    left_ND, right_ND = pool.of(task.left).double(), pool.of(task.right).double()
-    found = {
+    left_ND, right_ND = pool.lookup(task.left).double(), pool.lookup(task.right).double()
+    similarities = {
         "manhattan": -(left_ND - right_ND).abs().sum(-1),
         "euclidean": -(left_ND - right_ND).square().sum(-1).sqrt(),
         "dot": (left_ND * right_ND).sum(-1),
     }
-    return {name: values_N.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for name, values_N in found.items()}
+    return {name: values_N.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for name, values_N in similarities.items()}
 
 
 class STSLayout(NamedTuple):
@@ -155,14 +158,15 @@ def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") 
     columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
     pairs, gold = RatedPairs(name, [], [], np.empty(0), []), list[float]()
     for path in (table(root, one, name) for one in layout.rows):
-        before = len(gold)
+        rows_before = len(gold)
         for where, (left, right, rated, *subset) in read_columns(path, columns):
             pairs.left.append(read_text(where, "sentence1", left))
             pairs.right.append(read_text(where, "sentence2", right))
             gold.append(read_number(where, rating, rated, layout.low, layout.high))
             pairs.subsets.append(read_text(where, "subset", subset[0]) if subset else name)
-        if len(gold) == before:
-            raise InputError(f"task {name}: {path} has a header but no rows; wanted sentence pairs. Fetch it again.")
+        if len(gold) == rows_before:
+            expected, hint = "sentence pairs below the header", "Download the table again."
+            raise InputError(location=str(path), value="no rows", expected=expected, hint=hint)
     return pairs._replace(gold=np.array(gold))
 
 

@@ -24,8 +24,8 @@ class TripletTask:
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/accuracy"]
 
-    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        anchors, positives, negatives = (unit_rows(pool.of(side).double(), self.name) for side in self.sides)
+    def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
+        anchors, positives, negatives = (unit_rows(pool.lookup(side).double(), self.name) for side in self.sides)
         near_N, far_N = ((anchors * other).sum(-1).round(decimals=DIGITS) for other in (positives, negatives))
         (name,) = self.score_names()
-        return {name: mean(torch.gt(near_N, far_N), self.name if how.intervals else None)}
+        return {name: mean(torch.gt(near_N, far_N), self.name if options.intervals else None)}

@@ -36,20 +36,20 @@ def test_the_published_tables_are_whole(real_data):
     there = [row for row in report.rows if row.state != "missing"]
     assert {row.state for row in there} == {"ok"}
     assert len(there) == 49
-    assert report.well
+    assert report.ok
     assert seconds < 20  # a few on an idle machine
     assert "SNLI/train" in {row.table for row in report.rows if row.state == "missing"}
 
 
 def test_what_is_asked_for_by_its_name_must_be_there(real_data):
-    assert check(real_data, ["sts12", "SST5", "mr@senteval"]).well
-    assert not check(real_data, ["snli"]).well
-    assert not check(real_data, ["COCO"]).well
-    assert check(real_data, ["senteval"]).well  # a suite omits sets that are not available
+    assert check(real_data, ["sts12", "SST5", "mr@senteval"]).ok
+    assert not check(real_data, ["snli"]).ok
+    assert not check(real_data, ["COCO"]).ok
+    assert check(real_data, ["senteval"]).ok  # a suite omits sets that are not available
 
 
 def test_an_empty_folder_is_not_well(tmp_path):
-    assert not check(tmp_path).well
+    assert not check(tmp_path).ok
     with pytest.raises(InputError) as refused:
         check(tmp_path / "nowhere")
     assert (refused.value.key, refused.value.value) == ("data_root", tmp_path / "nowhere")
@@ -64,7 +64,7 @@ def test_an_empty_folder_is_not_well(tmp_path):
         ("SUBJ/all", b"smart and alert", b"sm\xc3\x83\xc2\xa9rt and alert", "damaged", "1 sentences are garbled"),
         ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", "expected UTF-8, got byte 0xff"),
         ("CR/all", b"im a more happier person after discovering the i/p button ! .", b"", "damaged", "5 rows with"),
-        ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", "wanted a number from 1 to 5"),
+        ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", "a number from 1 to 5, got '5.6'"),
     ],
 )
 def test_traps(real_data, tmp_path, name, old, new, state, said):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS
 from contrastive_encoders.evaluation.download.registry import TABLES
-from contrastive_encoders.evaluation.download.senteval_preprocessing import visible
+from contrastive_encoders.evaluation.download.senteval_preprocessing import show_control_bytes
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name.endswith(FORM) and not name.startswith("SICK")])
@@ -31,4 +31,4 @@ def test_every_published_line_is_reproduced(real_rows, name):
 @given(st.binary(max_size=40).filter(lambda data: b"\n" not in data))
 def test_bytes_show_as_cat_shows_them(data):
     shown = subprocess.run(["cat", "-v"], input=data, capture_output=True, check=True).stdout
-    assert visible(data) == shown.decode("ascii")
+    assert show_control_bytes(data) == shown.decode("ascii")
