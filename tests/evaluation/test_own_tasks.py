@@ -263,7 +263,7 @@ def test_a_tasks_prompts_take_the_place_of_the_encoders(tiny_bert, tmp_path):
 
 ROWS = {"sentence1": "a b", "sentence2": "c d", "score": 1}
 BAD = [
-    ("x.tsv", None, "x.tsv: no such file"),
+    ("x.tsv", None, "task x: path=x.tsv: "),
     ("stsb", None, "Set suite=stsb"),
     ({"m": {"path": "{file}", "colums": ["a"]}}, [ROWS], "The nearest is pairs.columns"),
     ({"sts12": {"path": "{file}"}}, [ROWS], "published task"),

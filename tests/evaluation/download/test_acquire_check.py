@@ -86,7 +86,7 @@ def test_a_cut_gzip_file(real_data, tmp_path):
     path.write_bytes(path.read_bytes()[:-1000])
     state, detail = state_of(tmp_path, "SST2/train")
     assert state == "damaged"
-    assert "cut short" in detail
+    assert "truncated" in detail
 
 
 def test_the_official_numbers_of_rows_are_those_of_the_tasks():
