@@ -93,8 +93,8 @@ def evaluate(
             hint="For several, start the command with torchrun: torchrun -m contrastive_encoders evaluate.",
         )
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
-    positional = {"encoder": encoder_name(encoder), "suite": suite, "custom_tasks": custom_tasks, "data_root": data_root}
-    config = build(EvaluateConfig, plain_value({**keys, **positional}))
+    named = {"encoder": encoder_name(encoder), "suite": suite, "custom_tasks": custom_tasks, "data_root": data_root}
+    config = build(EvaluateConfig, plain_value({**keys, **named}))
     config.check_keys()
     with as_exceptions("evaluate"), logs_shown(quiet=config.quiet):
         results, scores = score(config, loaded)

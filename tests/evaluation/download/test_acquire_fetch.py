@@ -160,7 +160,9 @@ def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, ar
     assert rows["STSBenchmark/dev"].state == "failed"
     assert re.search("(?s)Stsbenchmark.*404.*download_mirror=FOLDER", rows["STSBenchmark/dev"].detail)
     assert rows["STSBenchmark/dev.senteval"].state == "fetched"
-    [advised] = re.findall(r"put (\S+?),? .*into a directory and set download_mirror=FOLDER", rows["STSBenchmark/dev"].detail)
+    [advised] = re.findall(
+        r"put (\S+?),? .*into a directory and set download_mirror=FOLDER", rows["STSBenchmark/dev"].detail
+    )
     (tmp_path / "here").mkdir()
     archives.official(tmp_path / "here", OWN)
     assert (tmp_path / "here" / advised).is_file()
