@@ -74,14 +74,15 @@ def test_an_encoder_against_its_copy_is_not_better(two_encoders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "key"),
-    [(["encoder=[a.txt,a.txt]"], "encoder"), (["encoder=[a,b]", "suite=mteb", "mteb_tasks=[STSBenchmark]"], "encoder")],
+    "words",
+    [["encoder=[a.txt,a.txt]", "custom_tasks={task}"], ["encoder=[a,b]", "suite=mteb", "mteb_tasks=[STSBenchmark]"]],
+    ids=["equal", "mteb"],
 )
-def test_lists_of_encoders_that_cannot_be_scored(words, key, tmp_path):
+def test_invalid_lists_of_encoders_are_refused(words, tmp_path):
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
     with pytest.raises(InputError) as caught:
-        evaluate(f"custom_tasks={task}", *words)
-    assert caught.value.key == key
+        evaluate(*(word.format(task=task) for word in words))
+    assert (caught.value.key, caught.value.value) == ("encoder", words[0].partition("=")[2])
 
 
 @pytest.mark.parametrize("place", [0, 1])
