@@ -43,7 +43,7 @@ def loss_of(model: Any, batch: TripletBatch) -> Callable[[], None]:
 
     def step() -> None:
         for _ in range(REPEATS):
-            model.loss(embeddings, batch, texts=model.numbered(batch)).loss.backward()
+            model.loss(embeddings, batch, text_hashes=model.loss_hashes(batch)).loss.backward()
 
     return step
 
@@ -53,7 +53,7 @@ def nt_xent_of(texts: tuple[Tensor, Tensor] | None, size: int) -> Callable[[], N
 
     def step() -> None:
         for _ in range(REPEATS):
-            nt_xent(*views, temperature=0.05, texts=texts).loss.backward()
+            nt_xent(*views, temperature=0.05, text_hashes=texts).loss.backward()
 
     return step
 

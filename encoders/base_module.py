@@ -61,12 +61,12 @@ class TrainedModule(pl.LightningModule):
             InputError: If it does not.
         """
 
-    def negatives(self, batch: Any) -> Tensor | None:
+    def count_negatives(self, batch: Any) -> Tensor | None:
         """Return the number of negatives of each anchor of a global batch; None if the loss has none."""
         return None
 
-    def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
-        """Return whether any term of the loss can have a gradient on a global batch with these `negatives`."""
+    def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
+        """Return whether any term of the loss can have a gradient on a global batch with these numbers of negatives."""
         return True
 
     def own_rates(self) -> dict[nn.Parameter, float]:

@@ -60,8 +60,8 @@ class ContrastiveObjective(Objective):
     def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Any:
         """Compute the loss, as `Objective.loss`, with information about which candidates are not negatives.
 
-        The keyword arguments are ``guide``, the output of `guided`, and ``texts``, the output of `numbered`. The
-        functions in `losses` accept both.
+        The keyword arguments are ``guide``, the output of `guided`, and ``text_hashes``, the output of `loss_hashes`.
+        The functions in `losses` accept both.
         """
         raise NotImplementedError
 
@@ -70,16 +70,16 @@ class ContrastiveObjective(Objective):
         same = (next(iter(prompts)) if len(prompts) == 1 else "" for prompts in columns)
         self.prompt_places = [prompt_places(self.encoder.tokenizer, prompt) for prompt in same]
 
-    def numbered(self, batch: Any) -> Sequence[Tensor] | None:
+    def loss_hashes(self, batch: Any) -> Sequence[Tensor] | None:
         """Return the (sequences,) int64 hashes of the texts of each view.
 
         Return None with ``exclude_equal_texts=false``, unless rows have lists: their other positives and empty texts
         must be excluded from the negatives.
         """
         has_lists = getattr(batch, "all_positives", None) is not None
-        return self.text_numbers(batch) if self.settings.exclude_equal_texts or has_lists else None
+        return self.view_hashes(batch) if self.settings.exclude_equal_texts or has_lists else None
 
-    def text_numbers(self, batch: Any) -> list[Tensor]:
+    def view_hashes(self, batch: Any) -> list[Tensor]:
         """Return the (sequences,) int64 hashes of the texts of each view, without the prompts of the columns.
 
         Empty texts that fill up a row have the hash `FILLER`.
@@ -114,7 +114,7 @@ class ContrastiveObjective(Objective):
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
         accepted = self.accepted(batch)
         known |= {} if accepted is None else {"accepted": accepted}
-        return super().compare(vectors, batch, guide=self.guided(batch), texts=self.numbered(batch), **known)
+        return super().compare(vectors, batch, guide=self.guided(batch), text_hashes=self.loss_hashes(batch), **known)
 
     def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
         """Compute the contrastive loss, plus the distance to the teacher's embeddings if there is a teacher."""
@@ -136,21 +136,21 @@ class ContrastiveObjective(Objective):
         left, right = (gather_rows(one.detach())[0] for one in vectors[:2])
         return contrast_diagnostics(left, right)
 
-    def negatives(self, batch: Any) -> Tensor | None:
+    def count_negatives(self, batch: Any) -> Tensor | None:
         """Return the number of negatives of each anchor: texts of all other views that the loss does not exclude."""
         return count_negatives(
-            *self.text_numbers(batch),
+            *self.view_hashes(batch),
             groups=getattr(batch, "groups", None),
             accepted=self.accepted(batch),
-            exclude_equal=self.numbered(batch) is not None,
+            exclude_equal=self.loss_hashes(batch) is not None,
         )
 
-    def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
+    def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
         """Return whether any anchor has a negative.
 
         Equal texts that are not excluded differ by dropout, or by the other direction.
         """
-        if self.settings.teacher is not None or negatives is None or negatives.any():
+        if self.settings.teacher is not None or num_negatives is None or num_negatives.any():
             return True
         directions = getattr(self.settings, "directions", ())
         is_kept = not self.settings.exclude_equal_texts and len(batch.rows) > 1

@@ -179,7 +179,7 @@ def nt_xent(
     *,
     temperature: float,
     guide: Guide | None = None,
-    texts: Sequence[Tensor] | None = None,
+    text_hashes: Sequence[Tensor] | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> ContrastiveOutput:
@@ -190,8 +190,8 @@ def nt_xent(
         right_BD: Embeddings of the right texts.
         temperature: Temperature of the softmax.
         guide: Embeddings that filter false negatives.
-        texts: (B,) int64 hashes of the left and the right texts, of which equal texts on all ranks are not negatives
-            of each other (see `losses.duplicate_masking`).
+        text_hashes: (B,) int64 hashes of the left and the right texts, of which equal texts on all ranks are not
+            negatives of each other (see `losses.duplicate_masking`).
         reduction: "sum" adds the losses of the 2B rows, as in DeCLUTR's eq. 2; "mean" averages them, as in its code.
         scale: "per_rank" divides the gradient, but not the value, by the world size, as the published runs did.
     """
@@ -204,7 +204,9 @@ def nt_xent(
         # every row is a separate group, so that it is not its own negative
         partner_R = row_R.roll(len(left_BD))
         nearness = None if guide is None else _nearness(guide, guide.views, guide.views, partner_R)
-        equal = None if texts is None else equal_views(torch.cat([*texts]), torch.cat([texts[1], texts[0]]))
+        equal = None
+        if text_hashes is not None:
+            equal = equal_views(torch.cat([*text_hashes]), torch.cat([text_hashes[1], text_hashes[0]]))
         matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness, equal=equal)
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
         return reduced(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
@@ -220,7 +222,7 @@ def info_nce(
     hardness_strength: float = 0.0,
     groups: Tensor | None = None,
     guide: Guide | None = None,
-    texts: Sequence[Tensor] | None = None,
+    text_hashes: Sequence[Tensor] | None = None,
     accepted: Tensor | None = None,
     accepted_by_candidates: Tensor | None = None,
     reduction: Reduction = "mean",
@@ -242,7 +244,7 @@ def info_nce(
         groups: (B,) int64 groups of anchors with the same meaning, such as pairs of one passage. Positives of the same
             group are not negatives. Hard negatives always count, because they contradict the entire group.
         guide: Embeddings that filter false negatives among positives and hard negatives.
-        texts: Hashes of the texts of anchors, positives, and hard negatives; equal texts are not negatives.
+        text_hashes: Hashes of the texts of anchors, positives, and hard negatives; equal texts are not negatives.
         accepted: (B, P) hashes of texts that are not negatives of an anchor, such as its other positives.
         accepted_by_candidates: (B, P) hashes of texts that are not negatives of a positive, if positives are queries.
         reduction: See `nt_xent`.
@@ -251,10 +253,10 @@ def info_nce(
     check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(anchors_BD, hard_negatives_ND)
     equal = None
-    if texts is not None:
-        anchor_numbers_B, *candidate_numbers = texts
-        known = known_pairs(anchor_numbers_B, candidate_numbers[0], accepted, accepted_by_candidates)
-        equal = answers_of_anchors(anchor_numbers_B, gather_plain(torch.cat(candidate_numbers)), known)
+    if text_hashes is not None:
+        anchor_hashes_B, *candidate_hashes = text_hashes
+        known = known_pairs(anchor_hashes_B, candidate_hashes[0], accepted, accepted_by_candidates)
+        equal = answers_of_anchors(anchor_hashes_B, gather_plain(torch.cat(candidate_hashes)), known)
     with torch.autocast(anchors_BD.device.type, enabled=False):
         rows_RD = stack_normalized(anchors_BD)
         candidates_CD, start = gather_rows(stack_normalized(positives_BD, hard_negatives_ND))

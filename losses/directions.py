@@ -73,7 +73,7 @@ def contrast_in_directions(
     hardness_strength: float = 0.0,
     groups: Tensor | None = None,
     guide: Guide | None = None,
-    texts: Sequence[Tensor] | None = None,
+    text_hashes: Sequence[Tensor] | None = None,
     accepted: Tensor | None = None,
 ) -> ContrastiveOutput:
     """Compute the in-batch contrastive loss of pairs: the mean of -log softmax(cosine(query, positive) / temperature).
@@ -102,20 +102,20 @@ def contrast_in_directions(
             hardness_strength=hardness_strength,
             groups=groups,
             guide=guide,
-            texts=texts,
+            text_hashes=text_hashes,
             accepted=accepted,
         )
         if "doc_to_query" not in directions:
             return forward
         back = None if guide is None else guide._replace(views=[guide.views[1], guide.views[0]])
-        turned = None if texts is None else [texts[1], texts[0]]
+        turned = None if text_hashes is None else [text_hashes[1], text_hashes[0]]
         backward = info_nce(
             positives_BD,
             queries_BD,
             temperature=temperature,
             groups=groups,
             guide=back,
-            texts=turned,
+            text_hashes=turned,
             accepted_by_candidates=accepted,
         )
         return forward._replace(loss=(forward.loss + backward.loss) / 2)
@@ -143,7 +143,7 @@ def contrast_in_directions(
             hard_logit=hard_negative_weight,
             hard_share=hardness_strength * temperature,
             nearness=nearness,
-            equal=None if texts is None else _equal(blocks, *texts, accepted_BP=accepted),
+            equal=None if text_hashes is None else _equal(blocks, *text_hashes, accepted_BP=accepted),
             twin_R=start_of["doc_to_query"] + first_query + row_B if "doc_to_query" in blocks else None,
         )
         rows_B2D = torch.cat([own_BD, own_MD[: len(own_BD)]], 1)

@@ -46,7 +46,7 @@ def count_usable_negatives(model: Any, data: Any, loader: Any, trainer: Any, nam
     found, looked, rows, empty, learns = dict[str, list[torch.Tensor]](), 0, 0, 0, False
     for batch in islice(loader.global_batches(), min(steps, max(MIN_BATCHES, len(loader)))):
         batch = model.on_before_batch_transfer(batch, 0)
-        counts = model.negatives(batch)
+        counts = model.count_negatives(batch)
         can_learn = model.can_learn(batch, counts)
         looked, rows, learns = looked + 1, rows + len(batch.rows), learns or can_learn
         empty += not can_learn or (counts is not None and not counts.any())
@@ -76,7 +76,7 @@ def _no_gradient(model: Any, data: Any, looked: int, processes: int, name: str) 
     size = most - most % processes
     if size > data.batch_size and hasattr(data, "batch"):
         batch = data.batch(0, np.arange(size))
-        if model.can_learn(batch, model.negatives(batch)):
+        if model.can_learn(batch, model.count_negatives(batch)):
             return InputError(
                 key="batch_size",
                 value=data.batch_size,

@@ -125,7 +125,7 @@ class DeCLUTR(ContrastiveObjective):
         vectors: Sequence[Tensor],
         batch: SpanBatch,
         guide: Guide | None = None,
-        texts: Sequence[Tensor] | None = None,
+        text_hashes: Sequence[Tensor] | None = None,
     ) -> Any:
         """Return the contrastive loss of anchors and the averaged positives of each anchor."""
         anchors_AND, positives_AND = vectors
@@ -133,6 +133,8 @@ class DeCLUTR(ContrastiveObjective):
             return self._metric_loss(anchors_AND, positives_AND)
         if guide is not None:
             guide = guide._replace(views=[guide.views[0], averaged(guide.views[1], len(anchors_AND))])
+        if text_hashes is not None:
+            text_hashes = [text_hashes[0], summed_hashes(text_hashes[1], len(anchors_AND))]
         return nt_xent(
             anchors_AND,
             positives_AND,
@@ -140,19 +142,19 @@ class DeCLUTR(ContrastiveObjective):
             reduction=self.settings.reduction,
             scale=self.settings.ddp_gradient,
             guide=guide,
-            texts=None if texts is None else [texts[0], joined(texts[1], len(anchors_AND))],
+            text_hashes=text_hashes,
         )
 
-    def negatives(self, batch: SpanBatch) -> Tensor | None:
+    def count_negatives(self, batch: SpanBatch) -> Tensor | None:
         if self.settings.contrastive_weight == 0 or self._metric_loss is not None:
             return None
-        anchors, positives = self.text_numbers(batch)
+        anchors, positives = self.view_hashes(batch)
         exclude_equal = self.settings.exclude_equal_texts
-        return count_negatives_of_views(anchors, joined(positives, len(anchors)), exclude_equal=exclude_equal)
+        return count_negatives_of_views(anchors, summed_hashes(positives, len(anchors)), exclude_equal=exclude_equal)
 
-    def can_learn(self, batch: SpanBatch, negatives: Tensor | None) -> bool:
+    def can_learn(self, batch: SpanBatch, num_negatives: Tensor | None) -> bool:
         predicts = self.mlm_weight > 0 and bool((batch.labels != IGNORED_LABEL).any())
-        return predicts or (self.settings.contrastive_weight > 0 and super().can_learn(batch, negatives))
+        return predicts or (self.settings.contrastive_weight > 0 and super().can_learn(batch, num_negatives))
 
     def _labels(self, views: Sequence[Ragged], batch: SpanBatch) -> tuple[Tensor | None, np.ndarray | None]:
         """Return the MLM labels of the views' token ids, and the indices of labels that are not ignored."""
@@ -166,9 +168,9 @@ class DeCLUTR(ContrastiveObjective):
         return torch.cat(labels), None if batch.predicted is None else batch.predicted + before
 
 
-def joined(texts: Tensor, num_anchors: int) -> Tensor:
+def summed_hashes(hashes: Tensor, num_anchors: int) -> Tensor:
     """Sum the hashes of the positives of each anchor: (A * N * P,), grouped by anchor -> (A * N,)."""
-    return texts.unflatten(0, (num_anchors, -1)).sum(1)
+    return hashes.unflatten(0, (num_anchors, -1)).sum(1)
 
 
 def averaged(positives: Tensor, num_anchors: int) -> Tensor:

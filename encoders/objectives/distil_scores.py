@@ -33,11 +33,11 @@ class DistilScores(Objective):
     def views(self, batch: ScoredTripletBatch) -> list[Ragged]:
         return [batch.anchors, batch.positives, batch.negatives]
 
-    def negatives(self, batch: ScoredTripletBatch) -> Tensor:
+    def count_negatives(self, batch: ScoredTripletBatch) -> Tensor:
         return negatives_unlike_positive(batch.positives, batch.negatives)
 
-    def can_learn(self, batch: ScoredTripletBatch, negatives: Tensor | None) -> bool:
-        return negatives is None or bool(negatives.any()) or has_dropout(self.encoder)
+    def can_learn(self, batch: ScoredTripletBatch, num_negatives: Tensor | None) -> bool:
+        return num_negatives is None or bool(num_negatives.any()) or has_dropout(self.encoder)
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredTripletBatch) -> Tensor:
         anchors_BW, positives_BW, negatives_NW = vectors

@@ -93,14 +93,14 @@ class Reranker(TrainedModule):
                 hint="Give each row as many negatives, or set model=pairs.",
             )
 
-    def negatives(self, batch: Any) -> Tensor | None:
+    def count_negatives(self, batch: Any) -> Tensor | None:
         """Return the number of an anchor's own hard negatives, without copies of its positive."""
         if not isinstance(batch, TripletBatch) or batch.negatives is None:
             return None
         return negatives_unlike_positive(batch.positives, batch.negatives)
 
-    def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
-        if negatives is None or negatives.any() or self.settings.loss == "binary":
+    def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
+        if num_negatives is None or num_negatives.any() or self.settings.loss == "binary":
             return True
         return has_dropout(self.transformer)
 

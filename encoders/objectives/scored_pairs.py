@@ -24,7 +24,7 @@ class CoSENT(Objective):
     def views(self, batch: ScoredPairBatch) -> list[Ragged]:
         return [batch.left, batch.right]
 
-    def can_learn(self, batch: ScoredPairBatch, negatives: Tensor | None) -> bool:
+    def can_learn(self, batch: ScoredPairBatch, num_negatives: Tensor | None) -> bool:
         return len(batch.scores.unique()) > 1 and not self.all_equal(batch.left, batch.right)
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Tensor:

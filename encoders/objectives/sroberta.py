@@ -22,7 +22,7 @@ class SRoBERTa(Objective):
     def views(self, batch: ScoredPairBatch) -> list[Ragged]:
         return [batch.left, batch.right]
 
-    def can_learn(self, batch: ScoredPairBatch, negatives: Tensor | None) -> bool:
+    def can_learn(self, batch: ScoredPairBatch, num_negatives: Tensor | None) -> bool:
         return not self.all_equal(batch.left, batch.right)
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Regression:

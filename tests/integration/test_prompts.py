@@ -313,7 +313,7 @@ def test_equal_texts_are_told_whatever_their_prompts(newer, tmp_path):
     data, model = make_data(run), make_model(run)
     [batch] = batches(data, 1)
     settle_prompts(model, data)
-    anchors, positives = model.numbered(batch)
+    anchors, positives = model.loss_hashes(batch)
     assert anchors.tolist() == positives.tolist()
     assert len(set(anchors.tolist())) == 4
 

@@ -116,11 +116,11 @@ def ours(name: str, a, p, n, share: slice = slice(None)):
     texts = [torch.tensor(numbers)[share] for numbers in (ANCHORS, POSITIVES, NEGATIVES)]
     a, p, n = a[share], p[share], n[share]
     if name == "nt_xent":
-        return nt_xent(a, p, temperature=TEMPERATURE, texts=texts[:2]).loss
+        return nt_xent(a, p, temperature=TEMPERATURE, text_hashes=texts[:2]).loss
     if name == "info_nce":
-        return info_nce(a, p, n, temperature=TEMPERATURE, texts=texts).loss
+        return info_nce(a, p, n, temperature=TEMPERATURE, text_hashes=texts).loss
     directions = ["query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"]
-    return contrast_in_directions(a, p, n, temperature=TEMPERATURE, directions=directions, texts=texts).loss
+    return contrast_in_directions(a, p, n, temperature=TEMPERATURE, directions=directions, text_hashes=texts).loss
 
 
 BY_HAND = {"nt_xent": nt_xent_by_hand, "info_nce": info_nce_by_hand, "directions": directions_by_hand}
@@ -229,7 +229,7 @@ def test_an_anchor_without_a_negative_is_one_without_a_gradient():
         texts = [torch.from_numpy(rng.integers(0, 3, 4)) for _ in range(3)]
         anchors, *others = (vectors(seed)[:4].requires_grad_() for seed in range(3))
         for columns in (2, 3):
-            loss = info_nce(anchors, *others[: columns - 1], texts=texts[:columns], temperature=TEMPERATURE).loss
+            loss = info_nce(anchors, *others[: columns - 1], text_hashes=texts[:columns], temperature=TEMPERATURE).loss
             (gradient,) = torch.autograd.grad(loss, anchors)
             assert gradient.any(1).tolist() == [number > 0 for number in count_negatives(*texts[:columns]).tolist()]
 
