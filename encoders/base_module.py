@@ -38,7 +38,7 @@ class TrainedModule(pl.LightningModule):
     product: ClassVar[str] = "encoder"  # one of io.model_names.PRODUCTS; export/run_export.py writes it
     needs: ClassVar[str] = ""  # requirement on a batch for `can_learn` to be true
     remedy: ClassVar[str] = ""  # a sentence: how to change the data accordingly
-    settled: Mapping[str, str] = {}  # setting that depends on the backbone -> its value and the reason
+    resolved_settings: Mapping[str, str] = {}  # setting that depends on the backbone -> its value and the reason
     gradient_norm: Tensor | None = None  # gradient norm of the last step before clipping
     hparams: Any  # Lightning's type does not define the keys
 

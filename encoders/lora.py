@@ -59,7 +59,7 @@ def lora_enabled(lora: Any, frozen_dtype: str | None) -> bool:
         if find_spec("peft") is None:
             raise missing_package("peft", "lora", key="model.lora.rank", value=lora["rank"])
         if frozen_dtype == "nf4" and find_spec("bitsandbytes") is None:
-            raise missing_package("bitsandbytes", "bits", key="model.frozen_dtype", value="nf4")
+            raise missing_package("bitsandbytes", "quantization", key="model.frozen_dtype", value="nf4")
         return True
     for key, off in {"alpha": None, "dropout": 0, "targets": "auto"}.items():
         if lora and lora[key] != off:

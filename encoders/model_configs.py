@@ -94,7 +94,7 @@ class BackboneConfig:
     frozen_dtype: Literal["fp32", "bf16", "nf4"] = config_field(
         "fp32",
         "precision of the frozen weights if lora.rank is set; bf16: half the memory; nf4: an eighth during "
-        "training (needs the extra bits: pip install 'contrastive-encoders[bits]')",
+        "training (needs the extra quantization: pip install 'contrastive-encoders[quantization]')",
     )
     compile: bool | str = config_field(
         False,

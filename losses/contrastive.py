@@ -35,7 +35,7 @@ class ContrastiveOutput(NamedTuple):
 
     loss: Tensor
     accuracy: Tensor  # fraction of rows whose partner is closer than any other candidate; detached
-    left_out: Tensor | None  # fraction of the other candidates excluded as false negatives; None without a guide
+    excluded_negatives: Tensor | None  # fraction of the other candidates; None without a guide
 
 
 class Guide(NamedTuple):
@@ -309,8 +309,8 @@ def reduced(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale,
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "per_rank":
         loss = scale_gradient_by_world_size(loss)
-    left_out = found.near_R.float().mean() / max(1, others) if guided else None
-    return ContrastiveOutput(loss, found.correct_R.float().mean(), left_out)
+    excluded = found.near_R.float().mean() / max(1, others) if guided else None
+    return ContrastiveOutput(loss, found.correct_R.float().mean(), excluded)
 
 
 def check_views(loss: str, **views: Tensor | None) -> None:

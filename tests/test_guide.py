@@ -186,7 +186,7 @@ def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
     assert len(promised) >= 7
     assert {name for name in promised if not (tmp_path / "run" / name).exists()} == set()
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {name.rstrip("/") for name in promised}
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["spent"]["steps"] == 2
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["cost"]["steps"] == 2
     again = train([word for word in arguments if word != "quiet=true"], tmp_path)
     assert again.returncode == 0, again.stderr
     assert "is finished" in again.stdout + again.stderr
@@ -209,7 +209,7 @@ def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path
         devices = ["devices=2", "trainer.accelerator=cpu"] if "trainer=ddp" in arguments else []
         done = train([*arguments, *devices], tmp_path, **env)
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["spent"]["steps"] == 2
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["cost"]["steps"] == 2
 
 
 @pytest.mark.slow

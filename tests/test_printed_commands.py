@@ -137,7 +137,7 @@ def test_negatives_for_a_reranker_are_mined_by_the_command(minilm_path, tmp_path
     run_here(name, mine_negatives.run, words)
     advised = dict(word.split("=") for word in re.findall(r"Then set (.*)\.$", hint)[0].split())
     data = {key.replace(".", "__"): value for key, value in advised.items()}
-    assert train(model="reranker", **data, **TINY, output_dir="run", overwrite=True).results["spent"]["steps"] == 1
+    assert train(model="reranker", **data, **TINY, output_dir="run", overwrite=True).results["cost"]["steps"] == 1
 
 
 FAIL = {"data__on_error": "fail"}
@@ -170,7 +170,7 @@ def test_rows_that_cannot_be_trained_on_can_with_the_arguments_of_the_message(na
         advised = {name: json.loads(value.replace("'", '"'))}
     arguments = {**keys, **advised, "overwrite": True}
     trained = train(**arguments) if rows is None else train(rows, **arguments)
-    assert trained.results["spent"]["steps"] == 1
+    assert trained.results["cost"]["steps"] == 1
 
 
 @pytest.mark.advice("contrastive_encoders.training.api:_choice_of")
@@ -181,4 +181,4 @@ def test_a_class_in_place_of_a_config_is_made_one_as_advised(tmp_path, monkeypat
         train(PAIRS, model=contrastive_encoders.PairsConfig, **keys)
     [(key, name)] = re.findall(r"Pass a value of the class: (\w+)=(\w+)\(\)\.$", refused.value.hint)
     advised = {key: getattr(contrastive_encoders, name)()}
-    assert train(PAIRS, **advised, **keys).results["spent"]["steps"] == 1
+    assert train(PAIRS, **advised, **keys).results["cost"]["steps"] == 1

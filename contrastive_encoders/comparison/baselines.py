@@ -11,7 +11,7 @@ import numpy as np
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import FinishedRun
 from contrastive_encoders.comparison.run_scheduler import Job
-from contrastive_encoders.core import Results, Spent
+from contrastive_encoders.core import Results, RunCost
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.score_names import ScoreName
 
@@ -83,12 +83,12 @@ def _as_run(run: FinishedRun, scores: dict[str, float], label: str) -> FinishedR
             for arrays in (items.replicates, items.values)
         )
         items = items._replace(cosines={}, replicates=replicates, values=values)
-    no_cost = Spent(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
+    no_cost = RunCost(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
     results: Results = {
         **run.results,
         "objective": label,
         "scores": scores,
-        "spent": no_cost,
+        "cost": no_cost,
         "recipe": {},
         "overlap": {},
         "intervals": {},

@@ -62,7 +62,7 @@ def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | 
 
 
 def _tokens(arm: Arm) -> float:
-    return float(np.mean([run.results["spent"]["real_tokens"] for run in arm.runs]))
+    return float(np.mean([run.results["cost"]["real_tokens"] for run in arm.runs]))
 
 
 def _differ(arms: Sequence[Arm]) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.outputs import REFUSED_FILE
-from contrastive_encoders.core import InputError, ItemScores, Results, Spent
+from contrastive_encoders.core import InputError, ItemScores, Results, RunCost
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.metrics import numbers, read_rows
 
@@ -114,11 +114,11 @@ def read_run(path: Path) -> FinishedRun:
     return FinishedRun(path, results, rows, read_items(items) if items.exists() else None, earlier=earlier)
 
 
-def stage_costs(results: Results) -> list[tuple[str, Spent]]:
+def stage_costs(results: Results) -> list[tuple[str, RunCost]]:
     """Return the name and cost of each stage, or an empty name and the run's cost for a run without stages."""
     stages = results.get("stages", {})
     names = sorted(stages, key=lambda name: stages[name]["place"])
-    return [(name, stages[name]["spent"]) for name in names] or [("", results["spent"])]
+    return [(name, stages[name]["cost"]) for name in names] or [("", results["cost"])]
 
 
 def _read_rows(folder: Path) -> list[Row]:

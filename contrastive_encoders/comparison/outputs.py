@@ -6,14 +6,14 @@ PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 LATEX, CSV = "table.tex", "table.csv"
 REFUSED_FILE = f"{PREFIX}-refused.json"  # in the directory of a run whose settings the training refused
 SELECTION_RUNS, SELECTION_FILE = (
-    "choosing",
-    "chosen.json",
+    "selection",
+    "selected_hyperparameters.json",
 )  # runs that select a key of each arm, and the file of their results
 SWEEP = "sweep.json"  # values of the trials of a sweep
 COMPARISON = "comparison"  # kind of output
 ENTRIES = (
     *(PAGE, MARKDOWN, NUMBERS, LATEX, CSV, "pictures"),
     *("race.json", "pilots", "runs", "runs.jsonl"),
-    *("made", SELECTION_RUNS, SELECTION_FILE, "encoder"),
+    *("data", SELECTION_RUNS, SELECTION_FILE, "encoder"),
     *(SWEEP, "trials.jsonl", COMPARISON),
 )

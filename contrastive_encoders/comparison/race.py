@@ -234,7 +234,7 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
     remove_matching(folder, CHECKPOINTS)
     remove_matching(folder, "encoder")
     run = read_run(folder)
-    spent = run.results["spent"]
+    spent = run.results["cost"]
     parts = stage_costs(run.results)  # each stage trains for max_steps
     stages = len(parts)
     step_cost = stages * amount_of_a_step(run, kind)
@@ -263,7 +263,7 @@ def pilot_overrides(steps: int, log_every: int, seed: int) -> list[str]:
 
 def amount_of_a_step(run: FinishedRun, kind: str) -> float:
     """Return the cost of a step of a run, in the unit of the budget. Seconds exclude the steps before the first log."""
-    spent = run.results["spent"]
+    spent = run.results["cost"]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     if kind in SPENT:
         return spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]

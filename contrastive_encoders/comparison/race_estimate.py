@@ -60,7 +60,7 @@ def estimate(
         )
     run = read_run(job.folder)
     step, (kind, amount) = amount_of_a_step(run, "seconds"), race_plan.budget
-    spent = run.results["spent"]
+    spent = run.results["cost"]
     training = amount if kind == "seconds" else step * amount / (1 if kind == "steps" else amount_of_a_step(run, kind))
     examples = max((part.get("kept", 0) for part in run.results["data"]), default=0)
     scoring = step * spent["steps"] / max(1, spent["examples"]) * examples * FORWARD_FRACTION / TEXTS_PER_PAIR

@@ -41,7 +41,7 @@ def select(runs: Sequence[FinishedRun], headline: str | None) -> tuple[list[Fini
 
 
 def _steps(run: FinishedRun) -> float:
-    return run.results["spent"]["steps"]
+    return run.results["cost"]["steps"]
 
 
 def _evaluation(run: FinishedRun) -> str:

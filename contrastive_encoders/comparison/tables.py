@@ -78,8 +78,8 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
 
 
 def mean_cost(arm: Arm) -> dict[str, float]:
-    """Return the mean over the runs of each measure of ``Spent``."""
-    spent: list[Mapping[str, Any]] = [run.results["spent"] for run in arm.runs]
+    """Return the mean over the runs of each measure of ``RunCost``."""
+    spent: list[Mapping[str, Any]] = [run.results["cost"] for run in arm.runs]
     return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
 
 

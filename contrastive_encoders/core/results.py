@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 
-class Spent(TypedDict):
+class RunCost(TypedDict):
     """Cost of a run, summed over ranks, interruptions, and stages."""
 
     steps: int
@@ -25,7 +25,7 @@ class StageResults(TypedDict):
     backbone: str  # initial weights; from the second stage on, the directory of the previous stage
     scores: dict[str, float]
     best_step: int
-    spent: Spent
+    cost: RunCost
     overlap: dict[str, dict[str, int]]
 
 
@@ -42,7 +42,7 @@ class Changes(TypedDict):
     """Changes in a retrieval task: how many queries rank their own document first, before and after training."""
 
     queries: int
-    right_before: int
+    correct_before: int
     gained: int  # correct only after training
     lost: int  # correct only before training
     examples: list[ScoreChange]  # of gained and lost queries
@@ -61,7 +61,7 @@ class Verdict(TypedDict):
     Attributes:
         headline: the compared score in words, such as ``nDCG@10 of faq``.
         scores: names of the scores in ``Results["scores"]`` whose mean is compared.
-        outcome: ``"better"``, ``"not told apart"``, or ``"worse"``.
+        outcome: ``"better"``, ``"inconclusive"``, or ``"worse"``.
         before: score of the unmodified backbone, 0 to 100.
         at_start: score of the encoder before step 1, if the settings of the run change the backbone (another pooling,
             for example).
@@ -73,7 +73,7 @@ class Verdict(TypedDict):
         documents: number of documents that the queries are ranked among, over all tasks; None without a retrieval task.
         tfidf: score of a TF-IDF baseline on the same tasks.
         sentence: the verdict as the terminal shows it.
-        to_try: suggestions if the encoder is not better.
+        suggestions: suggestions if the encoder is not better.
 
     Example:
         >>> from contrastive_encoders import Verdict
@@ -83,7 +83,7 @@ class Verdict(TypedDict):
 
     headline: str
     scores: list[str]
-    outcome: Literal["better", "not told apart", "worse"]
+    outcome: Literal["better", "inconclusive", "worse"]
     before: float
     at_start: NotRequired[float]
     after: float
@@ -93,7 +93,7 @@ class Verdict(TypedDict):
     documents: int | None
     tfidf: float | None
     sentence: str
-    to_try: list[str]
+    suggestions: list[str]
 
 
 class EmbeddingInfo(TypedDict):
@@ -156,19 +156,19 @@ class Results(TypedDict):
         resumed: optional; settings that were changed when the run was resumed.
         baselines: optional; scores of baselines on the same tasks, such as TF-IDF.
         verdict: optional; the comparison with the scores from before training (`Verdict`).
-        beside_teacher: optional; size, speed, and scores of student and teacher, with
+        teacher_comparison: optional; size, speed, and scores of student and teacher, with
             ``evaluation.compare_with_teacher=true``.
         corpora: optional; retrieval task -> number of documents and kind of the queries.
         changes: optional; retrieval task -> queries whose first document changed.
         averages: optional; name of an average among the scores -> the scores it averages.
         skipped: optional; task of a suite -> why it was not scored.
-        vectors: optional; width, pooling, and normalization of the embeddings; generators have none.
+        embeddings: optional; width, pooling, and normalization of the embeddings; generators have none.
         prompts: optional; the prompts of the encoder.
-        settled: optional; key whose value depends on the backbone -> its value and the reason.
-        not_as_published: optional; evaluation table that differs from the published one -> number of its rows.
+        resolved_settings: optional; key whose value depends on the backbone -> its value and the reason.
+        row_count_mismatches: optional; evaluation table that differs from the published one -> number of its rows.
         stages: optional; stage -> its results; the other entries are those of the last stage.
         best_step: optimizer step of the exported weights.
-        spent: steps, examples, tokens, seconds, and bytes, summed over processes, interruptions, and stages.
+        cost: steps, examples, tokens, seconds, and bytes, summed over processes, interruptions, and stages.
         seeds: seeds of the run.
         versions: package -> version.
         device: device of the run.
@@ -195,18 +195,18 @@ class Results(TypedDict):
     resumed: NotRequired[list[ResumedSettings]]
     baselines: NotRequired[dict[str, float]]
     verdict: NotRequired[Verdict]
-    beside_teacher: NotRequired[TeacherComparison]
+    teacher_comparison: NotRequired[TeacherComparison]
     corpora: NotRequired[dict[str, CorpusInfo]]
     changes: NotRequired[dict[str, Changes]]
     averages: NotRequired[dict[str, list[str]]]
     skipped: NotRequired[dict[str, str]]
-    vectors: NotRequired[EmbeddingInfo]
+    embeddings: NotRequired[EmbeddingInfo]
     prompts: NotRequired[PromptsRecord]
-    settled: NotRequired[dict[str, str]]
-    not_as_published: NotRequired[dict[str, str]]
+    resolved_settings: NotRequired[dict[str, str]]
+    row_count_mismatches: NotRequired[dict[str, str]]
     stages: NotRequired[dict[str, StageResults]]
     best_step: int
-    spent: Spent
+    cost: RunCost
     seeds: list[int]
     versions: dict[str, str]
     device: str

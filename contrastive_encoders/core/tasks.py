@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # a command that only prints its help should not import torch
     import numpy as np
 
 
-ITEMS_FILE = "items.npz"
+ITEMS_FILE = "item_scores.npz"
 
 
 class Prompted(list[str]):
@@ -57,7 +57,8 @@ class RetrievalData(NamedTuple):
 
 
 class ItemScores(NamedTuple):
-    """Scores of single test items: ``items.npz`` next to ``results.json``, with an array KIND/NAME for each entry.
+    """Scores of single test items: ``item_scores.npz`` next to ``results.json``, with an array KIND/NAME for each
+    entry.
 
     Two runs are compared item by item if the digests of a task are equal.
     """

@@ -82,12 +82,12 @@ def choose_suites(
     if missing := [name for name in during if name not in known and is_task(name)]:
         more = load_tasks(data_root, missing, config, prefix="evaluation.")
         selection = TaskSelection(
-            [*selection.tasks, *more.tasks], {}, selection.not_as_published | more.not_as_published
+            [*selection.tasks, *more.tasks], {}, selection.row_count_mismatches | more.row_count_mismatches
         )
     held_out_names = {task.name for task in held_out_suite}
     final = Suite(
         [*held_out_suite, *(task for task in selection.tasks if task.name not in held_out_names)],
-        selection.not_as_published,
+        selection.row_count_mismatches,
         sizes,
     )
     return Suites(final, Suite((task for task in final if task.name in during), sizes=sizes))

@@ -54,7 +54,7 @@ BOTH_FORMS = ("sts", "all")  # also on SentEval's form of the text, at no cost f
 class TaskSelection(NamedTuple):
     tasks: list[Task]
     skipped: dict[str, str]  # task of a suite -> reason why it cannot be scored
-    not_as_published: dict[str, str]  # table whose number of rows differs from the published one -> number of rows
+    row_count_mismatches: dict[str, str]  # table whose number of rows differs from the published one -> number of rows
 
 
 def has_form(name: str) -> bool:
@@ -113,9 +113,9 @@ def load_tasks(
             expected=f"a directory with a task of {', '.join(names) or 'a suite'}, such as STS12/test.tsv",
             hint=listing_hint(root),
         )
-    selection.not_as_published.update(pair for task in selection.tasks for pair in _unofficial(root, task.name))
-    if selection.not_as_published:
-        differing = [f"{one} ({how})" for one, how in selection.not_as_published.items()]
+    selection.row_count_mismatches.update(pair for task in selection.tasks for pair in _unofficial(root, task.name))
+    if selection.row_count_mismatches:
+        differing = [f"{one} ({how})" for one, how in selection.row_count_mismatches.items()]
         log.warning(
             "tables in %s differ from the published ones, so scores are not comparable with published scores: %s",
             root,

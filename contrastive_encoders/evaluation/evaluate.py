@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from contrastive_encoders.core import RECORD_VERSION, InputError, Results, Spent, without_secrets
+from contrastive_encoders.core import RECORD_VERSION, InputError, Results, RunCost, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping, build, plain_value
 from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.encoders.cross_encoder import load_reranker
@@ -282,7 +282,7 @@ def _results(
         scores=scores.values,
         intervals=scores.intervals,
         best_step=0,
-        spent=Spent(
+        cost=RunCost(
             steps=0,
             examples=0,
             real_tokens=0,
@@ -307,6 +307,6 @@ def _results(
         averages=scores.members,
         skipped=selection.skipped,
     )
-    if selection.not_as_published:
-        results["not_as_published"] = selection.not_as_published
+    if selection.row_count_mismatches:
+        results["row_count_mismatches"] = selection.row_count_mismatches
     return results

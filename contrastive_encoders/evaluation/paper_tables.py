@@ -210,5 +210,5 @@ def _remarks(results: Results) -> Iterator[str]:
         yield f"{name} = {results['scores'][name]:.2f} is an average of {', '.join(members)}"
     for task, reason in results.get("skipped", {}).items():
         yield f"not scored: {task} ({reason})"
-    for name, how in results.get("not_as_published", {}).items():
+    for name, how in results.get("row_count_mismatches", {}).items():
         yield f"not as published: {name} ({how})"

@@ -14,7 +14,7 @@ from contrastive_encoders.statistics.bootstrap import Scores
 class Scorer(Protocol):
     """Interface for scoring the model of a run. Iteration yields its tasks, each with a ``name``."""
 
-    not_as_published: Mapping[str, str] = MappingProxyType({})  # table -> its number of rows
+    row_count_mismatches: Mapping[str, str] = MappingProxyType({})  # table -> its number of rows
 
     def __iter__(self) -> Iterator[Any]: ...
 

@@ -13,7 +13,7 @@ from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.statistics.verdict import compute_verdict, with_before
 
 LESS_IS_BETTER = ("mse",)  # metrics
-VERDICTS = {"better": " better", "worse": " worse", "not told apart": ""}
+VERDICTS = {"better": " better", "worse": " worse", "inconclusive": ""}
 SUFFIXES = (".ckpt", ".gguf", ".txt", ".vec")  # endings of encoders that are files
 NOT_NAMES = {"encoder", "model"}  # directories that are named after their parents
 NOTE = (

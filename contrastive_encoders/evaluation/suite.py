@@ -40,12 +40,12 @@ class Suite(Scorer):
     def __init__(
         self,
         tasks: Iterable[Task | RatedPairs | RetrievalData],
-        not_as_published: Mapping[str, str] | None = None,
+        row_count_mismatches: Mapping[str, str] | None = None,
         sizes: Sequence[int] = (),
     ) -> None:
         self.sizes: list[int | None] = [None, *sizes]
         self.tasks: list[Task] = [_task_of(task) for task in tasks]
-        self.not_as_published = dict(not_as_published or {})  # reported in the results
+        self.row_count_mismatches = dict(row_count_mismatches or {})  # reported in the results
         names = [name for task in self.tasks for name in task.score_names()]
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:

@@ -72,8 +72,8 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         f"Backbone: {_text(results['backbone'])}. The vectors are those of step {results['best_step']}. "
         f"{_objective(results['objective'])}".rstrip(),
         use or USE,
-        *_vectors(results.get("vectors")),
-        *_prefixes(results["recipe"], results.get("vectors")),
+        *_vectors(results.get("embeddings")),
+        *_prefixes(results["recipe"], results.get("embeddings")),
         *_prompts(results.get("prompts")),
         "## Intended use",
         INTENDED,
@@ -245,7 +245,7 @@ def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _spent(results: Results) -> Iterator[tuple[str, str]]:
-    spent = results["spent"]
+    spent = results["cost"]
     yield from ((name.replace("_", " "), f"{spent[name]:,}") for name in ("steps", "examples", "real_tokens"))
     if padded := spent["padded_tokens"]:
         yield "padding", f"{padded / (spent['real_tokens'] + padded):.1%} of all tokens"

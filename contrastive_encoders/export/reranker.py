@@ -49,7 +49,7 @@ def reranker_card(results: Results) -> str:
         f"---\n{data.to_yaml()}\n---",
         f"# A reranker trained with model={results['objective']}",
         "It reads a query and a document together, and gives the pair one score, a logit: more is better. "
-        f"The weights are those of step {results['best_step']}, after {results['spent']['examples']:,} queries.",
+        f"The weights are those of step {results['best_step']}, after {results['cost']['examples']:,} queries.",
         USE,
         *([SCORES, markdown(scores)] if rows else []),
     ]

@@ -44,7 +44,7 @@ def _generator_card(results: Results) -> str:
         "It writes sentences that follow from a sentence or contradict it, and says of two sentences whether the "
         "second follows from the first. Prompts: `generator.json`. It is the `generator` of the recipe `gense`.",
         *([markdown(scores)] if scores.rows else []),
-        f"Best step {results['best_step']}, {results['spent']['examples']:,} instances seen. Without pretraining "
+        f"Best step {results['best_step']}, {results['cost']['examples']:,} instances seen. Without pretraining "
         "or with little data, what it writes is not to be trusted: look at the accuracy.",
     ]
     return "\n\n".join(parts) + "\n"

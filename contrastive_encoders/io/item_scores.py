@@ -1,4 +1,4 @@
-"""``items.npz``: scores of single test items next to ``results.json``, from which comparisons are computed."""
+"""``item_scores.npz``: scores of single test items next to ``results.json``, from which comparisons are computed."""
 
 import io
 import zipfile

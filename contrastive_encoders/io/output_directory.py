@@ -252,7 +252,7 @@ def _cannot_write_in(folder: Path) -> str:
 
 def lock_path(output: Path) -> Path:
     """Return the lock file of the command that writes ``output``. It is removed after the output is written."""
-    return output.with_name(f".{output.name}.at-work")
+    return output.with_name(f".{output.name}.lock")
 
 
 def lock_output_file(output: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, cast
 
 import torch
 
-from contrastive_encoders.core import InputError, Results, Spent, check_version
+from contrastive_encoders.core import InputError, Results, RunCost, check_version
 from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 
 PROJECT = "contrastive-encoders"  # the distribution's name in pyproject.toml
@@ -90,9 +90,9 @@ def _check(path: Path, found: Any) -> None:
         raise _invalid(path, None, type(found).__name__, "an object")
     check_version(found.get("version"), "results", location=str(path), hint="Train or evaluate again.")
     _check_keys(path, found, Results.__required_keys__, Results.__optional_keys__)
-    if not isinstance(found["spent"], dict):
-        raise _invalid(path, "spent", found["spent"], "an object")
-    _check_keys(path, found["spent"], Spent.__required_keys__, Spent.__optional_keys__)
+    if not isinstance(found["cost"], dict):
+        raise _invalid(path, "cost", found["cost"], "an object")
+    _check_keys(path, found["cost"], RunCost.__required_keys__, RunCost.__optional_keys__)
     for field in ("scores", "scores_before", "baselines"):
         scores = found.get(field, {})
         if not isinstance(scores, dict):

@@ -14,7 +14,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.runtime.signals import TERMINATED, raise_signals
 
-STARTED_BY = "CONTRASTIVE_ENCODERS_STARTED_BY"  # process id of the command that started this one
+PARENT_PID = "CONTRASTIVE_ENCODERS_PARENT_PID"  # process id of the command that started this one
 POLL_INTERVAL_S = 0.5
 TERMINATION_GRACE_S = 60.0  # for a process to save finished work and exit
 MAX_PROCESSES_PER_CORE = 4
@@ -25,8 +25,8 @@ def init_process() -> None:
     this first.
     """
     raise_signals()
-    starter, parent = os.environ.get(STARTED_BY), os.getppid()
-    os.environ[STARTED_BY] = str(os.getpid())
+    starter, parent = os.environ.get(PARENT_PID), os.getppid()
+    os.environ[PARENT_PID] = str(os.getpid())
     if starter not in (None, str(parent)) and not Path(f"/proc/{starter}").exists() and Path("/proc/self").exists():
         sys.exit(TERMINATED)  # the parent exited before this point
     if starter == str(parent) or launcher_info():
@@ -49,7 +49,7 @@ def exit_with_parent(parent: int) -> None:
 def start(command: Sequence[str], environment: Mapping[str, str] | None = None, **how: Any) -> subprocess.Popen[Any]:
     """Start a command of this project."""
     env = os.environ if environment is None else environment
-    return subprocess.Popen(command, env={**env, STARTED_BY: str(os.getpid())}, **how)
+    return subprocess.Popen(command, env={**env, PARENT_PID: str(os.getpid())}, **how)
 
 
 def cores() -> int:

@@ -62,7 +62,7 @@ def compute_verdict(
     first, last = headline.value(before), headline.value(after)
     bounds = _interval(headline, items) if items else None
     p = _p_value(headline, items) if items else None
-    outcome: Literal["better", "not told apart", "worse"] = "not told apart"
+    outcome: Literal["better", "inconclusive", "worse"] = "inconclusive"
     if bounds and (bounds[0] > 0 or bounds[1] < 0) and (p is None or p < ALPHA):
         outcome = "better" if (bounds[0] > 0) != headline.less_is_better else "worse"
     tfidf = [(baselines or {}).get(ScoreName.parse(name).with_protocol("tfidf")) for name in headline.scores]
@@ -80,7 +80,7 @@ def compute_verdict(
         documents=sum(one["documents"] for one in searched) if len(searched) == len(headline.tasks) else None,
         tfidf=float(np.mean(known)) if len(known) == len(tfidf) else None,
         sentence="",
-        to_try=[],
+        suggestions=[],
     )
     if at_start is not None:
         found["at_start"] = headline.value(at_start)
@@ -89,7 +89,7 @@ def compute_verdict(
 
 
 def _sentence(headline: str, found: Verdict, unit: str, best_of: int, changed: Sequence[str]) -> str:
-    begin = {"better": "Better", "not told apart": "Cannot be told apart", "worse": "Worse"}[found["outcome"]]
+    begin = {"better": "Better", "inconclusive": "Cannot be told apart", "worse": "Worse"}[found["outcome"]]
     bounds, first, last = found["interval"], found["before"], found["after"]
     digits = 1 if bounds is None or min(map(abs, bounds)) >= 0.05 else 2
     facts = [f"{last - first:+z.{digits}f}"]

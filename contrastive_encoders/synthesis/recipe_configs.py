@@ -358,7 +358,7 @@ class QueriesConfig(ModelConfig):
     held_out_fraction: float = config_field(
         0.2, "share of the documents whose questions are held out, in OUTPUT/held_out as BEIR has them", ge=0, lt=1
     )
-    dev_fraction: float = config_field(0.1, "likewise in OUTPUT/choice, to choose learning rates on", ge=0, lt=1)
+    dev_fraction: float = config_field(0.1, "likewise in OUTPUT/dev, to choose learning rates on", ge=0, lt=1)
     queries_per_passage: int = config_field(1, "questions per passage and style", ge=1)
     max_passage_tokens: int = config_field(
         160, "maximum length of a passage in prompts in tokens; with engine=openai in words", ge=1

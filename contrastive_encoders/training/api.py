@@ -86,7 +86,7 @@ def run(config: RunConfig) -> Results:
             size, or the backbone, are taken from the run.
 
     Returns:
-        The content of ``results.json``: ``scores``, ``spent``, ``verdict``, and more.
+        The content of ``results.json``: ``scores``, ``cost``, ``verdict``, and more.
 
     Raises:
         InputError: the config or the data are invalid.
@@ -105,7 +105,7 @@ def run(config: RunConfig) -> Results:
         ...     quiet=True,
         ... )
         >>> results = run(config)
-        >>> results["spent"]["steps"]
+        >>> results["cost"]["steps"]
         2
     """
     _, results = _trained(_checked(config))

@@ -54,9 +54,9 @@ def account_of(
     if html := _html(source.get("source", source), prefix):
         yield "HTML", html
     if out := _left_out(found):
-        yield "left out", out
+        yield "skipped", out
     if twice := found.get("repeated"):
-        yield "twice", f"{twice:,} of {found['kept']:,} rows have all texts of an earlier one"
+        yield "duplicates", f"{twice:,} of {found['kept']:,} rows have all texts of an earlier one"
 
 
 def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str:

@@ -44,7 +44,7 @@ def settle_prompts(model: Any, data: Any) -> None:
     if of_backbone and inheriting:
         where = ", from the backbone" if len(inheriting) == len(parts) else " in scores and the export, as parts differ"
         used = f"{_described(model.encoder.prompts)}{where}; {' '.join(inheriting)} turns the backbone's off"
-        model.settled = {**model.settled, "data.prompts": used}
+        model.resolved_settings = {**model.resolved_settings, "data.prompts": used}
 
 
 def _warn_of_no_role(prompts: EncoderPrompts, key: str, width: int) -> None:

@@ -17,7 +17,7 @@ from contrastive_encoders.core import (
     Changes,
     EncoderPrompts,
     Results,
-    Spent,
+    RunCost,
     StageResults,
 )
 from contrastive_encoders.encoders.objective import Objective
@@ -62,7 +62,7 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
         results["verdict"] = verdict
     export_product(folder, _unsharded(run, model), results)
     if teacher_scores is not None:
-        results["beside_teacher"] = compare_with_teacher(run, data, results, teacher_scores)
+        results["teacher_comparison"] = compare_with_teacher(run, data, results, teacher_scores)
     curve = Reference(
         results["best_step"],
         results["scores"],
@@ -115,7 +115,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         scores=scores.values,
         intervals={name: list(interval) for name, interval in scores.intervals.items()},
         best_step=fitted.final.best_step,
-        spent=fitted.telemetry.total,
+        cost=fitted.telemetry.total,
         seeds=[run.seed],
         versions=made_with["versions"],
         device=made_with["device"],
@@ -133,9 +133,9 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         "baselines": suite.baselines(),
         "corpora": suite.corpora(),
         "changes": suite.changes(fitted.score_callback.found_before, scores.found),
-        "settled": dict(model.settled),
-        "not_as_published": suite.not_as_published,
-        "vectors": model.encoder.vectors if isinstance(model, Objective) else None,
+        "resolved_settings": dict(model.resolved_settings),
+        "row_count_mismatches": suite.row_count_mismatches,
+        "embeddings": model.encoder.vectors if isinstance(model, Objective) else None,
         "prompts": model.encoder.prompts.to_json() if isinstance(model, Objective) else None,
     }
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
@@ -184,7 +184,7 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
     stages = list(parts.values())
     results = stages[-1].copy()
     results["backbone"] = backbone
-    results["spent"] = total_cost([stage["spent"] for stage in stages])
+    results["cost"] = total_cost([stage["cost"] for stage in stages])
     results["data"] = [manifest for stage in stages for manifest in stage["data"]]
     results["overlap"] = _overlap(stages)
     results.pop("changes", None)
@@ -202,7 +202,7 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
             backbone=stage["backbone"],
             scores=stage["scores"],
             best_step=stage["best_step"],
-            spent=stage["spent"],
+            cost=stage["cost"],
             overlap=stage["overlap"],
         )
         for place, (name, stage) in enumerate(parts.items(), start=1)
@@ -210,12 +210,12 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
     return results
 
 
-def total_cost(parts: Sequence[Spent]) -> Spent:
+def total_cost(parts: Sequence[RunCost]) -> RunCost:
     """Return the sum over all stages. The memory is the maximum over the stages."""
     some: list[Any] = list(parts)
     names = dict.fromkeys(name for part in some for name in part)
     sums: Any = {name: sum(part.get(name, 0) for part in some) for name in names}
-    return cast(Spent, sums | {"peak_memory_bytes": max(part["peak_memory_bytes"] for part in parts)})
+    return cast(RunCost, sums | {"peak_memory_bytes": max(part["peak_memory_bytes"] for part in parts)})
 
 
 def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
@@ -292,13 +292,13 @@ def closing_table(
         console.print(scores_table(*({name: of[name] for name in shown if name in of} for of in columns)))
         if more := len(every) - len(shown):
             say(f"{more} other scores are in {folder / 'results.json'}")
-    if beside := results.get("beside_teacher"):
+    if beside := results.get("teacher_comparison"):
         console.print(teacher_comparison_table(beside, results))
     if verdict := results.get("verdict"):
         say(in_words(verdict))
     for task, changes in results.get("changes", {}).items():
         say(format_changes(task, changes))
-    spent = results["spent"]
+    spent = results["cost"]
     say(
         f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
         f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. Everything is in {folder}"
@@ -330,9 +330,9 @@ def size_of(*folders: Path) -> str:
 
 def format_changes(task: str, changes: Changes) -> str:
     """Describe how training changed the results of queries, with examples, one line per text."""
-    after = changes["right_before"] + changes["gained"] - changes["lost"]
+    after = changes["correct_before"] + changes["gained"] - changes["lost"]
     lines = [
-        f"{task}: {changes['right_before']} of {changes['queries']} queries found their own text first before "
+        f"{task}: {changes['correct_before']} of {changes['queries']} queries found their own text first before "
         f"training, {after} do after it: {changes['gained']} gained, {changes['lost']} lost."
     ]
     if changes["examples"]:

@@ -42,7 +42,7 @@ ENTRIES = (
     "neighbors",
     "teacher.json",
     "curve.png",
-    "items.npz",
+    "item_scores.npz",
     "wandb",
     "tensorboard",
     SNAPSHOTS,

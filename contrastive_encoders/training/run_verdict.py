@@ -52,7 +52,7 @@ def verdict_of(
     more, files = sources_of(run, results["data"][0])
     facts = Facts(
         **of_manifest(results["data"][0], reads),
-        steps=results["spent"]["steps"],
+        steps=results["cost"]["steps"],
         worse=verdict["outcome"] == "worse",
         limits=" ".join(f"{name}=null" for name in ("max_epochs", "max_time") if getattr(run, name) is not None),
         stops_early=run.early_stopping is not None,
@@ -68,7 +68,7 @@ def verdict_of(
         doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
         before=f"stages.{run.stage_name}." if run.stage_name else "",
     )
-    verdict["to_try"] = suggestions(facts)
+    verdict["suggestions"] = suggestions(facts)
     return verdict
 
 
@@ -115,7 +115,7 @@ def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | N
         return None
     verdict = _judged(headline, results, items)
     if last and verdict["outcome"] != "better":
-        verdict["to_try"] = last["to_try"]
+        verdict["suggestions"] = last["suggestions"]
     return verdict
 
 
@@ -144,5 +144,5 @@ def _judged(headline: RankingMetric, results: Results, items: ItemScores | None,
 
 def in_words(verdict: Verdict) -> str:
     """Return the verdict as text, and a line for each suggestion."""
-    tries = [f"  {one}" for one in verdict["to_try"]]
+    tries = [f"  {one}" for one in verdict["suggestions"]]
     return "\n".join([verdict["sentence"], *(["What this run shows, and what to try:", *tries] if tries else [])])

@@ -38,8 +38,8 @@ def facts(
     """
     run, model, data = prepared.run, prepared.model, prepared.data
     yield "objective", model.objective
-    for key, became in model.settled.items():
-        yield "settled", f"{key}: {became}"
+    for key, became in model.resolved_settings.items():
+        yield "resolved", f"{key}: {became}"
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
@@ -58,7 +58,10 @@ def facts(
     yield "device", f"{_device(trainer)}, {run.precision}"
     if isinstance(model, Objective):
         encoder = model.encoder
-        yield "vectors", f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}"
+        yield (
+            "embeddings",
+            f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}",
+        )
         if changes:
             own = {key: value for key, (value, _) in changes.items()}
             yield "changed", f"{', '.join(changed_keys(changes))}; the backbone has {', '.join(overrides(own))}"

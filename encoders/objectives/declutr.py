@@ -36,9 +36,9 @@ class DeCLUTR(ContrastiveObjective):
     - ``ddp_gradient="per_rank"``: the published gradient of the contrastive loss on several processes, which is the
       exact gradient divided by the number of processes.
     - ``metric_loss``, ``metric_miner``: classes of pytorch-metric-learning that replace NT-Xent.
-    - ``mlm_weight``: null is 1 if the backbone predicts masked tokens, and otherwise 0, which ``settled`` reports. For
-      a causal language model with bidirectional attention, MLM is MNTP: a masked token is predicted at the previous
-      position.
+    - ``mlm_weight``: null is 1 if the backbone predicts masked tokens, and otherwise 0, which ``resolved_settings``
+      reports. For a causal language model with bidirectional attention, MLM is MNTP: a masked token is predicted at the
+      previous position.
     - ``mask_token``: token that the data masks with.
     """
 
@@ -80,7 +80,7 @@ class DeCLUTR(ContrastiveObjective):
         except NoMaskedLMHeadError as error:
             if self.settings.contrastive_weight == 0:
                 raise
-            self.settled = {
+            self.resolved_settings = {
                 "model.mlm_weight": f"0, as backbone={self.settings.backbone} {error.why}: no MLM, the contrastive "
                 "loss alone"
             }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.core import RECORD_VERSION, ItemScores, Results, Spent
+from contrastive_encoders.core import RECORD_VERSION, ItemScores, Results, RunCost
 from contrastive_encoders.io.item_scores import write_items
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.io.results import write_results
@@ -30,7 +30,7 @@ def make_run(folder: Path, objective: str, seed: int, noise: float, **recipe) ->
     subsets = {"sts12": np.array(["news"] * 100 + ["forum"] * 50), "stsb": np.array(["stsb"] * PAIRS)}
     folder.mkdir(parents=True)
     write_items(
-        folder / "items.npz",
+        folder / "item_scores.npz",
         ItemScores(
             cosines,
             gold,
@@ -55,7 +55,7 @@ def make_run(folder: Path, objective: str, seed: int, noise: float, **recipe) ->
             scores=scores,
             intervals={},
             best_step=30,
-            spent=Spent(
+            cost=RunCost(
                 steps=30, examples=240, real_tokens=3000, padded_tokens=10, wall_seconds=3.0, peak_memory_bytes=2**26
             ),
             seeds=[seed],

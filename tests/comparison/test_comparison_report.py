@@ -100,8 +100,8 @@ def test_runs_of_stages_that_differ_in_an_earlier_stage_are_arms_of_their_own(ru
         run_folder(folder, "simcse", 1 + (name == "same"), 0.2, **last)
         run_folder(folder / "stage-open", "simcse", 1, 0.2, output_dir=str(folder / "stage-open"), model={"lr": rate})
         results = read_results(folder / "results.json")
-        spent = results["spent"]
-        stages = {one: {"place": place, "spent": spent} for place, one in enumerate(("open", "nli"))}
+        spent = results["cost"]
+        stages = {one: {"place": place, "cost": spent} for place, one in enumerate(("open", "nli"))}
         write_results(folder / "results.json", results | {"stages": stages})
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     assert [[run.path.name for run in arm.runs] for arm in arms] == [["one", "same"], ["other"]]
@@ -120,8 +120,8 @@ def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     other = run_folder(tmp_path / "b", "two", 1, 0.4)
     from contrastive_encoders.io.item_scores import read_items, write_items
 
-    items = read_items(other / "items.npz")
-    write_items(other / "items.npz", items._replace(digests=dict.fromkeys(items.digests, "another")))
+    items = read_items(other / "item_scores.npz")
+    write_items(other / "item_scores.npz", items._replace(digests=dict.fromkeys(items.digests, "another")))
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     found = build_comparison(arms, choose_ranking_metric(arms, None), [])
     assert all(one.p is None and one.over_items is None for one in found.contrasts)
@@ -135,7 +135,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
         (one.first, one.second, one.score): one
         for one in build_comparison(whole, choose_ranking_metric(whole, None), []).contrasts
     }
-    missing = tmp_path / "three" / "items.npz"
+    missing = tmp_path / "three" / "item_scores.npz"
     missing.unlink()
     results = missing.with_name("results.json")
     write_results(results, read_results(results) | {"intervals": {"stsb/cosine/spearman": [1.0, 2.0]}})
@@ -205,5 +205,5 @@ def test_a_score_that_is_missing_is_told(run_folder, tmp_path):
     arms = arms_of(collect([str(tmp_path / "a")])[0])
     with pytest.raises(InputError) as refused:
         choose_ranking_metric(arms, "mr/default/accuracy")
-    assert (refused.value.key, refused.value.value) == ("headline", "mr/default/accuracy")
+    assert (refused.value.key, refused.value.value) == ("ranking_metric", "mr/default/accuracy")
     assert str(tmp_path / "a") in refused.value.hint

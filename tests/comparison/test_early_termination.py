@@ -35,7 +35,7 @@ signal.alarm(60)
 if score < 2: signal.pause()
 results = dict(version=2, objective="m", backbone="b", intervals={{}}, recipe=words, best_step=1, seeds=[1],
     versions={{}}, scores={{"{METRIC}": score}}, device="", processes=1, git_commit=None, data=[], overlap={{}},
-    spent=dict(steps=1, examples=1, real_tokens=1, padded_tokens=0, wall_seconds=1, peak_memory_bytes=1))
+    cost=dict(steps=1, examples=1, real_tokens=1, padded_tokens=0, wall_seconds=1, peak_memory_bytes=1))
 (folder / "results.json").write_text(json.dumps(results))
 """
 

@@ -73,10 +73,10 @@ def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
 
 def test_a_curve_has_the_final_score_of_each_stage_at_the_step_of_its_weights(three):
     run = three.arms[0].runs[0]
-    score, spent = "sts12/cosine/spearman", run.results["spent"]
+    score, spent = "sts12/cosine/spearman", run.results["cost"]
     stages = {
-        "b": {"place": 2, "spent": spent | {"steps": 30}, "best_step": 20, "scores": {score: 61.0, "sickr/x/y": 1.0}},
-        "a": {"place": 1, "spent": spent | {"steps": 7}, "best_step": 7, "scores": {score: 55.0}},
+        "b": {"place": 2, "cost": spent | {"steps": 30}, "best_step": 20, "scores": {score: 61.0, "sickr/x/y": 1.0}},
+        "a": {"place": 1, "cost": spent | {"steps": 7}, "best_step": 7, "scores": {score: 55.0}},
     }
     rows = [{"step": 0.0, score: 50.0}, {"step": 37.0, "train/loss": 2.0}]
     staged = run._replace(results=run.results | stages["b"] | {"stages": stages}, rows=rows)
@@ -139,7 +139,7 @@ def race_of(run_folder, folder, tokens, noise):
             name = f"{label}-seed{seed}"
             run = run_folder(folder / name, label, seed, arms_noise, max_steps=0 if label == "untrained" else tokens)
             results = read_record(run / "results.json")
-            results["spent"]["real_tokens"] = tokens + seed
+            results["cost"]["real_tokens"] = tokens + seed
             write_record(run / "results.json", results)
             labels[name] = label
     write_record(folder / "labels.json", labels)

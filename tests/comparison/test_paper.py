@@ -66,7 +66,7 @@ def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
 
     scores = suite.run(Meaningless(), intervals=True)
     folder = run_folder(tmp_path / "a", "m", 1, 0.2)
-    write_items(folder / "items.npz", suite.with_baselines(scores.items))
+    write_items(folder / "item_scores.npz", suite.with_baselines(scores.items))
     results = read_results(folder / "results.json") | {"scores": scores.values, "baselines": suite.baselines()}
     write_results(folder / "results.json", results)
     arms = arms_of(collect([str(folder)])[0])
@@ -106,7 +106,7 @@ def test_a_mean_over_sets_of_queries_is_tested_over_all_queries(run_folder, tmp_
     for seed, name in enumerate("ab"):
         scores = suite.run(Drawn(seed), intervals=True)
         folder = run_folder(tmp_path / name, name, 1, 0.2)
-        write_items(folder / "items.npz", scores.items)
+        write_items(folder / "item_scores.npz", scores.items)
         write_results(folder / "results.json", read_results(folder / "results.json") | {"scores": scores.values})
         by_forum.append([scores.items.values[f"cqadupstack-{one.name}/cosine/map@100"] for one in forums])
     differences = [one - other for one, other in zip(*by_forum, strict=True)]

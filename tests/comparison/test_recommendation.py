@@ -23,7 +23,7 @@ from contrastive_encoders.io.results import read_results, write_results
 from tests.embedders import OnTheCPU
 
 QUERIES = 40
-HELD_OUT, CHOICE = "held_out/cosine/ndcg@10", "choice/cosine/ndcg@10"
+HELD_OUT, CHOICE = "held_out/cosine/ndcg@10", "dev/cosine/ndcg@10"
 
 
 class Sees(OnTheCPU):
@@ -50,10 +50,10 @@ def suite_of(*names):
 def arm(run_folder, root, name, seed, held_out, choice):
     """Write a run of a race that finds these shares of the held-out questions and of the questions for choosing."""
     folder = run_folder(root / f"{name}-seed{seed}", name, seed, 0.2)
-    shares = {"held_out": held_out, "choice": choice}
+    shares = {"held_out": held_out, "dev": choice}
     parts = [suite_of(task).run(Sees(share), intervals=True) for task, share in shares.items()]
     scores = parts[0].with_others(parts[1])
-    write_items(folder / "items.npz", scores.items._replace(digests=dict.fromkeys(shares, "0")))
+    write_items(folder / "item_scores.npz", scores.items._replace(digests=dict.fromkeys(shares, "0")))
     values = {**parts[0].values, **parts[1].values}
     write_results(folder / "results.json", read_results(folder / "results.json") | {"scores": values})
     (folder / "encoder").mkdir()

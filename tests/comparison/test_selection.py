@@ -48,8 +48,8 @@ def test_of_one_seed_the_longest_run_is_taken(run_folder, tmp_path):
     """This happens if a run was continued and W&B keeps two records of it."""
     short = run_folder(tmp_path / "a", "one", 1, 0.2)
     run_folder(tmp_path / "b", "one", 1, 0.2)
-    spent = json.loads((short / "results.json").read_text(encoding="utf-8"))["spent"]
-    change(short, spent={**spent, "steps": 5})
+    spent = json.loads((short / "results.json").read_text(encoding="utf-8"))["cost"]
+    change(short, cost={**spent, "steps": 5})
     assert taken([tmp_path / "*"])[0] == ["b"]
 
 
@@ -84,7 +84,7 @@ def test_scores_of_a_file_beside_a_run_have_no_curve(run_folder, tmp_path):
 
 
 def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):
-    path = run_folder(tmp_path / "a", "one", 1, 0.2) / "items.npz"
+    path = run_folder(tmp_path / "a", "one", 1, 0.2) / "item_scores.npz"
     whole, rng, told = path.read_bytes(), random.Random(1), 0
     for _ in range(60):
         damaged = bytearray(whole)

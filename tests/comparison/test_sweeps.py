@@ -55,15 +55,15 @@ results = dict(version=2, objective=words.get("model", "m"), backbone="b", inter
     recipe=dict(words, seed=words.get("seed")), best_step=steps, seeds=[int(words.get("seed", 1))], versions={},
     scores={} if words.get("unscored") else {"stsb/cosine/spearman": 50.0 + float(words.get("model.lr", 0))},
     device="", processes=1,
-    spent=dict(steps=steps, examples=steps * each, real_tokens=steps * each * 10, padded_tokens=0,
+    cost=dict(steps=steps, examples=steps * each, real_tokens=steps * each * 10, padded_tokens=0,
                wall_seconds=steps * 0.5, peak_memory_bytes=1),
     git_commit=None, data=[], overlap={})
 if "stages" in words:
     names = words["stages"].split(",")  # the n-th takes n times as long
     results["stages"] = {name: dict(place=n, best_step=steps, scores={},
-                                     spent=dict(results["spent"], wall_seconds=n * steps * 0.5))
+                                     cost=dict(results["cost"], wall_seconds=n * steps * 0.5))
                          for n, name in enumerate(names, 1)}
-    results["spent"] = {key: sum(one["spent"][key] for one in results["stages"].values()) for key in results["spent"]}
+    results["cost"] = {key: sum(one["cost"][key] for one in results["stages"].values()) for key in results["cost"]}
 (folder / "metrics.csv").write_text("step,time/elapsed_s\\n5,3.0\\n%d,%f\\n" % (steps, 3.0 + (steps - 5) * 0.1 * each))
 for place in ("", "stage-open/"):
     for kept in ("checkpoints/last.ckpt", "encoder/model.safetensors"):
@@ -406,7 +406,7 @@ def test_a_race_gives_each_arm_the_budget(tmp_path, fake_train, budget, steps):
     for label, wanted in steps.items():
         for seed in (1, 2):
             results = results_of(tmp_path / "out", f"{label}-seed{seed}")
-            assert results["spent"]["steps"] == wanted
+            assert results["cost"]["steps"] == wanted
             assert ("max_time" in results["recipe"]) == ("seconds" in budget)
     labels = json.loads((tmp_path / "out" / "runs" / "labels.json").read_text(encoding="utf-8"))
     assert labels["b-seed2"] == "b"
@@ -427,7 +427,7 @@ def test_an_arm_of_two_stages_has_the_budget_of_one(tmp_path, fake_train, budget
     """``max_steps`` applies to each stage; the account in results.json covers both."""
     race = plan({"arms": {"a": ["each=8"], "b": ["each=8", "stages=open,nli"]}, "seeds": [1]}, budget, None, tmp_path)
     assert train_all(race, tmp_path) == []
-    spent = {label: results_of(tmp_path, f"{label}-seed1")["spent"] for label in ("a", "b")}
+    spent = {label: results_of(tmp_path, f"{label}-seed1")["cost"] for label in ("a", "b")}
     kind, amount = next(iter(budget.items()))
     name = {"tokens": "real_tokens", "seconds": "wall_seconds"}.get(kind, kind)
     assert spent["b"][name] == amount
@@ -446,9 +446,9 @@ def test_each_arm_keeps_the_value_that_scores_best(tmp_path, fake_train):
     race, failed = chosen(race, tmp_path, {"a": [1, 3, 2], "b": [0.5, 0.25], "c": [1]})
     assert race.arms == {"a": ["each=8", "model.lr=3"], "b": ["each=16", "model.lr=0.5"]}
     assert [done.name for done in failed] == ["c model.lr=1"]
-    record = json.loads((tmp_path / "chosen.json").read_text(encoding="utf-8"))
+    record = json.loads((tmp_path / "selected_hyperparameters.json").read_text(encoding="utf-8"))
     assert record["values"]["a"] == {"1": 51.0, "3": 53.0, "2": 52.0}
-    results = json.loads((tmp_path / "choosing" / "a-2" / "results.json").read_text(encoding="utf-8"))
+    results = json.loads((tmp_path / "selection" / "a-2" / "results.json").read_text(encoding="utf-8"))
     assert {key: results["recipe"][key] for key in ("max_steps", "seed", "of")} == {
         "max_steps": "6",
         "seed": "4",
@@ -459,7 +459,7 @@ def test_each_arm_keeps_the_value_that_scores_best(tmp_path, fake_train):
         tmp_path,
         {"a": [1, 3, 2], "b": [0.5], "c": [1]},
     )
-    assert attempts(tmp_path / "choosing" / "a-3") == 1
+    assert attempts(tmp_path / "selection" / "a-3") == 1
     with pytest.raises(InputError) as refused:  # only the runs for choosing exist
         plan({"arms": arms, "seeds": [4]}, {"steps": 7}, None, tmp_path)
     assert is_another_race(refused.value, tmp_path, "budget", "7")
@@ -491,7 +491,7 @@ def test_a_choice_that_cannot_be_made_is_told(tmp_path, fake_train):
     with pytest.raises(InputError) as refused:
         chosen(race, tmp_path, {"a": [1]}, "of/none")
     assert (refused.value.key, refused.value.value) == ("choose.score", "of/none")
-    assert f"{tmp_path / 'choosing' / 'a-1'} (stsb/" in refused.value.expected
+    assert f"{tmp_path / 'selection' / 'a-1'} (stsb/" in refused.value.expected
     wrong = plan({"arms": {"a": ["wrong=1"]}, "seeds": [1]}, {"steps": 6}, None, tmp_path / "wrong")
     with pytest.raises(InputError) as refused:
         chosen(wrong, tmp_path / "wrong", {"a": [1]})

@@ -52,7 +52,7 @@ def test_the_loss_is_the_librarys(tiny_bert, guide, tmp_path, strategy, margin, 
     found, gradients = step(model, batch)
     torch.testing.assert_close(found["loss"], loss.detach(), atol=1e-5, rtol=1e-5)
     assert_same_gradients(gradients, other)
-    assert 0 < found["metrics"]["left_out"] < 1
+    assert 0 < found["metrics"]["excluded_negatives"] < 1
 
 
 def gist_both_ways(left, right, of_guide, temperature, margin):
@@ -78,7 +78,7 @@ def test_nt_xent_leaves_out_by_the_rule_in_both_directions(margin):
     torch.testing.assert_close(found.loss, expected, rtol=1e-10, atol=0)
     wanted = torch.autograd.grad(expected, left)
     torch.testing.assert_close(torch.autograd.grad(found.loss, left), wanted, rtol=1e-9, atol=1e-12)
-    assert 0 < found.left_out < 1
+    assert 0 < found.excluded_negatives < 1
 
 
 def test_declutr_s_guide_reads_what_was_not_masked(tiny_bert, guide):
@@ -92,7 +92,7 @@ def test_declutr_s_guide_reads_what_was_not_masked(tiny_bert, guide):
     averaged = [vectors[1].unflatten(0, (5, 2)).mean(1), (of_guide[1] + of_guide[2]) / 2]
     expected = gist_both_ways(vectors[0], averaged[0], [of_guide[0], averaged[1]], 0.1, 0.0)
     torch.testing.assert_close(found["metrics"]["contrastive"], expected.detach(), atol=1e-5, rtol=1e-5)
-    assert 0 < found["metrics"]["left_out"] < 1
+    assert 0 < found["metrics"]["excluded_negatives"] < 1
 
 
 def test_equal_texts_are_no_negatives_whatever_their_last_digit():
@@ -108,7 +108,7 @@ def test_equal_texts_are_no_negatives_whatever_their_last_digit():
         guide=Guide([of_guide[2:3], of_positives[2:3], of_positives[3:]]),
     )
     assert found.loss == 0
-    assert found.left_out == 1
+    assert found.excluded_negatives == 1
 
 
 def test_the_guide_is_not_trained_and_in_no_checkpoint(tiny_bert, guide):

@@ -77,7 +77,7 @@ def test_a_model_that_reads_one_way_fills_no_gaps(decoder):
         built("declutr", decoder, mlm_weight=1.0)
     alone = built("declutr", decoder)
     assert alone.mlm_weight == 0
-    assert "no MLM, the contrastive loss alone" in alone.settled["model.mlm_weight"]
+    assert "no MLM, the contrastive loss alone" in alone.resolved_settings["model.mlm_weight"]
 
 
 DROPPED = {

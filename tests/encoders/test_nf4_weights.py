@@ -165,5 +165,5 @@ def test_a_missing_package_is_named(folders, monkeypatch):
     monkeypatch.setattr(
         "contrastive_encoders.encoders.lora.find_spec", lambda name: None if name == "bitsandbytes" else True
     )
-    with pytest.raises(InputError, match=r"expected the package bitsandbytes.*contrastive-encoders\[bits\]"):
+    with pytest.raises(InputError, match=r"expected the package bitsandbytes.*contrastive-encoders\[quantization\]"):
         built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_dtype="nf4")

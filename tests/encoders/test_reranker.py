@@ -166,7 +166,7 @@ def test_logits_are_float32_under_autocast(folders):
 def test_what_a_run_leaves_is_scored_alike_by_the_library(folders, tiny_bert, tmp_path):
     from sentence_transformers import CrossEncoder as Library
 
-    results = {"objective": "reranker", "backbone": "org/model", "best_step": 3, "data": [], "spent": {"examples": 5}}
+    results = {"objective": "reranker", "backbone": "org/model", "best_step": 3, "data": [], "cost": {"examples": 5}}
     queries, documents = [text for text in TEXTS for _ in TEXTS], TEXTS * len(TEXTS)
     for name, backbone in {"kept": folders / "roberta", "fresh": tiny_bert}.items():
         model = built("reranker", backbone, max_length=30)
@@ -193,7 +193,7 @@ def test_an_adapter_trains_with_its_head_and_goes_into_the_folder(folders, tmp_p
     for weight in model.parameters():
         if weight.requires_grad:
             weight.data += 0.1 * torch.randn_like(weight)
-    results = {"objective": "reranker", "backbone": "x", "best_step": 3, "data": [], "spent": {"examples": 5}}
+    results = {"objective": "reranker", "backbone": "x", "best_step": 3, "data": [], "cost": {"examples": 5}}
     write_reranker(tmp_path / "reranker", model, {**results, "scores": {}})
     theirs = Library(str(tmp_path / "reranker"), device="cpu").predict(list(zip(SENTENCES, TEXTS, strict=False)))
     np.testing.assert_allclose(model.score_pairs(SENTENCES, TEXTS[:12]), theirs, atol=1e-5)

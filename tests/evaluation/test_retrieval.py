@@ -55,7 +55,7 @@ def test_what_training_has_changed_adds_up_and_its_examples_are_true():
     found = Suite([TASK]).changes({"pydocs": before}, {"pydocs": after})["pydocs"]
     gained = {QUERIES[place] for place in places if place % 2 and place % 3}
     lost = {QUERIES[place] for place in places if place % 6 == 0}
-    assert (found["right_before"], found["gained"], found["lost"]) == (18, len(gained), len(lost))
+    assert (found["correct_before"], found["gained"], found["lost"]) == (18, len(gained), len(lost))
     assert len(found["examples"]) == 3
     for one in found["examples"]:
         assert one["query"] in (gained if one["right"] == "after" else lost)
@@ -69,7 +69,7 @@ def test_any_relevant_document_that_is_found_first_is_right():
     before = [40] * 5 + [41] * 5 + [49] * (len(QUERIES) - 10)
     after = [41] * 5 + [40] * 4 + list(range(9, len(QUERIES)))
     found = Suite([TASK._replace(relevant=relevant)]).changes({"pydocs": before}, {"pydocs": after})["pydocs"]
-    assert (found["right_before"], found["gained"], found["lost"]) == (5, len(QUERIES) - 5, 5)
+    assert (found["correct_before"], found["gained"], found["lost"]) == (5, len(QUERIES) - 5, 5)
 
 
 def test_what_is_found_first_is_most_similar(bag_of_words, monkeypatch):

@@ -110,7 +110,7 @@ def test_a_handful_of_queries_is_never_told_apart():
     before = np.array([0.1, 0.3, 0.0, 0.5, 0.4])
     found = compute_verdict(*retrieval({NDCG: (before, before + np.array([0.2, 0.3, 0.25, 0.2, 0.3]))}))
     assert found["interval"][0] > 0
-    assert (found["outcome"], found["p"]) == ("not told apart", 2 / 2**5)
+    assert (found["outcome"], found["p"]) == ("inconclusive", 2 / 2**5)
     assert re.search(r"26\.0 -> 51\.0 \(\+25\.0, .*p = 0\.06 .*5 queries", found["sentence"])
 
 
@@ -151,8 +151,8 @@ def test_other_test_items_than_before_judge_nothing():
     headline, before, after, items = retrieval({NDCG: queries(400, 0.2)})
     begun = items._replace(values=items.values_before, replicates=items.replicates_before, digests={"faq": "other"})
     found = compute_verdict(headline, before, after, with_before(items, begun))
-    assert (found["outcome"], found["interval"], found["p"]) == ("not told apart", None, None)
-    assert compute_verdict(headline, before, after)["outcome"] == "not told apart"
+    assert (found["outcome"], found["interval"], found["p"]) == ("inconclusive", None, None)
+    assert compute_verdict(headline, before, after)["outcome"] == "inconclusive"
 
 
 RETRIEVAL = ["faq/cosine/mrr", NDCG, OTHER, "faq-dev/cosine/ndcg@10", "faq@64/cosine/ndcg@10"]

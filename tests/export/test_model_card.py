@@ -24,7 +24,7 @@ def results():
         "scores_before": {"sts12/all/spearman": 41.0},
         "baselines": {"tfidf": 33.3},
         "best_step": 250,
-        "spent": {
+        "cost": {
             "steps": 300,
             "examples": 9600,
             "real_tokens": 1_500_000,

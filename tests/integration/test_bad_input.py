@@ -173,7 +173,7 @@ def test_a_backbone_without_a_head_is_refused_where_mlm_was_asked_for(tiny_bert,
     for name, given in (("default", []), ("trunk", ["model.mlm_weight=0"])):
         outcome = command(*tiny_run, f"backbone={folder}", *given, f"output_dir={tmp_path / name}")
         assert outcome.status == 0, outcome.err
-        settled.append(json.loads((tmp_path / name / "results.json").read_text()).get("settled", {}))
+        settled.append(json.loads((tmp_path / name / "results.json").read_text()).get("resolved_settings", {}))
         weights.append(load_file(tmp_path / name / "encoder" / "model.safetensors"))
         assert ("model.mlm_weight: 0, as backbone=" in outcome.err) == (name == "default")
     assert settled[0].keys() == {"model.mlm_weight"}

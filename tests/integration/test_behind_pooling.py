@@ -75,7 +75,7 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
     told = encoded(folder / "encoder", TOLD)
     by_dot, by_cosine = reciprocal_rank(vectors["stock"], told), reciprocal_rank(unit(vectors["stock"]), unit(told))
     assert by_dot == pytest.approx(by_cosine, abs=1e-3)
-    assert read_results(folder / "results.json")["vectors"] == {"width": 384, "pooling": "mean", "normalize": True}
+    assert read_results(folder / "results.json")["embeddings"] == {"width": 384, "pooling": "mean", "normalize": True}
     top = json.loads((folder / "encoder" / "config_sentence_transformers.json").read_text())
     assert top["similarity_fn_name"] == "cosine"
 

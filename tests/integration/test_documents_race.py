@@ -116,14 +116,14 @@ def test_the_page_begins_with_what_is_recommended(adapted):
 @pytest.mark.slow  # runs train.py eight times
 def test_rates_are_chosen_on_questions_that_are_not_reported(adapted):
     _, folder = adapted
-    chosen = json.loads((folder / "chosen.json").read_text())
-    assert chosen["score"] == "choice/cosine/ndcg@10"
+    chosen = json.loads((folder / "selected_hyperparameters.json").read_text())
+    assert chosen["score"] == "dev/cosine/ndcg@10"
     for arm in ARMS:
         best = max(chosen["values"][arm], key=chosen["values"][arm].get)
         results = json.loads((folder / "runs" / f"{arm}-seed1" / "results.json").read_text())
         assert results["recipe"]["model"]["lr"] == float(best)
         for value, score in chosen["values"][arm].items():
-            results = json.loads((folder / "choosing" / f"{arm}-{value}" / "results.json").read_text())
+            results = json.loads((folder / "selection" / f"{arm}-{value}" / "results.json").read_text())
             assert results["scores"][chosen["score"]] == pytest.approx(score)
             assert not [name for name in results["scores"] if name.startswith("held_out")]
 
@@ -131,7 +131,7 @@ def test_rates_are_chosen_on_questions_that_are_not_reported(adapted):
 @pytest.mark.slow  # runs train.py eight times
 def test_no_held_out_document_was_trained_on(adapted):
     _, folder = adapted
-    made = folder / "made" / "questions"
+    made = folder / "data" / "questions"
     held_out = {line.split("\t")[1] for line in (made / "held_out/qrels/test.tsv").read_text().splitlines()[1:]}
     corpus = map(json.loads, (made / "held_out/corpus.jsonl").read_text().splitlines())
     texts = {row["_id"]: row["text"] for row in corpus}
@@ -180,7 +180,7 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
         "seeds=[1]",
     ]
     run = Started("compare", line)
-    run.wait_for(lambda: (tmp_path / "out" / "made" / "questions" / "manifest.json").exists())
+    run.wait_for(lambda: (tmp_path / "out" / "data" / "questions" / "manifest.json").exists())
     assert run.process.is_alive(), run.said()
     run.kill(signal.SIGKILL)
     run.finish()

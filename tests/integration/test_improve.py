@@ -53,7 +53,7 @@ def test_pairs_are_scored_on_a_tenth_that_is_not_trained_on(command, faq, tmp_pa
     assert (checked["checked"] <= 24, checked["found"]) == (True, 0), "documents of training rows are no leak"
     other = command(*RUN, f"data.path={faq}", "seed=2", f"output_dir={tmp_path / 'other'}")
     assert other.status == 0, other.err
-    items = [np.load(tmp_path / name / "items.npz") for name in ("run", "other")]
+    items = [np.load(tmp_path / name / "item_scores.npz") for name in ("run", "other")]
     digests = [[one[key] for key in one.files if key.startswith("digests/")] for one in items]
     assert digests[0] == digests[1] != []
 

@@ -44,7 +44,7 @@ def test_the_two_lengths_of_a_run(given, cut, read, said, words, command, tmp_pa
     rows = [(f"{n}?", f"{n} {TEXT}") for n in range(12)]  # two batches of six: each once
     tokens = sum(len(ids) for row in rows for ids in tokenizer(list(row), truncation=True, max_length=cut)["input_ids"])
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert (results["spent"]["real_tokens"], results["data"][0]["max_length"]) == (tokens, cut)
+    assert (results["cost"]["real_tokens"], results["data"][0]["max_length"]) == (tokens, cut)
     library = pytest.importorskip("sentence_transformers")
     stock = library.SentenceTransformer(str(tmp_path / "run" / "encoder"), device="cpu")
     assert stock.max_seq_length == read

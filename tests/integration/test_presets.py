@@ -55,7 +55,7 @@ def test_both_kinds_of_rows_are_learnt_from_and_scored(rows, small_eval, tiny_be
     words = [f"data.parts.nli.path={rows}", "data.parts.nli.name=null", f"data.parts.questions.path={questions}"]
     words += [f"backbone={tiny_bert}", "batch_size=4", "max_steps=4", f"evaluation.data_root={small_eval}"]
     words += ["evaluation.suite=[stsb]", f"evaluation.custom_tasks=[{tasks}]", f"output_dir={tmp_path / 'run'}"]
-    done = command("experiment=both", *words)
+    done = command("experiment=sts_and_retrieval", *words)
     assert done.status == 0, done.err
     results = read_results(tmp_path / "run" / "results.json")
     assert {"stsb/cosine/spearman", "asked/cosine/ndcg@10"} <= results["scores"].keys() & results[

@@ -234,10 +234,10 @@ def test_an_empty_mapping_turns_them_off(newer, tmp_path):
     assert not same(weights(off.directory), weights(kept.directory))
     top = json.loads((off.directory / "encoder" / "config_sentence_transformers.json").read_text())
     assert (any(top["prompts"].values()), top["default_prompt_name"]) == (False, None)
-    assert "settled" not in off.results
+    assert "resolved_settings" not in off.results
     assert off.results["changed_keys"]["data.prompts"][1] == {}
-    assert "data.prompts={}" in kept.results["settled"]["data.prompts"]
-    assert "settled" not in plain.results
+    assert "data.prompts={}" in kept.results["resolved_settings"]["data.prompts"]
+    assert "resolved_settings" not in plain.results
 
 
 @pytest.mark.parametrize("prompts", [{}, ["ask: ", "tell: "]], ids=str)

@@ -80,9 +80,9 @@ def test_a_backbone_that_would_run_code_is_refused_without_advice_to_load_it(tmp
 
 
 def test_arrays_that_would_run_code_are_refused(tmp_path, mark):
-    np.savez(tmp_path / "items.npz", **{"correct/x": np.array([Attack(mark)], dtype=object)})
+    np.savez(tmp_path / "item_scores.npz", **{"correct/x": np.array([Attack(mark)], dtype=object)})
     with pytest.raises(InputError, match="Score the run again"):
-        read_items(tmp_path / "items.npz")
+        read_items(tmp_path / "item_scores.npz")
 
 
 def test_a_folder_that_brings_its_own_code_is_refused(tmp_path, mark):

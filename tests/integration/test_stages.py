@@ -89,14 +89,14 @@ def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(
     for name in ("first", "second"):
         there = {path.name for path in (whole / f"stage-{name}").iterdir()}
         assert there >= {".hydra", "metrics.csv", "checkpoints", "results.json", "encoder"}
-    assert (first["spent"]["steps"], second["spent"]["steps"]) == (5, 6)
-    assert (first["spent"]["examples"], second["spent"]["examples"]) == (5 * 8, 6 * 10)
-    assert results["spent"]["steps"] == 11
-    assert results["spent"]["examples"] == 5 * 8 + 6 * 10
-    assert results["spent"]["wall_seconds"] == first["spent"]["wall_seconds"] + second["spent"]["wall_seconds"]
+    assert (first["cost"]["steps"], second["cost"]["steps"]) == (5, 6)
+    assert (first["cost"]["examples"], second["cost"]["examples"]) == (5 * 8, 6 * 10)
+    assert results["cost"]["steps"] == 11
+    assert results["cost"]["examples"] == 5 * 8 + 6 * 10
+    assert results["cost"]["wall_seconds"] == first["cost"]["wall_seconds"] + second["cost"]["wall_seconds"]
     accounts = results["stages"]
     assert sorted(accounts, key=lambda name: accounts[name]["place"]) == ["first", "second"]
-    assert [accounts[name]["spent"] for name in ("first", "second")] == [first["spent"], second["spent"]]
+    assert [accounts[name]["cost"] for name in ("first", "second")] == [first["cost"], second["cost"]]
     assert accounts["second"]["backbone"] == str(whole / "stage-first")
     assert [manifest["used"] for manifest in results["data"]] == [44, 22]  # the second with fraction=0.5
     assert second["recipe"]["model"]["temperature"] == 0.1
@@ -111,7 +111,7 @@ def test_a_comparison_draws_the_stages_one_after_another(whole):
         for stage in (first, second)
     )
     assert list(zip(*shown.lines["train/loss"], strict=True)) == [*one, *((step + 5, loss) for step, loss in two)]
-    spent = [read_results(stage / "results.json")["spent"] for stage in (first, second)]
+    spent = [read_results(stage / "results.json")["cost"] for stage in (first, second)]
     tokens = [one["real_tokens"] for one in spent]
     assert shown.others["real tokens"] == ([0, 5, 11], [0, tokens[0], sum(tokens)])
     last = float(read_rows(second / "metrics.csv")[-1]["time/elapsed_s"])
@@ -179,7 +179,7 @@ def test_a_run_killed_in_its_second_stage_goes_on_there(words, whole, start, com
         ]
         assert losses[0] == losses[1]
     assert (folder / "encoder/model.safetensors").read_bytes() == (whole / "encoder/model.safetensors").read_bytes()
-    assert read_results(folder / "results.json")["spent"]["steps"] == 11
+    assert read_results(folder / "results.json")["cost"]["steps"] == 11
 
 
 def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
@@ -190,7 +190,7 @@ def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
     shutil.rmtree(folder / "encoder")
     again = command(*words, f"output_dir={folder}")
     assert (again.status, again.err.count("is finished")) == (0, 2)
-    assert read_results(folder / "results.json")["spent"]["steps"] == 11
+    assert read_results(folder / "results.json")["cost"]["steps"] == 11
     assert (folder / "encoder/modules.json").is_file()
 
 
@@ -215,7 +215,7 @@ def test_one_stage_alone(words, whole, command, tmp_path):
     assert outcome.status == 0, outcome.err
     ours, theirs = saved(behind / "stage-second"), saved(whole / "stage-second")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert read_results(behind / "results.json")["spent"]["steps"] == 11
+    assert read_results(behind / "results.json")["cost"]["steps"] == 11
     refused = command(*words, "only_stage=first", "overwrite=true", f"output_dir={behind}")
     assert refused.status == 2
     assert "overwrite=true: expected false with only_stage" in refused.err
@@ -235,7 +235,7 @@ def test_a_stage_may_have_another_model(words, tables, command, tmp_path):
         "sbert_nli",
     ]
     assert results["objective"] == "sbert_nli"
-    assert results["spent"]["steps"] == 13
+    assert results["cost"]["steps"] == 13
 
 
 BAD = [
@@ -361,7 +361,7 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("evaluation.data_root is not set") == 1, done.stderr  # one process says it, once
     results = read_results(two / "results.json")
-    assert (results["spent"]["steps"], results["spent"]["examples"], results["processes"]) == (11, 100, 2)
+    assert (results["cost"]["steps"], results["cost"]["examples"], results["processes"]) == (11, 100, 2)
     for stage in ("second", "first"):
         losses = [
             [float(row["train/loss"]) for row in read_rows(run / f"stage-{stage}/metrics.csv")] for run in (two, one)
@@ -421,7 +421,7 @@ def test_the_commands_of_the_guide(line, tables, small_eval, command, tmp_path):
         return
     results = read_results(tmp_path / "run" / "results.json")
     assert sorted(f"stage-{name}" for name in results["stages"]) == names
-    assert results["spent"]["steps"] == 2 * len(names) >= 4
+    assert results["cost"]["steps"] == 2 * len(names) >= 4
     assert len(load_encoder(tmp_path / "run").embed(NOUNS)) == len(NOUNS)
     if scored:
         assert all("stsb/cosine/spearman" in stage["scores"] for stage in results["stages"].values())

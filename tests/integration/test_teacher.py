@@ -202,7 +202,7 @@ def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, te
     out = tmp_path / "run"
     outcome = command(*few, *suite, "model.keep_layers=[1]", "max_steps=3", f"output_dir={out}")
     assert outcome.status == 0, outcome.err
-    found = read_results(out / "results.json")["beside_teacher"]
+    found = read_results(out / "results.json")["teacher_comparison"]
     library = pytest.importorskip("sentence_transformers")
     sides = {"of_teacher": teacher, "own": out / "encoder"}
     counted = {

@@ -79,8 +79,8 @@ def test_a_curve_that_cannot_be_drawn_is_a_warning(tiny_run, command, tmp_path, 
 def test_results_say_what_was_asked_for_and_spent(finished):
     results = read_results(finished / "results.json")
     assert (results["objective"], results["backbone"], results["best_step"]) == ("declutr", "tiny", 3)
-    assert (results["spent"]["steps"], results["spent"]["examples"], results["processes"]) == (3, 18, 1)
-    assert results["spent"]["real_tokens"] > 18 * 6 * 6  # six spans of four tokens and two special ones
+    assert (results["cost"]["steps"], results["cost"]["examples"], results["processes"]) == (3, 18, 1)
+    assert results["cost"]["real_tokens"] > 18 * 6 * 6  # six spans of four tokens and two special ones
     assert results["recipe"]["data"]["max_span"] == 16
     assert re.fullmatch("[0-9a-f]{64}", results["data"][0]["source"]["sha256"])
     assert results["scores"] == {}
@@ -278,7 +278,7 @@ def test_results_hold_scores_before_and_after_with_intervals_and_overlap(scored)
     assert set(results["scores"]) == set(results["scores_before"]) == set(results["intervals"]) == names
     assert all(low <= results["scores"][name] <= high for name, (low, high) in results["intervals"].items())
     assert set(results["overlap"]) == {"stsb-dev", "stsb"}
-    assert results["not_as_published"] == {
+    assert results["row_count_mismatches"] == {
         "STSBenchmark/dev.tsv": "12 rows, not 1500",
         "STSBenchmark/test.tsv": "12 rows, not 1379",
     }
@@ -301,7 +301,7 @@ def test_what_picks_the_best_is_scored_before_and_after_where_the_suite_lacks_it
     assert all(row[name] for row in read_rows(tmp_path / "run" / "metrics.csv"))
     assert results["scores"].keys() == results["scores_before"].keys() >= {name, "stsb/cosine/spearman"}
     assert results["scores"][name] == pytest.approx(results["scores_before"][name])
-    assert set(results["not_as_published"]) == {"STSBenchmark/dev.tsv", "STSBenchmark/test.tsv"}
+    assert set(results["row_count_mismatches"]) == {"STSBenchmark/dev.tsv", "STSBenchmark/test.tsv"}
     assert "Cannot be told apart: Spearman of stsb " in outcome.out
     assert results["verdict"]["scores"] == ["stsb/cosine/spearman"]  # the best step was chosen by stsb-dev
 
@@ -378,12 +378,12 @@ def test_srun_starts_two_processes_that_share_one_folder(no_dropout, start, tmp_
 
 def check_two_processes(folder, alone):
     left = {path.name for path in folder.iterdir() if not path.name.startswith(f"{LOCK}-")}  # which a fork exits with
-    assert left == LEFT_BY_A_RUN | {"items.npz"}  # scored, unlike `finished`
+    assert left == LEFT_BY_A_RUN | {"item_scores.npz"}  # scored, unlike `finished`
     ours, theirs = read_results(folder / "results.json"), read_results(alone / "results.json")
     assert ours["processes"] == 2
     assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-2)
-    assert ours["spent"]["real_tokens"] == theirs["spent"]["real_tokens"]
-    assert ours["spent"]["examples"] == theirs["spent"]["examples"]
+    assert ours["cost"]["real_tokens"] == theirs["cost"]["real_tokens"]
+    assert ours["cost"]["examples"] == theirs["cost"]["examples"]
     close_enough(folder, alone)
 
 

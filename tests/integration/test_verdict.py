@@ -59,19 +59,19 @@ def test_a_run_that_made_it_better_says_by_how_much_everywhere(words, better, co
     low, high = verdict["interval"]
     assert 0 < low < verdict["after"] - verdict["before"] < high
     assert re.match(r"Better.*80 queries.*TF-IDF", verdict["sentence"])
-    assert verdict["to_try"] == []
+    assert verdict["suggestions"] == []
     again = command(*words, f"output_dir={folder}")
     assert (again.status, "is finished" in again.err, verdict["sentence"] in again.err) == (0, True, True)
     assert verdict["sentence"] in outcome.out
     assert escaped(verdict["sentence"]) in (folder / "encoder" / "README.md").read_text(encoding="utf-8")
-    items = read_items(folder / "items.npz")
+    items = read_items(folder / "item_scores.npz")
     assert items.values_before[SCORE].mean() == pytest.approx(verdict["before"])
 
 
 @pytest.mark.parametrize(
     ("rate", "outcome", "begin", "shown"),
     [
-        ("1e-9", "not told apart", "Cannot be told apart: ", "400 examples.*data.path="),
+        ("1e-9", "inconclusive", "Cannot be told apart: ", "400 examples.*data.path="),
         ("3", "worse", "Worse: ", "model.lr=3.0e-02"),
     ],
 )
@@ -84,8 +84,8 @@ def test_a_run_that_did_not_says_so_and_what_to_try(rate, outcome, begin, shown,
     assert (verdict["outcome"], verdict["before"]) == (outcome, pytest.approx(verdict_in(better[0])["after"], abs=0.01))
     assert verdict["sentence"].startswith(begin)
     assert ("Keep what you had." in verdict["sentence"]) == (outcome == "worse")
-    assert any(re.search(shown, one) for one in verdict["to_try"]), verdict["to_try"]
-    assert verdict["to_try"][0] in done.out
+    assert any(re.search(shown, one) for one in verdict["suggestions"]), verdict["suggestions"]
+    assert verdict["suggestions"][0] in done.out
 
 
 def ndcg(folder, rows):
@@ -138,11 +138,11 @@ def test_stages_are_judged_by_what_the_first_began_from(words, command, tmp_path
     outcome = command(*words, *stages, f"output_dir={tmp_path}")
     assert outcome.status == 0, outcome.err
     whole, one, two = (verdict_in(tmp_path / part) for part in ("", "stage-one", "stage-two"))
-    assert [found["outcome"] for found in (whole, one, two)] == ["better", "better", "not told apart"]
+    assert [found["outcome"] for found in (whole, one, two)] == ["better", "better", "inconclusive"]
     assert (whole["before"], whole["after"]) == (one["before"], two["after"])
     assert two["before"] == pytest.approx(one["after"], abs=0.01)
     assert whole["interval"][0] > 0
-    assert "stages.two.data.path=" in two["to_try"][-1]
+    assert "stages.two.data.path=" in two["suggestions"][-1]
     assert escaped(whole["sentence"]) in (tmp_path / "encoder" / "README.md").read_text(encoding="utf-8")
     assert read_results(tmp_path / "results.json")["stages"].keys() == {"one", "two"}
     assert model_card(read_results(tmp_path / "results.json"))

@@ -26,7 +26,7 @@ from contrastive_encoders.io.output_directory import (
 from contrastive_encoders.synthesis.shards.store import ShardStore
 from contrastive_encoders.training.run_directory import claim_folder as claim_run
 
-VECTORS = {"encoder": "a", "rows": 2, "width": 1, "window": 2, "dtype": "float32"}
+VECTORS = {"encoder": "a", "rows": 2, "width": 1, "chunk_rows": 2, "dtype": "float32"}
 COMMANDS = {
     "run": lambda folder: claim_run(folder, "abc", resume="auto", overwrite=True),
     "data set": lambda folder: ShardStore(folder).claim({}, overwrite=True),

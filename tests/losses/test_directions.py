@@ -115,7 +115,7 @@ def test_a_guide_leaves_out_what_it_finds_nearer_than_the_partner():
     found = ours(columns, directions=directions, guide=Guide(guide, absolute_margin=0.1))
     expected = by_the_book(columns, directions, list(range(6)), 0.0, too_near)
     torch.testing.assert_close(found.loss, expected, rtol=0, atol=1e-6)
-    assert 0 < found.left_out < 1
+    assert 0 < found.excluded_negatives < 1
     assert not math.isclose(found.loss.item(), ours(columns, directions=directions).loss.item())
 
 

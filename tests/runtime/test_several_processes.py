@@ -283,7 +283,7 @@ def write_and_signal(*arguments, **named):
     write(*arguments, **named)
 np.lib.format.write_array = write_and_signal
 try:
-    write_items("items.npz", items)
+    write_items("item_scores.npz", items)
 finally:
     print(os.listdir())
 """

@@ -148,8 +148,8 @@ def test_every_question_is_kept_with_its_scores_and_judged_as_a_plain_pass_does(
 def test_no_text_of_a_held_out_document_is_trained_on(written):
     found = unpacked(written / "candidates.jsonl.gz")
     parts = {one["document"]: one["part"] for one in found}
-    assert set(parts.values()) == {"train", "choice", "held_out"}
-    corpus = {row["_id"]: row for row in map(json.loads, (written / "choice/corpus.jsonl").read_text().splitlines())}
+    assert set(parts.values()) == {"train", "dev", "held_out"}
+    corpus = {row["_id"]: row for row in map(json.loads, (written / "dev/corpus.jsonl").read_text().splitlines())}
     whole = {f"{row['title']} {row['text']}": key for key, row in corpus.items()}
     part_of = {one["passage"]: one["part"] for one in found}
     document_of = {one["passage"]: one["document"] for one in found}
@@ -159,7 +159,7 @@ def test_no_text_of_a_held_out_document_is_trained_on(written):
         texts = [row[name] for name in ("positive", "negative_1", "negative_2", "negative_3")]
         assert {part_of[whole[text]] for text in texts} == {"train"}
         assert document_of[whole[texts[0]]] not in {document_of[whole[text]] for text in texts[1:]}
-    for part in ("choice", "held_out"):
+    for part in ("dev", "held_out"):
         asked = [json.loads(line) for line in (written / part / "queries.jsonl").read_text().splitlines()]
         kept = [one["id"] for one in found if one["part"] == part and one["fate"] == "kept"]
         assert [one["_id"] for one in asked] == kept != []
@@ -214,7 +214,7 @@ def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_o
     here(*words_for(place, tmp_path / "some", *common, *some))
     here(*words_for(place, tmp_path / "all", *common, f"reuse_from={tmp_path / 'some'}"))
     assert len(rows_of(tmp_path / "all" / "written")) < len(rows_of(written / "written"))
-    for name in ("train.jsonl.gz", "held_out/queries.jsonl", "choice/queries.jsonl"):
+    for name in ("train.jsonl.gz", "held_out/queries.jsonl", "dev/queries.jsonl"):
         assert (tmp_path / "all" / name).read_bytes() == (written / name).read_bytes()
     found, wanted = (unpacked(folder / "candidates.jsonl.gz") for folder in (tmp_path / "all", written))
     assert all(without_p(one) == without_p(other) for one, other in zip(found, wanted, strict=True))
@@ -281,7 +281,7 @@ def test_a_part_without_a_question_is_an_error_that_loses_nothing(place, written
     folder = tmp_path / "out"
     shutil.copytree(written, folder)
     words = words_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
-    with pytest.raises(InputError, match=r"no question was kept of the documents of train and choice and held_out, of"):
+    with pytest.raises(InputError, match=r"no question was kept of the documents of train and dev and held_out, of"):
         here(*words, "rules.min_words=30")
     assert (folder / "report.html").exists()
     here(*words)

@@ -135,7 +135,7 @@ def test_no_group_is_divided_and_documents_that_come_later_move_no_others(docume
     parts = []
     for path in (documents, copies):
         found = read_collection(str(path), "text", WINDOWS)
-        divide(found, {"choice": 0.2, "held_out": 0.3}, 1)
+        divide(found, {"dev": 0.2, "held_out": 0.3}, 1)
         assert set(found.part_of.values()) == set(PARTS)
         parts.append(found.part_of)
     before, after = parts
@@ -154,7 +154,7 @@ def test_a_section_that_documents_share_is_in_one_part_alone(tmp_path):
             file.write(json.dumps({"title": TOPICS[place], "text": f"{row['text']}. {common.capitalize()}."}) + "\n")
     found = read_collection(path, "text", Windows(max_words=130, overlap=0, min_words=5))
     assert len(found.passages) == 2 * len(TOPICS)
-    divide(found, {"choice": 0.2, "held_out": 0.3}, 1)
+    divide(found, {"dev": 0.2, "held_out": 0.3}, 1)
     assert found.left_out["near-copies of what is held out"]
     runs = {part: set() for part in PARTS}
     for place, passage in enumerate(found.passages):
@@ -175,7 +175,7 @@ def test_a_document_that_comes_first_and_shares_a_section_moves_no_other(tmp_pat
             path = tmp_path / "in.jsonl"
             path.write_text("".join(json.dumps(row) + "\n" for row in written))
             found = read_collection(path, "text", Windows(max_words=130, overlap=0, min_words=5))
-            divide(found, {"choice": 0.2, "held_out": 0.3}, seed)
+            divide(found, {"dev": 0.2, "held_out": 0.3}, seed)
             parts.append([found.part_of[place] for place in range(len(written))][-len(rows) :])
         assert parts[0] == parts[1]
 
@@ -186,8 +186,8 @@ def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = read_collection(str(tmp_path / "in.jsonl"), "text", WINDOWS)
     with pytest.raises(InputError, match=r"1 group.*held_out_fraction=0"):
-        divide(found, {"choice": 0.1, "held_out": 0.2}, 1)
-    divide(found, {"choice": 0.0, "held_out": 0.0}, 1)
+        divide(found, {"dev": 0.1, "held_out": 0.2}, 1)
+    divide(found, {"dev": 0.0, "held_out": 0.0}, 1)
     assert set(found.part_of.values()) == {"train"}
 
 

@@ -12,7 +12,7 @@ from tests.integration.curves import without_times
 
 # Owner, place and time of a job; how often something was started
 UNLIKE = re.compile(
-    r"(^|/)(\.contrastive-encoders\.lock.*|\.hydra/hydra\.yaml|[^/]*\.lock|\.?[^/]*at-work[^/]*|lock|alive-\d+|previous\.ckpt|curve\.png|[^/]*\.html"
+    r"(^|/)(\.contrastive-encoders\.lock.*|\.hydra/hydra\.yaml|[^/]*\.lock|lock|alive-\d+|previous\.ckpt|curve\.png|[^/]*\.html"
     r"|README\.md|report\.md|(runs|trials)\.jsonl|study\..*|[^/]*\.db[^/]*|\.sentences/.*|comparison\.json|pictures/.*)$"
 )
 OF_THE_MOMENT = {*"spent created seconds wall_seconds git_commit ended device hours written".split()}

@@ -80,7 +80,7 @@ def test_it_is_the_run_of_the_command_line(trained, tmp_path):
 
 
 def test_the_encoder_and_the_results_come_back_and_a_second_call_trains_nothing(trained, caplog):
-    assert trained.results["spent"]["steps"] == 4
+    assert trained.results["cost"]["steps"] == 4
     assert trained.encoder.embed(["a boat", "a thing"]).shape == (2, 32)
     before = (trained.directory / "results.json").stat().st_mtime_ns
     caplog.set_level("INFO", logger="contrastive_encoders")
@@ -119,7 +119,7 @@ def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(tra
     words += ["model=simcse", "data=triplets", f"data.path={rows}", "backbone=tiny", "batch_size=8", "max_steps=9"]
     composed = compose([*words, "log_every_n_steps=2", "quiet=true"])
     composed = replace(composed, max_steps=4, model=replace(composed.model, mlp=False), output_dir=str(tmp_path / "a"))
-    assert run(composed)["spent"]["steps"] == 4
+    assert run(composed)["cost"]["steps"] == 4
     made = RunConfig(
         model=SimCSEConfig(pooling="cls", mlp=False),
         data=TripletDataConfig(path=str(rows)),
@@ -153,7 +153,7 @@ def test_stages_are_runs(trained, tmp_path):
     results = run(
         RunConfig(stages={"first": one, "second": replace(one, max_steps=2)}, output_dir=str(tmp_path / "run"))
     )
-    assert [stage["spent"]["steps"] for stage in results["stages"].values()] == [4, 2]
+    assert [stage["cost"]["steps"] for stage in results["stages"].values()] == [4, 2]
     assert same(weights(tmp_path / "run" / "stage-first"), weights(trained.directory))
 
 

@@ -21,7 +21,7 @@ RESULTS: Results = {
     "scores": {"stsb-dev/cosine/spearman": 61.25},
     "intervals": {"stsb-dev/cosine/spearman": [58.0, 64.5]},
     "best_step": 120,
-    "spent": {
+    "cost": {
         "steps": 200,
         "examples": 3200,
         "real_tokens": 10**9,
@@ -62,11 +62,11 @@ def test_a_score_that_is_no_number_is_not_written_and_the_old_file_stays(value, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r.pop("spent"), r"missing entries \['spent'\]"),
+        (lambda r: r.pop("cost"), r"missing entries \['cost'\]"),
         (lambda r: r.update(extra=1), r"unknown entries \['extra'\]"),
         (lambda r: r.update(version=1), "earlier"),
         (lambda r: r.update(version=3), "later"),
-        (lambda r: r["spent"].pop("steps"), r"missing entries \['steps'\]"),
+        (lambda r: r["cost"].pop("steps"), r"missing entries \['steps'\]"),
         (lambda r: r.update(scores=[]), r"scores: expected .* got \[\]"),
         (lambda r: r["scores"].update(x="high"), r"scores\['x'\]: expected .* got high"),
         (lambda r: r["scores"].update(x=float("nan")), r"scores\['x'\]: expected .* got nan"),

@@ -107,7 +107,7 @@ def test_what_words_alone_find_stands_beside_what_the_encoder_does():
 
 def test_what_is_found_before_and_after_is_shown_with_examples(tmp_path):
     example = {"query": "Return the mean.", "before": "Sum of\n\nall rows.", "after": "Mean " * 60, "right": "after"}
-    changes = {"queries": 500, "right_before": 300, "gained": 50, "lost": 21, "examples": [example]}
+    changes = {"queries": 500, "correct_before": 300, "gained": 50, "lost": 21, "examples": [example]}
     console = Console(file=io.StringIO(), width=80)
     closing_table(RESULTS | {"changes": {"pydocs": changes}}, tmp_path, None, console)
     text = console.file.getvalue()
@@ -118,7 +118,7 @@ def test_what_is_found_before_and_after_is_shown_with_examples(tmp_path):
 
 def test_examples_show_the_beginning_of_long_queries_and_of_texts_without_blanks(tmp_path):
     example = {"query": "why " * 300, "before": "退货政策是什么" * 40, "after": "yes", "right": "before"}
-    changes = {"queries": 500, "right_before": 300, "gained": 50, "lost": 21, "examples": [example]}
+    changes = {"queries": 500, "correct_before": 300, "gained": 50, "lost": 21, "examples": [example]}
     console = Console(file=io.StringIO(), width=80)
     closing_table(RESULTS | {"changes": {"pydocs": changes}}, tmp_path, None, console)
     query, before, _ = console.file.getvalue().partition("find first:\n")[2].splitlines()[:3]
@@ -164,11 +164,14 @@ def test_of_many_scores_the_averages_and_the_monitored_one_are_shown(tmp_path):
 
 
 def test_the_verdict_stands_under_the_table_with_what_to_try(tmp_path):
-    verdict = {"sentence": "Worse: nDCG@10 of [faq] 42.1 -> 40.0. Keep what you had.", "to_try": ["Half [the] rate."]}
+    verdict = {
+        "sentence": "Worse: nDCG@10 of [faq] 42.1 -> 40.0. Keep what you had.",
+        "suggestions": ["Half [the] rate."],
+    }
     assert f"\n{verdict['sentence']}\nWhat this run shows, and what to try:\n  Half [the] rate.\n" in closing(
         tmp_path, verdict=verdict
     )
-    assert closing(tmp_path, verdict=verdict | {"to_try": []}).count(f"{verdict['sentence']}\n200 steps") == 1
+    assert closing(tmp_path, verdict=verdict | {"suggestions": []}).count(f"{verdict['sentence']}\n200 steps") == 1
 
 
 def test_a_curve_is_drawn_from_a_run(tmp_path):

@@ -123,7 +123,7 @@ class RetrievalTask:
         drawn = sorted([*gained, *lost], key=lambda place: hashlib.sha256(queries[place].encode()).digest())
         return Changes(
             queries=len(queries),
-            right_before=sum(was_right),
+            correct_before=sum(was_right),
             gained=len(gained),
             lost=len(lost),
             examples=[

@@ -19,7 +19,7 @@ from contrastive_encoders.datamodules.passages import passages_of
 from contrastive_encoders.datamodules.sources.raw_documents import TextSource
 from contrastive_encoders.synthesis.recipe_configs import Windows
 
-Part = Literal["train", "choice", "held_out"]
+Part = Literal["train", "dev", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -166,7 +166,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     Drop passages of the other parts that are near-duplicates of passages of a held-out part.
 
     Args:
-        shares: Shares of ``choice`` and ``held_out``.
+        shares: Shares of ``dev`` and ``held_out``.
 
     Raises:
         InputError: There are too few groups to hold out any.
@@ -196,7 +196,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     collection.part_of = {
         one: part_of_group.get(root, "train") for root, documents in members.items() for one in documents
     }
-    for part, others in (("choice", ["held_out"]), ("train", ["held_out", "choice"])):
+    for part, others in (("dev", ["held_out"]), ("train", ["held_out", "dev"])):
         _leave_out_copies(collection, part, others)
 
 

@@ -34,7 +34,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
         raise InputError(f"reuse_from={folder}: its questions were written otherwise: {found}. Leave reuse_from out.")
     try:
         passages = {
-            one["_id"]: (one["title"], one["text"]) for one in read_rows(folder / HELD_OUT["choice"] / "corpus.jsonl")
+            one["_id"]: (one["title"], one["text"]) for one in read_rows(folder / HELD_OUT["dev"] / "corpus.jsonl")
         }
         known: Known = {key: [] for key in passages.values()}
         for row in read_rows(folder / CANDIDATES):

@@ -122,7 +122,7 @@ class Queries(QueriesConfig, ModelRecipe):
             self.max_skipped,
             self.encoding,
         )
-        shares: dict[Part, float] = {"choice": self.dev_fraction, "held_out": self.held_out_fraction}
+        shares: dict[Part, float] = {"dev": self.dev_fraction, "held_out": self.held_out_fraction}
         divide(self.collection, shares, self.how.seed)
         self.fresh = list(range(len(self.collection.passages)))
         self._plan_stages(weights)
@@ -330,7 +330,7 @@ class Queries(QueriesConfig, ModelRecipe):
         write_question_card(folder, manifest)
         worst = sorted(counts["rules"].items(), key=lambda pair: -pair[1]["left_out"])[:2]
         why = ", ".join(f"{rule}: {one['left_out']:,}" for rule, one in worst)
-        wanted = {"train": 1.0, "choice": self.dev_fraction, "held_out": self.held_out_fraction}
+        wanted = {"train": 1.0, "dev": self.dev_fraction, "held_out": self.held_out_fraction}
         if lacking := [part for part, share in wanted.items() if share and not counts["parts"][part]]:
             raise InputError(
                 f"{folder}: no question was kept of the documents of {' and '.join(lacking)}, of {len(questions):,} in "

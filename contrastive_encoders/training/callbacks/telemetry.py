@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from contrastive_encoders.core import InputError, Spent, StepOutput
+from contrastive_encoders.core import InputError, RunCost, StepOutput
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.encoders.kernels.compiler import Cost, cost
 from contrastive_encoders.encoders.sharding import local_tensor
@@ -45,7 +45,7 @@ class Telemetry(pl.Callback):
             raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}.")
         self.every_n_steps, self.monitor, self.resumed = every_n_steps, monitor, resumed
         self.latest: dict[str, float] = {}
-        self._before = Spent(
+        self._before = RunCost(
             steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0
         )  # all ranks, up to the resumed checkpoint
         self.total = self._before
@@ -128,17 +128,17 @@ class Telemetry(pl.Callback):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._before = self.total = cast(Spent, dict(state_dict["spent"]))
+        self._before = self.total = cast(RunCost, dict(state_dict["spent"]))
         self._parts = {name: (losses, steps) for name, (losses, steps) in state_dict.get("parts", {}).items()}
 
     # --------------------------------------------------------------------------------------- the totals
 
-    def _spent(self) -> Spent:
+    def _spent(self) -> RunCost:
         """Return the cost of the run so far over all ranks and interruptions. This is a collective operation."""
         examples, real, padded = agreement.total([self._counts[name] for name in COUNTS])
         peak, *compiling = agreement.maximum([peak_memory_bytes(), *self._compiling()])
         running = time.monotonic() - self._started if self._first_bad is not None else 0.0
-        return Spent(
+        return RunCost(
             **self._with_before(Cost(compiling[0], int(compiling[1]))),  # type: ignore[typeddict-item]
             steps=self._before["steps"] + self._steps,
             examples=self._before["examples"] + int(examples),
