@@ -101,7 +101,7 @@ class ModelRecipe(ModelConfig, Recipe):
         """Raise `InputError` for missing devices, for keys of a server without a server, and for the reverse."""
         if not self.served:
             if self.base_url is not None:
-                raise InputError(f"base_url={self.base_url} goes with engine=openai. Say both, or neither.")
+                raise InputError(key="base_url", value=self.base_url, expected="null with engine=local")
             if self.cluster is None:
                 check_devices(self.devices, self.device)
             return
@@ -110,8 +110,10 @@ class ModelRecipe(ModelConfig, Recipe):
         if self.devices > 1 or self.revision is not None or self.cluster is not None:
             key = "devices" if self.devices > 1 else "cluster" if self.cluster is not None else "revision"
             raise InputError(
-                f"{key}={getattr(self, key)} goes with weights, and engine=openai loads none; requests.in_flight says "
-                "how much is asked at once. Leave it out."
+                key=key,
+                value=getattr(self, key),
+                expected="the default with engine=openai, which loads no weights",
+                hint="The number of simultaneous requests is requests.in_flight.",
             )
 
     def identify_model(self) -> dict[str, Any]:

@@ -95,9 +95,12 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
         own = {"x2" if parsed.takes_input else "x1": found}
     tasks = _tasks({key: own[key] for key in ("x1", "x2") if key in own}, f"spec={spec}")
     if by_recipe and by_recipe.keys() != set(own) - {"name"}:
+        writes = " and ".join(sorted(set(own) - {"name"}))
         raise InputError(
-            f"spec={spec} writes {' and '.join(sorted(set(own) - {'name'}))}, which is not what "
-            f"recipe={recipe['name']} writes. Leave recipe out: the spec replaces it."
+            key="spec",
+            value=spec,
+            expected=f"a spec that writes {' and '.join(sorted(by_recipe))}, as {recipe['name']} does, not {writes}",
+            hint="Leave recipe out, because the spec replaces it.",
         )
     return tasks
 
@@ -106,13 +109,12 @@ def _tasks(found: Mapping[str, Any], where: str) -> Tasks:
     specs = {}
     for key, value in found.items():
         if not isinstance(value, Mapping):
-            raise InputError(f"{where}: {key} is {value!r}; wanted a task spec with task_name and labels.")
+            expected = "a task spec with task_name and labels"
+            raise InputError(key=key, value=value, expected=expected, location=where)
         specs[key] = parse_spec(value, where if len(found) == 1 else f"{where}, {key}")
         if specs[key].takes_input != (key == "x2"):
-            raise InputError(
-                f"{where}: the instructions of {key} {'hold' if key == 'x1' else 'do not hold'} <X1>. First "
-                "sentences are written without it, second ones with it."
-            )
+            use = "without" if key == "x1" else "with"
+            raise InputError(key=key, expected=f"instructions {use} {X1}", location=where)
     return Tasks(specs.get("x1"), specs.get("x2"))
 
 
@@ -127,11 +129,11 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
-        raise InputError(f"{key}={path}: there is no such file. Name one in YAML or JSON.") from None
+        raise InputError(key=key, value=path, expected="an existing file in YAML or JSON") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InputError(f"{key}={path}: wanted YAML or JSON, got: {error}. Correct the file.") from None
+        raise InputError(key=key, value=error, expected="YAML or JSON", location=str(path)) from None
     if not isinstance(found, dict):
-        raise InputError(f"{key}={path}: wanted a mapping, got {type(found).__name__}.")
+        raise InputError(key=key, value=type(found).__name__, expected="a mapping", location=str(path))
     return found
 
 
@@ -161,29 +163,33 @@ def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
     """
     keys = build(SpecKeys, found, f"{where}: ")
     if not TASK_NAME.fullmatch(keys.task_name):
-        raise InputError(
-            f"{where}: task_name is {keys.task_name!r}; wanted letters, digits and -_. only, for instance sts-x2."
-        )
-    labels = tuple(_label(str(key), value, f"{where}: labels.{key}") for key, value in keys.labels.items())
+        expected = "letters, digits, and -_. only, such as sts-x2"
+        raise InputError(key="task_name", value=keys.task_name, expected=expected, location=where)
+    labels = tuple(_label(str(key), value, where) for key, value in keys.labels.items())
     names = [label.name for label in labels]
     if not names or len(set(names)) < len(names):
-        raise InputError(f"{where}: wanted labels, each of another name, got {', '.join(names) or 'none'}.")
+        value = ", ".join(names) or "none"
+        raise InputError(key="labels", value=value, expected="labels with different names", location=where)
     for label in labels:
         if unknown := [counter for counter in label.counters if counter not in names]:
             raise InputError(
-                f"{where}: label {label.name!r} has the counter label {unknown[0]!r}, which is none of the labels "
-                f"{', '.join(names)}. Name one of them."
+                key=f"labels.{label.name}.counter_labels",
+                value=unknown[0],
+                expected=f"one of the labels {', '.join(names)}",
+                location=where,
             )
     _check_placeholders(labels, where)
     return TaskSpec(keys.task_name, labels)
 
 
 def _label(name: str, value: Any, where: str) -> Label:
-    keys = build(LabelKeys, value, f"{where}.")
+    keys = build(LabelKeys, value, f"{where}: labels.{name}.")
     if not keys.instruction.endswith(STOP):
         raise InputError(
-            f"{where}: the instruction ends in {keys.instruction[-12:]!r}. It must end in a straight quotation mark "
-            f"{STOP}, without a blank behind it: the text that is written runs to the next one."
+            key=f"labels.{name}.instruction",
+            value=repr(keys.instruction[-12:]),
+            expected=f"a straight quotation mark {STOP} as the last character, which begins the text to write",
+            location=where,
         )
     counters = tuple(map(str, keys.counter_labels or ()))
     return Label(name, keys.instruction, counters, keys.decay, keys.epsilon)
@@ -196,6 +202,8 @@ def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
     for name, count in counts.items():
         if count != wanted:
             raise InputError(
-                f"{where}: label {name!r}: the instruction holds {X1} {count} times. Wanted once in every label, for "
-                "tasks that take a text, or in none, for tasks that write it."
+                key=f"labels.{name}.instruction",
+                value=f"{count} times",
+                expected=f"{X1} once in every instruction, for tasks that read a text, or in no instruction",
+                location=where,
             )

@@ -186,9 +186,8 @@ def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def check_judged(judge: object, rules: Rules) -> None:
     """Raise `InputError` for rules that need a discriminator if there was none."""
     if judge is None and rules.asks():
-        raise InputError(
-            f"rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. {UNJUDGED_HINT}"
-        )
+        expected = "rules without agree and threshold, because the texts were not judged"
+        raise InputError(key="rules", expected=expected, hint=UNJUDGED_HINT)
 
 
 def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
@@ -212,7 +211,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
     store.write_manifest(manifest)
     counts, rows = manifest["counts"], method_of(manifest).rows
     log.info(
-        "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
+        "%s: %s %s from %s sentences (%.1f%%). report.html shows their quality.",
         folder,
         f"{counts['accepted']:,}",
         rows,
@@ -220,7 +219,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         100 * counts["yield"],
     )
     if not counts["accepted"]:
-        log.warning("%s: nothing was accepted. report.html says which rules they broke.", folder)
+        log.warning("%s: no %s were accepted. report.html shows which rules rejected them.", folder, rows)
 
 
 # ------------------------------------------------------------------------------- the baselines
@@ -375,8 +374,10 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
         before = read_manifest(folder)["identity"]
         if before.get(SCORED) == identity[SCORED] and before != identity:
             raise InputError(
-                f"output={folder} holds triplets that were taken by other rules. To take them anew, without "
-                f"writing anew: recipe=gense_filter input={folder} output=ANOTHER_FOLDER rules. ..."
+                key="output",
+                value=folder,
+                expected="triplets of the same rules",
+                hint=f"recipe=gense_filter input={folder} output=ANOTHER_FOLDER filters the same texts by other rules.",
             )
     finished = store.claim(identity, overwrite=overwrite)
     if not overwrite and (folder / SCORED / MANIFEST).is_file():

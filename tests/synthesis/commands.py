@@ -4,7 +4,10 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 import contrastive_encoders.cli.generate as command
+from contrastive_encoders.core import InputError
 from tests.forks import Started
 from tests.in_process import run_here
 
@@ -19,6 +22,13 @@ def here(*words):
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def refusal(*words):
+    """Run it in this process, and return the error that refuses the input."""
+    with pytest.raises(InputError) as error:
+        here(*words)
+    return error.value
 
 
 def start(*words, **variables):

@@ -274,8 +274,9 @@ def test_the_context_cuts_a_sample_short(toy_generator):
 def test_logits_that_are_not_finite_are_reported(toy_generator):
     generator = toy_generator(dtype=torch.float32)
     generator.model.get_output_embeddings().shift = torch.nan
-    with pytest.raises(InputError, match=r"generator=.*finite"):
+    with pytest.raises(InputError) as error:
         list(decode(generator, iter(prompts_for(["a"])), decoding()))
+    assert (error.value.key, error.value.value, error.value.expected) == ("generator", generator.name, "finite logits")
 
 
 @pytest.mark.gpu

@@ -46,8 +46,9 @@ def test_a_folder_whose_tokenizer_has_no_pad_token_generates(saved, family):
 def test_an_instruct_model_reads_the_prompt_as_a_conversation(saved):
     folder = saved()
     prompt = 'Task: Write two.\nSentence 1: "a"\nSentence 2: "'
-    with pytest.raises(InputError, match="chat_template"):
+    with pytest.raises(InputError) as error:
         load_generator(folder, device="cpu", chat_template=True)
+    assert (error.value.key, error.value.value) == ("chat_template", True)
     tokenizer = load_generator(folder, device="cpu").tokenizer
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(folder)
@@ -63,8 +64,10 @@ def test_a_masked_language_model_is_refused(byte_tokenizer, tmp_path):
     )
     BertForMaskedLM(config).save_pretrained(tmp_path)
     byte_tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"generator=.*BertForMaskedLM does not continue text"):
+    with pytest.raises(InputError) as error:
         load_generator(str(tmp_path))
+    assert (error.value.key, error.value.value) == ("generator", str(tmp_path))
+    assert "BertForMaskedLM" in error.value.expected
 
 
 def test_a_model_with_a_recurrent_state_is_refused(byte_tokenizer, tmp_path):
@@ -72,16 +75,19 @@ def test_a_model_with_a_recurrent_state_is_refused(byte_tokenizer, tmp_path):
         tmp_path
     )
     byte_tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="more than the keys and values"):
+    with pytest.raises(InputError) as error:
         load_generator(str(tmp_path))
+    assert (error.value.key, error.value.value) == ("generator", str(tmp_path))
+    assert "keys and values" in error.value.expected
 
 
 def test_a_tokenizer_of_another_model_is_refused(toy_generator, byte_tokenizer):
     generator = toy_generator("llama")
     generator.model.set_output_embeddings(generator.model.get_output_embeddings().head)
     generator.model.resize_token_embeddings(100)
-    with pytest.raises(InputError, match="258 tokens, and the model embeddings for 100"):
+    with pytest.raises(InputError) as error:
         Generator("x", generator.model, byte_tokenizer)
+    assert all(fact in str(error.value) for fact in ("generator=x", "258", "100"))
 
 
 def test_rows_of_the_vocabulary_without_a_token_are_never_drawn(toy_generator):

@@ -1,7 +1,6 @@
 """``recipe=gense chat_template=true``: an instruct model that was not trained for the task writes and judges."""
 
 import json
-import re
 import shutil
 
 import pytest
@@ -9,11 +8,10 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import parse_prompts, write_generator_prompts
 from contrastive_encoders.synthesis.decoding.generator import in_chat
 from tests.forks import run_command
-from tests.synthesis.commands import ROOT, here, rows_of
+from tests.synthesis.commands import ROOT, here, refusal, rows_of
 from tests.synthesis.test_synthesis_command import write_toy_generator
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -40,7 +38,7 @@ def words_for(place, output, *words):
     return ["recipe=gense_instruct", *given, "max_new_tokens=24", *OPEN, *words]
 
 
-def test_what_it_writes_and_says_is_what_a_plain_chat_gives(place, tmp_path):
+def test_texts_and_judgments_equal_those_of_a_plain_chat(place, tmp_path):
     """The template is written by hand, one question at a time: P(yes) of {yes, no} after the prompt's last line."""
     here(*words_for(place, tmp_path / "out", "candidates=2"))
     prompts = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
@@ -72,14 +70,15 @@ def test_what_it_writes_and_says_is_what_a_plain_chat_gives(place, tmp_path):
     assert "an instruct model" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
+def test_a_prompt_file_gives_the_same_texts_as_the_same_config(place, tmp_path):
     """The argument is prompts=FILE, although configs/ has a group of that name."""
     mine = tmp_path / "mine.yaml"
     mine.write_text(SHIPPED.read_text(encoding="utf-8"))
     words = words_for(place, tmp_path / "typed", f"prompts={mine}", "quiet=true")
     refused = run_command(["-m", "contrastive_encoders", "generate", *words, "prompts.discrimination.yes=Sure"])
     assert (refused.returncode, (tmp_path / "typed").exists()) == (2, False)
-    assert re.search(r"prompts\.discrimination\.yes=Sure stands beside prompts=.*mine\.yaml", refused.stderr)
+    assert "prompts.discrimination.yes=Sure" in refused.stderr
+    assert str(mine) in refused.stderr
     done = run_command(["-m", "contrastive_encoders", "generate", *words])
     assert done.returncode == 0, done.stderr
     here(*words_for(place, tmp_path / "out"))
@@ -87,55 +86,56 @@ def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "facts"),
     [
-        (None, r"prompts=.*mine\.yaml: there is no such file"),
-        ("entailment: {prefix: a}\n", r"mine\.yaml: wanted the text prompts\.entailment\.suffix"),
-        ("entailment: {prefix: a, sufix: b}\n", r"there is no prompts\.entailment\.sufix, but prefix, suffix"),
-        (SHIPPED.read_text().replace('"yes"', "yes"), r"no prompts\.discrimination\.True, but .* quote them"),
+        (None, ["prompts=", "existing file"]),
+        ("entailment: {prefix: a}\n", ["prompts.entailment.suffix"]),
+        ("entailment: {prefix: a, sufix: b}\n", ["prompts.entailment.sufix", "prefix, suffix"]),
+        (SHIPPED.read_text().replace('"yes"', "yes"), ["prompts.discrimination.True"]),
     ],
 )
-def test_a_file_that_is_none_is_refused(place, tmp_path, text, says):
+def test_an_invalid_prompt_file_is_refused(place, tmp_path, text, facts):
     mine = tmp_path / "mine.yaml"
     if text is not None:
         mine.write_text(text)
-    with pytest.raises(InputError, match=says):
-        here(*words_for(place, tmp_path / "out", f"+prompts.file={mine}"))
+    error = refusal(*words_for(place, tmp_path / "out", f"+prompts.file={mine}"))
+    assert not [fact for fact in [str(mine), *facts] if fact not in str(error)], error
     assert not (tmp_path / "out").exists()
 
 
-def test_prompts_must_both_open_a_quotation_or_neither(place, tmp_path):
-    with pytest.raises(InputError, match="ends in a quotation mark"):
-        here(*words_for(place, tmp_path / "out", "prompts.entailment.suffix='.'"))
+def test_both_prompts_or_neither_must_open_a_quotation(place, tmp_path):
+    error = refusal(*words_for(place, tmp_path / "out", "prompts.entailment.suffix='.'"))
+    assert (error.key, "entailment.suffix" in error.expected) == ("prompts", True)
 
 
-def test_a_prompt_that_leaves_no_room_to_write_is_refused(place, tmp_path):
+def test_a_prompt_that_fills_the_context_is_refused(place, tmp_path):
     long = "prompts.entailment.prefix='" + "the " * 420 + "'"
-    with pytest.raises(InputError, match=r"max_source_tokens=96: .*prompts\.entailment have \d+ tokens, .* is 512"):
-        here(*words_for(place, tmp_path / "out", long))
+    error = refusal(*words_for(place, tmp_path / "out", long))
+    assert (error.key, error.value) == ("max_source_tokens", 96)
+    assert all(fact in error.expected for fact in ("prompts.entailment", "512"))
 
 
 @pytest.mark.parametrize(
-    ("template", "says"),
+    ("template", "reason"),
     [
         (
             "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}",
             "TemplateError: no system",
         ),
         ("{{ messages", "TemplateSyntaxError"),
-        ("Hello, <answer>", "leaves out what the user says"),
+        ("Hello, <answer>", "omits the user's message"),
     ],
 )
-def test_a_template_by_which_a_user_cannot_ask_is_refused(place, tmp_path, template, says):
+def test_a_template_without_user_messages_is_refused(place, tmp_path, template, reason):
     write_toy_generator(tmp_path / "base")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
     tokenizer.chat_template = template
     tokenizer.save_pretrained(tmp_path / "base")
-    with pytest.raises(InputError, match=says):
-        here(*words_for(place, tmp_path / "out", f"generator={tmp_path / 'base'}"))
+    error = refusal(*words_for(place, tmp_path / "out", f"generator={tmp_path / 'base'}"))
+    assert (error.key, error.value, reason in error.expected) == ("chat_template", True, True)
 
 
-def test_what_is_asked_does_not_tell_the_day(place):
+def test_prompts_do_not_depend_on_the_current_date(place):
     """Llama 3's and other templates insert the date; this is their default date."""
     tokenizer = AutoTokenizer.from_pretrained(place / "lm")
     asks = "{% if strftime_now is defined %}{% set day = strftime_now('%d %b %Y') %}{% else %}{% set day = '26 Jul 2024' %}{% endif %}"  # noqa: E501
@@ -143,10 +143,10 @@ def test_what_is_asked_does_not_tell_the_day(place):
     assert in_chat(tokenizer, "Why?") == "26 Jul 2024: Why?"
 
 
-def test_a_generator_that_was_trained_with_its_prompts_takes_no_others(place, tmp_path):
+def test_a_generator_with_its_own_prompts_refuses_others(place, tmp_path):
     shutil.copytree(place / "lm", tmp_path / "lm")
     own = parse_prompts(yaml.safe_load((ROOT / "configs/prompts/gense.yaml").read_text()), "string", "")
     write_generator_prompts(tmp_path / "lm", own)
     words = words_for(place, tmp_path / "out", f"generator={tmp_path / 'lm'}", "chat_template=false")
-    with pytest.raises(InputError, match=r"prompts=.*gense_instruct\.yaml, but .* was trained with others"):
-        here(*words, f"+prompts.file={SHIPPED}")
+    error = refusal(*words, f"+prompts.file={SHIPPED}")
+    assert (error.key, error.value) == ("prompts", str(SHIPPED))

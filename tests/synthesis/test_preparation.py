@@ -87,8 +87,9 @@ def test_other_sentences_than_those_there_are_prepared_anew(tmp_path):
     """This is the state of a command that ended before anything was written for its sentences."""
     prepared(tmp_path, "one two three\nfour five six\n", min_words=1)
     assert list(prepared(tmp_path, "something else\n", min_words=1)) == ["something else"]
-    with pytest.raises(InputError, match="none of its 1 sentences is left"):
+    with pytest.raises(InputError) as error:
         prepared(tmp_path, "something else\n", min_words=3)
+    assert (error.value.key, error.value.value) == ("input", "1 sentences (too few words 1)")
 
 
 def held_out(tmp_path, text, without, **how):

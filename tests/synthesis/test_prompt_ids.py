@@ -68,8 +68,9 @@ def test_the_answers_are_the_first_ids_of_their_words():
 @pytest.mark.parametrize(("yes", "no"), [("true", "true"), ("true", ""), ("xa", "xb")])
 def test_answers_that_cannot_be_told_apart_are_refused(yes, no):
     words = FOUND["discrimination"] | {"yes": yes, "no": no}
-    with pytest.raises(InputError, match=r"wanted two different ones"):
+    with pytest.raises(InputError) as error:
         assembled(discrimination=words).answers()
+    assert "prompts.discrimination" in str(error.value)
 
 
 def test_a_generator_keeps_its_prompts(tmp_path):
@@ -83,15 +84,16 @@ def test_a_generator_keeps_its_prompts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "fact"),
     [
-        ("{", "wanted JSON"),
-        ('{"prompt_assembly": "words"}', "wanted one of pieces, string"),
+        ("{", "JSON"),
+        ('{"prompt_assembly": "words"}', "pieces, string"),
         ('{"prompt_assembly": "pieces"}', "prompts.entailment.prefix"),
     ],
 )
-def test_a_broken_file_is_refused(tmp_path, text, says):
+def test_a_damaged_file_is_refused(tmp_path, text, fact):
     (tmp_path / "generator.json").write_text(text)
-    with pytest.raises(InputError, match=says) as error:
+    with pytest.raises(InputError) as error:
         read_generator_prompts(tmp_path)
+    assert fact in str(error.value)
     assert str(tmp_path) in str(error.value)

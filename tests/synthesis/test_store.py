@@ -70,18 +70,19 @@ def test_a_kill_between_the_record_and_the_shard_leaves_it_missing(tmp_path, mon
     assert store.is_done(0)
 
 
-def test_a_byte_that_flips_is_noticed(tmp_path, caplog):
+def test_a_changed_byte_is_detected(tmp_path, caplog):
     store = ShardStore(tmp_path)
     store.claim(IDENTITY, overwrite=False)
     write(store, 0, "A", "B")
     store.write_manifest(store.manifest({"identity": IDENTITY}, 1, complete=True))
     flip(tmp_path / "shard-00000.jsonl")
     assert not store.is_done(0)
-    assert "It is written again" in caplog.text
+    assert [record.args for record in caplog.records] == [(tmp_path / "shard-00000.jsonl",)]
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError) as error:
         read_manifest(tmp_path)
-    assert not store.claim(IDENTITY, overwrite=True), "the marker says whose folder it is"
+    assert error.value.location == str(tmp_path / "manifest.json")
+    assert not store.claim(IDENTITY, overwrite=True), "the marker identifies the owner"
     assert [path.name for path in tmp_path.iterdir()] == [MARKER]
 
 
@@ -104,7 +105,10 @@ def test_a_folder_is_claimed_by_one_data_set(tmp_path):
     write(store, 1, "B")
     store.write_manifest(store.manifest({"identity": IDENTITY}, 2, complete=True))
     assert store.claim(IDENTITY, overwrite=False), "finished"
-    with pytest.raises(InputError, match=r"top_p is 0.5, there it was 0.9.*overwrite=true"):
+    with pytest.raises(InputError) as error:
         store.claim({**IDENTITY, "decoding": {"top_p": 0.5}}, overwrite=False)
+    assert (error.value.key, error.value.value) == ("output", tmp_path / "out")
+    assert "top_p is 0.5 instead of 0.9" in error.value.expected
+    assert "overwrite=true" in error.value.hint
     (tmp_path / "out" / "shard-00001.jsonl").unlink()
-    assert not store.claim(IDENTITY, overwrite=False), "a shard was lost"
+    assert not store.claim(IDENTITY, overwrite=False), "a shard is missing"

@@ -75,12 +75,20 @@ class Discriminator:
             )
             self.answers = list(self.ids.answers())
         except InputError as error:
-            raise InputError(f"generator={generator.name}: {error}") from None
+            raise InputError(
+                f"generator={generator.name}: {error}",
+                key="generator",
+                value=generator.name,
+                expected=error.expected,
+                hint=error.hint,
+            ) from None
         self.generator, self.most = generator, max_pair_tokens
         if (longest := self.ids.most_of_a_pair(self.most)) > generator.context:
             raise InputError(
-                f"max_pair_tokens={self.most}: two such sentences and their prompt have {longest} tokens, and the "
-                f"context of generator={generator.name} is {generator.context}. Set it lower."
+                key="max_pair_tokens",
+                value=self.most,
+                expected=f"a lower number, because two such sentences and their prompt have {longest} tokens, and the "
+                f"context of {generator.name} is {generator.context}",
             )
 
     def check_room(self, most: int) -> None:
@@ -89,9 +97,11 @@ class Discriminator:
             [empty] = self.ids.generation(direction, [""], most)
             if (longest := len(empty) + most) >= self.generator.context:
                 raise InputError(
-                    f"max_source_tokens={most}: such a sentence and the prompt of prompts.{direction} have {longest} "
-                    f"tokens, and the context of generator={self.generator.name} is {self.generator.context}. "
-                    "Shorten the prompt, or set it lower."
+                    key="max_source_tokens",
+                    value=most,
+                    expected=f"a lower number, because such a sentence and prompts.{direction} have {longest} tokens, "
+                    f"and the context of {self.generator.name} is {self.generator.context}",
+                    hint="Alternatively, shorten the prompt.",
                 )
 
     def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
@@ -160,14 +170,13 @@ def find_generator(name: str) -> str:
     for inner in sorted(folder.glob(f"*/{GENERATOR_FILE}")):
         return str(inner.parent)
     if (folder / "encoder").is_dir():
-        what = "a run that left an encoder, which writes nothing"
+        reason = "this is the run of an encoder"
     elif (folder / "checkpoints").is_dir():
-        what = "a run that is not finished; the command that began it goes on"
+        reason = "this run is not finished; run its command again to resume"
     else:
-        what = "a folder with neither config.json nor a run's generator/ in it"
-    raise InputError(
-        key="generator", value=name, expected=f"a directory of transformers, or the run of a generator, got {what}"
-    )
+        reason = "it contains neither config.json nor generator/"
+    expected = f"a directory of transformers, or the finished run of a generator ({reason})"
+    raise InputError(key="generator", value=name, expected=expected)
 
 
 def choose_prompts(
@@ -183,17 +192,21 @@ def choose_prompts(
     kept = read_generator_prompts(folder) if (folder := _folder_of(generator, revision)) else None
     if kept is None:
         chosen = parse_prompts(published, assembly or "pieces", "prompts")
-        log.info("%s has no %s: it is asked as the published one, by %s", generator, GENERATOR_FILE, chosen.assembly)
+        log.info("%s has no %s: using the published prompts, joined as %s", generator, GENERATOR_FILE, chosen.assembly)
         return chosen
     if assembly not in (None, kept.assembly):
         raise InputError(
-            f"prompt_assembly={assembly}, but generator={generator} was trained with {kept.assembly}, as its "
-            f"{GENERATOR_FILE} says. Leave prompt_assembly out."
+            key="prompt_assembly",
+            value=assembly,
+            expected=f"{kept.assembly}, with which {generator} was trained according to its {GENERATOR_FILE}",
+            hint="Leave prompt_assembly out.",
         )
     if "file" in published and parse_prompts(published, kept.assembly, "prompts") != kept:
         raise InputError(
-            f"prompts={published['file']}, but generator={generator} was trained with others, as its {GENERATOR_FILE} "
-            "says. Leave prompts out."
+            key="prompts",
+            value=published["file"],
+            expected=f"the prompts with which {generator} was trained according to its {GENERATOR_FILE}",
+            hint="Leave prompts out.",
         )
     return kept
 

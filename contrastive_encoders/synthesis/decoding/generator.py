@@ -282,15 +282,18 @@ def in_chat(tokenizer: Tokenizer, question: str) -> str:
 def check_chat(tokenizer: Tokenizer, name: str) -> None:
     """Raise `InputError` if the tokenizer has no chat template, or one without user messages."""
     if not tokenizer.chat_template:
-        raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
+        expected = f"false, because the tokenizer of {name} has no chat template"
+        raise InputError(key="chat_template", value=True, expected=expected)
     try:
-        why = "" if "What?" in in_chat(tokenizer, "What?") else "leaves out what the user says"
+        why = "" if "What?" in in_chat(tokenizer, "What?") else "omits the user's message"
     except (TemplateError, ValueError, TypeError) as error:
-        why = f"fails on one question of a user ({type(error).__name__}: {error})"
+        why = f"fails for a user's message ({type(error).__name__}: {error})"
     if why:
         raise InputError(
-            f"chat_template=true, but that of generator={name} {why}. Correct its tokenizer's chat_template, or set "
-            "this key to false."
+            key="chat_template",
+            value=True,
+            expected=f"false, because the chat template of {name} {why}",
+            hint="Alternatively, correct the chat template of its tokenizer.",
         )
 
 
@@ -405,8 +408,10 @@ def load_parts(
 
 def _no_causal_lm(name: str, why: str) -> InputError:
     return InputError(
-        f"generator={name} cannot generate: {why}. Take a causal language model with a key-value cache "
-        "(GPT-2, OPT, Pythia, Llama, Qwen, Mistral ...)."
+        key="generator",
+        value=name,
+        expected="a causal language model with a key-value cache, such as GPT-2, OPT, Pythia, Llama, Qwen, or Mistral "
+        f"({why})",
     )
 
 
@@ -415,7 +420,7 @@ def not_finite(name: str) -> InputError:
         key="generator",
         value=name,
         expected="finite logits",
-        hint="In fp16 they may overflow, in bf16 and fp32 they do not; otherwise the weights are damaged.",
+        hint="In fp16, logits may overflow; bf16 and fp32 avoid this. Otherwise, the weights are damaged.",
     )
 
 

@@ -28,12 +28,16 @@ def answers_table(folder: Path, sheet: Path) -> str:
         if not answer:
             continue
         if answer.lower() not in labels:
-            raise InputError(f"{where}: the answer is {answer!r}; wanted {' or '.join(labels)}, or nothing.")
+            expected = f"{' or '.join(labels)}, or an empty cell"
+            raise InputError(key=ANSWERED, value=answer, expected=expected, location=where)
         question = candidates.get(key[place])
         if question is None:
             raise InputError(
-                f"{where}: {folder} no longer has this question. Move the sheet away; the command that made the data "
-                "set writes another."
+                key="id",
+                value=place,
+                expected=f"the id of a question that {folder} contains",
+                location=where,
+                hint="Move the sheet away. The command that wrote the data set writes a new sheet.",
             )
         fate = KEPT if question["fate"] == KEPT else "left out"
         for style in ("all styles", question["style"]):

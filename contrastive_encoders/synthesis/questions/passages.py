@@ -131,8 +131,11 @@ def read_collection(
         found.left_out["unreadable"] = source.tally.skipped
     if not found.passages:
         raise InputError(
-            f"input={path}: no passage has {windows.min_words} words with blanks between them, of {len(texts):,} "
-            "documents. Give longer documents, or lower passages.min_words."
+            key="input",
+            value=path,
+            expected=f"documents with a passage of at least {windows.min_words} words separated by blanks; none of the "
+            f"{len(texts):,} documents has one",
+            hint="Use longer documents, or lower passages.min_words.",
         )
     found.groups = groups_of(texts)
     return found
@@ -177,9 +180,10 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     wanted = [part for part, share in shares.items() if share]
     if len(members) < len(wanted) + 1:
         raise InputError(
-            f"input: {len(collection.documents):,} documents make {len(members)} group(s) of near-duplicates, and "
-            f"questions are held out by whole groups: wanted {len(wanted) + 1} groups or more. Give more documents, or "
-            "hold nothing out: held_out_fraction=0 dev_fraction=0."
+            key="input",
+            value=f"{len(collection.documents):,} documents in {len(members)} group(s) of near-duplicates",
+            expected=f"at least {len(wanted) + 1} groups, because documents are held out by groups",
+            hint="Use more documents, or set held_out_fraction=0 dev_fraction=0.",
         )
     # By the first document of a group, so that adding copies of it changes nothing
     drawn = sorted((_drawn(collection.texts[min(documents)], seed), root) for root, documents in members.items())

@@ -23,15 +23,16 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
         InputError: The folder has no finished dataset of ``recipe=queries``, or its questions were written or judged by
             another model or with other settings.
     """
-    wanted = f"reuse_from={folder}: wanted the output of an earlier recipe=queries that has finished"
+    expected = "the finished output of this recipe"
     if not (folder / MANIFEST).is_file():
-        raise InputError(f"{wanted}; there is no {MANIFEST}. Name another folder, or leave reuse_from out.")
+        raise InputError(key="reuse_from", value=folder, expected=f"{expected}, with its {MANIFEST}")
     manifest = read_manifest(folder, "reuse_from")
     before = manifest["identity"]
     if before.get("kind") != "queries" or not manifest.get("complete"):
-        raise InputError(f"{wanted}. Finish it, name another folder, or leave reuse_from out.")
+        raise InputError(key="reuse_from", value=folder, expected=expected)
     if found := differences(_comparable(before["scored"]), _comparable(json.loads(json.dumps(identity)))):
-        raise InputError(f"reuse_from={folder}: its questions were written otherwise: {found}. Leave reuse_from out.")
+        expected = f"questions that were written with the same settings, but {found}"
+        raise InputError(key="reuse_from", value=folder, expected=expected, hint="Leave reuse_from out.")
     try:
         passages = {
             one["_id"]: (one["title"], one["text"]) for one in read_rows(folder / HELD_OUT["dev"] / "corpus.jsonl")
@@ -42,7 +43,11 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
             known[passages[row["passage"]]].append(QuestionCandidate(passage=0, **fields))  # type: ignore[typeddict-item]
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise InputError(
-            f"reuse_from={folder}: it is damaged ({error}). Make it anew, or leave reuse_from out."
+            key="reuse_from",
+            value=error,
+            expected="an intact data set",
+            location=str(folder),
+            hint="Generate it again, or leave reuse_from out.",
         ) from error
     return known
 

@@ -46,22 +46,33 @@ def parse(found: Mapping[str, Any]) -> QuestionPrompts:
     Raises:
         InputError: A key is missing, unknown, or not a text, or a template has no placeholder for the passage.
     """
-    where = f"prompts={found['file']}" if "file" in found else "prompts"
+    location = str(found["file"]) if "file" in found else None
     if unknown := [key for key in found if key not in (*KEYS, *BESIDE)]:
-        raise InputError(f"{where}: there is no prompts.{unknown[0]}, but {', '.join(KEYS)}.")
+        expected = f"one of the keys {', '.join(KEYS)}"
+        raise InputError(key=f"prompts.{unknown[0]}", expected=expected, location=location)
     styles, judge = found.get("styles"), found.get("judge")
     if not isinstance(styles, Mapping) or not styles:
-        raise InputError(f"{where}: wanted prompts.styles, a template for each style; got {styles!r}.")
+        raise InputError(key="prompts.styles", value=styles, expected="a template for each style", location=location)
     for style, template in styles.items():
         if not isinstance(template, str) or template.count(PASSAGE) != 1:
-            raise InputError(f"{where}: wanted prompts.styles.{style}, a text with one {PASSAGE} in it.")
+            raise InputError(
+                key=f"prompts.styles.{style}",
+                value=template,
+                expected=f"a string that contains {PASSAGE} once",
+                location=location,
+            )
     wanted = Discrimination._fields
     if (
         not isinstance(judge, Mapping)
         or set(judge) != set(wanted)
         or not all(isinstance(judge[key], str) for key in wanted)
     ):
-        raise InputError(f"{where}: wanted prompts.judge with the texts {', '.join(wanted)}; quote yes and no.")
+        raise InputError(
+            key="prompts.judge",
+            expected=f"the strings {', '.join(wanted)}",
+            location=location,
+            hint="Quote yes and no, which YAML reads as true and false.",
+        )
     nothing = Generation("", "")
     asked = Prompts(nothing, nothing, Discrimination(**{key: judge[key] for key in wanted}))
     return QuestionPrompts({str(style): str(text).rstrip(" ") for style, text in styles.items()}, asked)

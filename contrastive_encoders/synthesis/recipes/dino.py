@@ -62,7 +62,8 @@ class Dino(DinoConfig, ModelRecipe):
         if self.tasks.x1 is None:
             require(self, "input", "a file of the first sentences; the recipe dino_x1x2 writes them, too")
         if self.tasks.x1 is not None and self.num_x1 < len(self.tasks.x1.labels):
-            raise InputError(f"num_x1={self.num_x1}: wanted at least {len(self.tasks.x1.labels)}, one for each label.")
+            expected = f"{len(self.tasks.x1.labels)} or more, one for each label"
+            raise InputError(key="num_x1", value=self.num_x1, expected=expected)
         self.check_engine()
         if self.served and any(spec.debiases(self.samples.decay) for spec in self.tasks if spec):
             raise InputError(
@@ -72,8 +73,10 @@ class Dino(DinoConfig, ModelRecipe):
             )
         if self.tasks.x2 is None and self.samples.per_label is not None:
             raise InputError(
-                f"per_label={self.samples.per_label}: that is second sentences per first one, and none are written "
-                "here. Leave it out; num_x1 says how many first sentences there are over all labels."
+                key="per_label",
+                value=self.samples.per_label,
+                expected="null, since this recipe writes no second sentences",
+                hint="The number of first sentences is num_x1.",
             )
         self.weights = self.identify_model()
         if self.tasks.x1 is None:
@@ -85,14 +88,14 @@ class Dino(DinoConfig, ModelRecipe):
         inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder, encoding=encoding)
         summary = inputs.summary()
         if summary.blank and not self.quiet:
-            log.info("%s: %d blank lines are left out.", self.input, summary.blank)
+            log.info("%s: skipped %d blank lines", self.input, summary.blank)
         identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": summary.texts, "blank": summary.blank}
         if self.input_sample is None:
             return self._count_marks(Given(inputs, summary.texts, identity))
         drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
         number = len(drawn.places)
         if number < self.input_sample and not self.quiet:
-            log.info("input_sample=%d: the input has %d texts, and all are taken.", self.input_sample, number)
+            log.info("input_sample=%d: the input has only %d texts, which are all used", self.input_sample, number)
         return self._count_marks(Given(drawn, number, identity | {"sample": number}))
 
     def _count_marks(self, given: "Given") -> "Given":
@@ -102,7 +105,7 @@ class Dino(DinoConfig, ModelRecipe):
             return given
         straight = sum(map(has_marks, given.texts))
         if straight and not self.quiet:
-            log.info("%s: %d texts contain quotation marks, which are typographic in prompts.", self.input, straight)
+            log.info("%s: in prompts, the quotation marks of %d texts become typographic ones", self.input, straight)
         return given._replace(identity={**given.identity, "with_quotation_marks": number})
 
     def claim(self) -> bool:

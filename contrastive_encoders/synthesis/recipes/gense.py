@@ -38,7 +38,7 @@ class Gense(GenseConfig, FromSentences):
     """Configuration of ``recipe=gense``: generate hypotheses for each sentence and judge them with the same model."""
 
     required: ClassVar[dict[str, str]] = {
-        "generator": "the folder or hub id of a GenSE generator",
+        "generator": "the directory or hub id of a GenSE generator",
         "input": "sentences, or documents with another input_kind",
     }
 
@@ -82,8 +82,9 @@ def closing_mark(prompts: Prompts) -> str:
     opened = [getattr(prompts, direction).suffix.endswith(STOP) for direction in DIRECTIONS]
     if any(opened) and not all(opened):
         raise InputError(
-            f"prompts: one of entailment.suffix and contradiction.suffix ends in a quotation mark {STOP} that opens "
-            "the text, and the other does not. Wanted both, or none."
+            key="prompts",
+            expected=f"an opening quotation mark {STOP} at the end of both entailment.suffix and contradiction.suffix, "
+            "or at the end of neither",
         )
     return STOP if all(opened) else ""
 

@@ -69,16 +69,18 @@ class Translator:
         config = from_pretrained(AutoConfig, name, setting=setting)
         if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
             raise InputError(
-                f"{setting}={name}: a {config.model_type} model does not translate. Take an encoder-decoder (Marian, "
-                "M2M-100, NLLB, mBART, T5)."
+                key=setting,
+                value=name,
+                expected=f"an encoder-decoder (Marian, M2M-100, NLLB, mBART, or T5), not a {config.model_type} model",
             )
         self.tokenizer = from_pretrained(AutoTokenizer, name, setting=setting)
         if language.source is not None:
             self._code("source", language.source)
             if not hasattr(self.tokenizer, "src_lang"):
                 raise InputError(
-                    f"{where}.source={language.source}: the tokenizer of {name} marks no language of what is read. "
-                    "Leave it out."
+                    key=f"{where}.source",
+                    value=language.source,
+                    expected=f"null, because the tokenizer of {name} does not use the language of the source",
                 )
             self.tokenizer.src_lang = language.source
         self.options: dict[str, Any] = {"num_beams": search.beams, "max_new_tokens": search.max_tokens}
@@ -86,7 +88,7 @@ class Translator:
             self.options["forced_bos_token_id"] = self._code("target", language.target)
 
         def refused(why: str) -> InputError:
-            return InputError(f"{setting}={name}: {why}. Take a whole one.")
+            return InputError(key=setting, value=name, expected=f"a complete model ({why})")
 
         model = load_whole(AutoModelForSeq2SeqLM, name, refused, setting=setting, dtype=PRECISIONS[precision])
         self.model: Any = model.to(device).eval()  # type: ignore[arg-type]
@@ -102,8 +104,10 @@ class Translator:
             if name in known:
                 return int(known[name])
         raise InputError(
-            f"{self.where}.{key}={language}: the tokenizer of {self.language.model} has no such token. Take a code as "
-            "its model card has it, such as fra_Latn (NLLB), fr (M2M-100), fr_XX (mBART)."
+            key=f"{self.where}.{key}",
+            value=language,
+            expected=f"a language code in the vocabulary of {self.language.model}, such as fra_Latn (NLLB), "
+            "fr (M2M-100), or fr_XX (mBART)",
         )
 
     @torch.inference_mode()

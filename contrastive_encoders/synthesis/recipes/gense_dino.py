@@ -18,7 +18,7 @@ class GenseDino(GenseDinoConfig, Baseline):
     """Recipe ``contrastive-encoders generate recipe=gense_dino``."""
 
     manifest: dict[str, Any] = field(init=False)  # of the pairs
-    required: ClassVar[dict[str, str]] = {"input": "the folder of a finished data set of DINO's pairs"}
+    required: ClassVar[dict[str, str]] = {"input": "the directory of a finished data set of DINO's pairs"}
 
     @property
     def pairs(self) -> Path:
@@ -27,13 +27,12 @@ class GenseDino(GenseDinoConfig, Baseline):
     def method(self) -> dict[str, Any]:
         self.manifest = read_finished(self.pairs, "x2", "recipe=dino_x2")
         if self.folder.resolve() == self.pairs.resolve():
-            raise InputError(f"output={self.folder} holds the pairs themselves. Choose another output.")
+            raise InputError(key="output", value=self.folder, expected="another directory than that of the pairs")
         known = list(self.manifest["identity"]["spec"]["labels"])
         for direction, label in self.labels.by_direction().items():
             if label not in known:
-                raise InputError(
-                    f"labels.{direction}={label!r}: {self.pairs} has the labels {', '.join(map(repr, known))}."
-                )
+                expected = f"one of the labels {', '.join(map(repr, known))} of {self.pairs}"
+                raise InputError(key=f"labels.{direction}", value=label, expected=expected)
         shards = [one["sha256"] for one in self.manifest["shards"]]
         given = {"identity": self.manifest["identity"], "shards": shards}
         return {"input": given, "labels": self.labels.by_direction()}
@@ -42,7 +41,12 @@ class GenseDino(GenseDinoConfig, Baseline):
         rows = read_candidates(self.pairs, self.labels.by_direction())
         number, inputs = len(rows), int(self.manifest["counts"]["inputs"])
         if not number:
-            raise InputError(f"input={self.pairs}: it holds no pair. Its report.html says why.")
+            raise InputError(
+                key="input",
+                value=self.pairs,
+                expected="a data set with at least one pair",
+                hint="Its report.html shows why the pairs were rejected.",
+            )
         left_out = {"without any accepted text": inputs - number} if inputs > number else {}
         counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}
         return Premises(number, counts, rows)

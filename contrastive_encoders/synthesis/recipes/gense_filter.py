@@ -19,14 +19,16 @@ class GenseFilter(RulesConfig, Recipe):
 
     def plan(self) -> None:
         if self.generator is not None:
-            raise InputError(f"generator={self.generator}: recipe=gense_filter writes no text. Leave generator out.")
+            expected = "null, because this recipe generates no texts"
+            raise InputError(key="generator", value=self.generator, expected=expected)
         check_number("workers", self.workers or 1)
         require(self, "input", "the output of the recipe gense")
         self.source = find_scored(Path(str(self.input)))
         self.scored = read_manifest(self.source)["identity"]
         check_judged(self.scored["generator"] if self.scored.get("judged", True) else None, self.rules)
         if (self.folder / SCORED).exists() or self.folder.resolve() == self.source.resolve():
-            raise InputError(f"output={self.folder} holds what triplets are taken from. Choose another output.")
+            expected = "another directory than that of the scored texts"
+            raise InputError(key="output", value=self.folder, expected=expected)
 
     def claim(self) -> bool:
         identity = filter_identity(self.scored, self.rules)

@@ -32,8 +32,7 @@ class Retrieval(RetrievalConfig, SentenceBaseline):
 
     required: ClassVar[dict[str, str]] = {
         **SentenceBaseline.required,
-        "generator": "the folder or hub id of a GenSE generator, which tells what follows from a sentence among what "
-        "is retrieved for it",
+        "generator": "the directory or hub id of a GenSE generator, which judges the retrieved sentences",
     }
 
     def plan(self) -> None:
@@ -70,7 +69,8 @@ class BM25Index:
 
     def __init__(self, sentences: Sequence[str], how: Bm25) -> None:
         if len(sentences) < 2:
-            raise InputError("input: wanted at least two sentences, as others are retrieved for each. Give more.")
+            expected = "at least two sentences, because other sentences are retrieved for each"
+            raise InputError(key="input", expected=expected)
         self.sentences, self.top = sentences, min(how.top, len(sentences) - 1)
         self.index = _library().BM25(method="lucene", k1=how.k1, b=how.b)
         self.index.index(_words(sentences, ids=True), show_progress=False)

@@ -87,7 +87,7 @@ WRITTEN, SCORED = "written", "scored"
 MEASURED = 32  # passages for which a plan writes questions
 FEW_KEPT = 0.1  # share of all questions
 FEW_KEPT_HINT = (
-    "Perhaps the model cannot write this language, or the passages are too alike: report.html shows examples."
+    "The model may not support this language, or the passages may be too similar. See the examples in report.html."
 )
 
 
@@ -152,13 +152,13 @@ class Queries(QueriesConfig, ModelRecipe):
         if self.rules.max_rank is not None or self.negatives:
             require(self, "encoder", "an encoder, which rules.max_rank and negatives need")
         if not self.use_judge and (self.rules.min_p_yes is not None or self.judge is not None):
-            raise InputError(
-                "use_judge=false: nobody judges, so rules.min_p_yes and judge have to be null. Leave them out."
-            )
+            raise InputError(key="use_judge", value=False, expected="true if rules.min_p_yes or judge is set")
         if self.held_out_fraction + self.dev_fraction >= 1:
             raise InputError(
-                f"held_out_fraction={self.held_out_fraction:g} and dev_fraction={self.dev_fraction:g} leave nothing to "
-                "train on. Lower them."
+                key="held_out_fraction",
+                value=f"{self.held_out_fraction:g}",
+                expected=f"less than 1 together with dev_fraction ({self.dev_fraction:g}), so that documents for "
+                "training remain",
             )
 
     def _plan_stages(self, weights: Mapping[str, Any]) -> None:
@@ -263,7 +263,7 @@ class Queries(QueriesConfig, ModelRecipe):
         """Write and judge the missing questions. A model is loaded only if any are missing."""
         scored = self.scored.folder
         if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != as_read(self.scored.identity):
-            log.info("%s was judged otherwise, and is judged anew; the questions stay.", scored)
+            log.info("%s: judging the questions again, because the settings of the judge have changed", scored)
             remove(scored)
         own = self.has_judge and self.judge is None
         if not self.written.is_complete() or (own and not self.scored.is_complete()):
@@ -333,17 +333,19 @@ class Queries(QueriesConfig, ModelRecipe):
         wanted = {"train": 1.0, "dev": self.dev_fraction, "held_out": self.held_out_fraction}
         if lacking := [part for part, share in wanted.items() if share and not counts["parts"][part]]:
             raise InputError(
-                f"{folder}: no question was kept of the documents of {' and '.join(lacking)}, of {len(questions):,} in "
-                f"all; left out as {why}. {FEW_KEPT_HINT} Give more documents, or let the rules keep more; the "
-                "questions stay."
+                key="rules",
+                value=f"{number:,} of {len(questions):,} questions (rejected as {why})",
+                expected=f"rules that keep at least one question of the documents of {' and '.join(lacking)}",
+                location=str(folder),
+                hint=f"{FEW_KEPT_HINT} Use more documents, or relax the rules. The questions are not generated again.",
             )
         store.write_manifest({**manifest, "complete": True})
         log.info(
-            "%s: %s of %s questions kept (%.1f %%), %s training rows; report.html says how good they are.",
+            "%s: kept %s of %s questions (%.1f%%), %s training rows. report.html shows their quality.",
             *(folder, f"{number:,}", f"{len(questions):,}", 100 * counts["yield"], f"{counts['training_rows']:,}"),
         )
         if number < FEW_KEPT * len(questions):
-            log.warning("%s: almost no question was kept; left out as %s. %s", folder, why, FEW_KEPT_HINT)
+            log.warning("%s: few questions were kept; rejected as %s. %s", folder, why, FEW_KEPT_HINT)
 
     def _say_plan(self) -> None:
         counts = self.collection.counts()
@@ -354,15 +356,15 @@ class Queries(QueriesConfig, ModelRecipe):
             f"{len(self.fresh) * len(self.asks.styles) * self.queries_per_passage:,}",
         )
         if passed := self.collection.passed_over:
-            log.info("passed over: %s", ", ".join(f"{number} {kind}" for kind, number in passed.items()))
+            log.info("skipped files: %s", ", ".join(f"{number} {kind}" for kind, number in passed.items()))
         for one in self.collection.unread:
-            log.warning("left out: %s", one)
+            log.warning("skipped: %s", one)
 
     def _measure(self) -> None:
         """Write questions for some passages and estimate the time for all."""
         passages = [self.collection.passages[place] for place in self.fresh]
         if not passages:
-            log.info("reuse_from has the questions of all passages: nothing is to be written.")
+            log.info("reuse_from contains questions for all passages; there are none to generate")
             return
         some = passages[:: max(1, len(passages) // MEASURED)][:MEASURED]
         judge = JudgedQuestions(self.asks, self.max_passage_tokens)
@@ -380,7 +382,7 @@ class Queries(QueriesConfig, ModelRecipe):
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
         duration = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
         log.info(
-            "%d passages took %.1f s: about %s for all %s. Nothing was written; leave estimate_only out to begin.",
+            "%d passages took %.1f s: about %s for all %s. Nothing was written. Leave estimate_only out to generate.",
             *(len(some), time.monotonic() - began, duration, f"{len(passages):,}"),
         )
 

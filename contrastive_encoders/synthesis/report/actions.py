@@ -33,7 +33,10 @@ class DatasetActions(NamedTuple):
         """Raise `InputError` for actions that cannot be performed, before anything is written."""
         if self.annotation_sample is not None and self.annotation_sheet is not None:
             raise InputError(
-                "annotation_sample writes a sheet, annotation_sheet reads one that is filled in. Say one of them."
+                key="annotation_sheet",
+                value=self.annotation_sheet,
+                expected="null if annotation_sample is set",
+                hint="annotation_sample writes a sheet, and annotation_sheet reads a completed one.",
             )
 
     def check_encoder(self, folder: Path, *, has_pairs: bool) -> None:
@@ -70,27 +73,31 @@ def regenerate_report(folder: Path, encoder: str, device: str) -> None:
     kind = manifest["identity"]["kind"]
     _refuse_unless_pairs(kind in ("x2", "triplets"), folder, encoder)
     if not manifest["complete"]:
-        raise InputError(f"output={folder} is not finished. The command that began it goes on; say encoder then.")
+        raise InputError(
+            key="output",
+            value=folder,
+            expected="a finished data set",
+            hint="Run its command again to resume. Add encoder afterwards.",
+        )
     from contrastive_encoders.encoders.loading.load import load_encoder
 
     loaded = load_encoder(encoder, device=device_of(device))
     name = Path(encoder).resolve().name if Path(encoder).exists() else encoder
     write_report(folder, manifest, Encoder(name, lambda texts: loaded.embed(texts, convert_to_numpy=True)))
-    log.info("%s says how similar texts are under %s.", folder / "report.html", name)
+    log.info("%s: added the similarities of the texts under %s", folder / "report.html", name)
 
 
 def _refuse_unless_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
     if not has_pairs:
         raise InputError(
-            f"encoder={encoder}: it says how similar a text is to the one it was written for, and output={folder} "
-            "holds no such pairs. Leave encoder out."
+            key="encoder", value=encoder, expected=f"null, because {folder} does not contain pairs of texts to compare"
         )
 
 
 def write_annotation_sheet(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Sequence[Item]]) -> None:
     sheet, allowed = write_sheet(folder, number, labels_of(folder), seed, as_trained)
     log.info(
-        "%s is written: fill in its column label with one of %s, then say annotation_sheet=%s.",
+        "wrote %s: fill in the column label with one of %s, then set annotation_sheet=%s.",
         sheet,
         ", ".join(allowed),
         sheet,
@@ -118,6 +125,7 @@ def labels_of(folder: Path) -> Sequence[str]:
     """
     identity = read_manifest(folder)["identity"]
     if "spec" not in identity:
-        kind = "questions, whose sheet is written with them" if identity["kind"] == "queries" else "triplets"
-        raise InputError(f"output={folder} holds {kind}. annotation_sample is for texts that were written for labels.")
+        kind = "questions, which already have a sheet" if identity["kind"] == "queries" else "triplets"
+        expected = f"a data set of texts that were written for labels, not of {kind}"
+        raise InputError(key="output", value=folder, expected=expected)
     return list(identity["spec"]["labels"])

@@ -47,7 +47,12 @@ def write_sheet(
     """
     sheet = folder / SHEET
     if sheet.exists():
-        raise InputError(f"{sheet} is there already, perhaps with a person's labels. Move it away to draw another.")
+        raise InputError(
+            key="annotation_sample",
+            value=number,
+            expected=f"no existing sheet; {sheet} may contain labels",
+            hint="Move it away to write another sheet.",
+        )
     first = next(read_entries(folder), None)
     # The labels of first sentences name an instruction, even if they look like similarities
     similar = set(labels) <= set(SIMILARITIES) and first is not None and first["text_b"] is not None
@@ -76,7 +81,7 @@ def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
     """
     if len(pool) < number:
         raise InputError(
-            f"annotation_sample={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer."
+            key="annotation_sample", value=number, expected=f"at most {len(pool)}, the number of available texts"
         )
     return random.Random(f"{seed}/annotation").sample(pool, number)
 
@@ -112,7 +117,8 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
             continue
         human = _as_label(label, allowed)
         if human is None:
-            raise InputError(f"{where}: the label is {label!r}; wanted one of {', '.join(allowed)}, or nothing.")
+            expected = f"one of {', '.join(allowed)}, or an empty cell"
+            raise InputError(key="label", value=label, expected=expected, location=where)
         counts[human, key[place]] = counts.get((human, key[place]), 0) + 1
     items = {dino: sum(number for (_, of), number in counts.items() if of == dino) for dino in allowed}
     percent = {
@@ -135,23 +141,29 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
         found = json.loads((folder / KEY).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"annotation_sheet={sheet}: {folder / KEY} is missing, which is written beside the sheet."
+            key="annotation_sheet", value=sheet, expected=f"a sheet whose key {folder / KEY} exists"
         ) from None
     try:
         text = sheet.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"annotation_sheet={sheet}: wanted the filled-in {SHEET} in UTF-8, got: {error}.") from None
+        raise InputError(
+            key="annotation_sheet", value=sheet, expected=f"the completed {SHEET} in UTF-8 ({error})"
+        ) from None
     first = text.partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
     if not {"id", column} <= set(reader.fieldnames or ()):
-        raise InputError(f"annotation_sheet={sheet}: wanted the columns id and {column}, got {reader.fieldnames}.")
+        raise InputError(
+            key="annotation_sheet",
+            value=reader.fieldnames,
+            expected=f"the columns id and {column}",
+            location=str(sheet),
+        )
     given = list[tuple[str, str, str]]()
     for line, row in enumerate(reader, start=2):
-        place, where = (row["id"] or "").strip(), f"annotation_sheet={sheet}, row {line}"
+        place, where = (row["id"] or "").strip(), f"{sheet}, row {line}"
         if place not in found["key"]:
-            raise InputError(
-                f"{where}: there is no item with the id {place!r} in {KEY}. Use the sheet as it was written."
-            )
+            hint = "Use the sheet with the ids as they were written."
+            raise InputError(key="id", value=place, expected=f"an id in {KEY}", location=where, hint=hint)
         given.append((where, place, (row[column] or "").strip()))
     return found["labels"], found["key"], given
 

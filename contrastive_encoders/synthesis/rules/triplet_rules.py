@@ -25,7 +25,7 @@ ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
     "hypothesis too short",
     "near-copy",
 )
-UNJUDGED_HINT = "Set rules.agree=false rules.threshold=null to keep what is not judged."
+UNJUDGED_HINT = "Set rules.agree=false rules.threshold=null to keep texts that are not judged."
 
 
 REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason

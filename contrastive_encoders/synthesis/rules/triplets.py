@@ -37,8 +37,11 @@ def find_scored(folder: Path) -> Path:
     store, shards = ShardStore(found), range(manifest["shards_planned"])
     if lost := [number for number in shards if not store.is_done(number)]:
         raise InputError(
-            f"input={folder}: {len(lost)} of its {len(shards)} shards are not there, or not whole; the first is "
-            f"{found / shard_name(lost[0])}. The command that wrote them writes them again."
+            key="input",
+            value=f"{len(shards) - len(lost)} of {len(shards)} shards",
+            expected=f"all shards; the first missing or damaged one is {shard_name(lost[0])}",
+            location=str(found),
+            hint="Run the command that wrote the shards again to restore them.",
         )
     return found
 

@@ -22,6 +22,7 @@ from contrastive_encoders.io.rows import (
     BadRow,
     Encoding,
     ParsedRow,
+    bad_row_error,
     read_rows,
     require_valid_row,
     text_in,
@@ -74,7 +75,9 @@ class Inputs:
         for text in self.all_texts():
             texts, blank = (texts + 1, blank) if text.strip() else (texts, blank + 1)
         if not texts:
-            raise InputError(f"input={self.name}: wanted sentences, got {blank} blank lines. Give at least one text.")
+            raise InputError(
+                key="input", value=f"{blank} blank lines", expected="at least one text", location=self.name
+            )
         return Summary(texts, blank, self.sha256())
 
     @property
@@ -128,13 +131,13 @@ class InputFile:
             return ""
         text = text_in(row, name)
         if isinstance(text, BadRow):
-            raise InputError(f"{self.path}:{row.line}: {text.message}. {self._advice()}")
+            raise bad_row_error(text, self.path, self._advice())
         return text
 
     def _advice(self) -> str:
         if self.kind == "stsb":
-            return "STS-B's table has the sentences in the columns 6 and 7, or names them. Say another input_type."
-        return "Name the column of the texts in input_column."
+            return "Tables of STS-B have sentences in columns 6 and 7, or name them. Choose another input_type."
+        return "Set input_column to the name of the column of the texts."
 
 
 def open_inputs(
@@ -162,11 +165,14 @@ def open_inputs(
         found = [file for file in found if not file.in_folder or form_of(file.path) in FORMS[kind]]
     if not found:
         raise InputError(
-            f"input={path}: no file in it is of input_type={kind}. Name a file, or say another input_type."
+            key="input",
+            value=path,
+            expected=f"at least one file of the type {kind}",
+            hint="Choose a file, or another input_type.",
         )
     for file in found:
         if file.path.stat().st_size == 0:
-            raise InputError(f"{file.path}:1: {EMPTY}.")
+            raise bad_row_error(BadRow(EMPTY, 1, "empty"), file.path)
     return Inputs(tuple(_input_file(file.path, kind, column, encoding) for file in found))
 
 
@@ -197,7 +203,7 @@ def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> Sampled
         InputError: ``wanted`` is less than one.
     """
     if wanted < 1:
-        raise InputError(f"input_sample={wanted}: wanted a number of texts, at least 1.")
+        raise InputError(key="input_sample", value=wanted, expected="1 or more, or null for all texts")
     wanted = min(wanted, number)
     places = np.random.default_rng(seed).choice(number, wanted, replace=False)
     return SampledTexts(texts, frozenset(places.tolist()))

@@ -80,7 +80,9 @@ class Preparation(SentenceRules):
                 if self.kind == "documents":
                     found.update(map(bare, split(text)))
         except InputError as error:
-            raise InputError(f"sentences.exclude={error}") from None
+            raise InputError(
+                f"sentences.exclude={error}", key="sentences.exclude", value=error.value, location=error.location
+            ) from None
         return frozenset(found - {""})
 
     def rejected(self, sentence: str) -> str:
@@ -149,8 +151,11 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
     if not counts["kept"]:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts["left_out"].items())
         raise InputError(
-            f"input={inputs.name}: none of its {counts['sentences']:,} sentences is left ({reasons or 'it has none'}). "
-            "Lower sentences.min_words, or give other texts."
+            key="input",
+            value=f"{counts['sentences']:,} sentences ({reasons})" if reasons else "no sentences",
+            expected="at least one sentence that is not left out",
+            location=inputs.name,
+            hint="Lower sentences.min_words, or use other texts.",
         )
     return Prepared(place / TEXTS, counts)
 
@@ -166,7 +171,7 @@ def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except CorruptFileError as error:
-        log.warning("%s: %s. The sentences are prepared again.", place, error)
+        log.warning("%s: %s. Preparing the sentences again.", place, error)
         return None
 
 

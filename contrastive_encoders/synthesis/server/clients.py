@@ -94,8 +94,9 @@ class ServedDiscriminator:
         yes, no = (word.strip().casefold() for word in self.answers.values())
         if judged and (not yes or not no or yes[0] == no[0]):
             raise InputError(
-                f"prompts.discrimination: the answers {words.yes!r} and {words.no!r} begin alike, and a server tells "
-                "of the first token. Choose other words: prompts.discrimination.yes and .no."
+                key="prompts.discrimination",
+                value=f"{words.yes!r}, {words.no!r}",
+                expected="answers yes and no that begin differently, because only the first token is compared",
             )
         self([("The cat is black.", "It is black.")])  # errors occur before anything is written
 
@@ -114,8 +115,8 @@ class ServedDiscriminator:
         found = self.server.run(self._all(asked))
         if undecided := found.count(None):
             log.warning(
-                "%s: neither %s was among the likeliest answers for %d of %d pairs: they stay undecided, which breaks "
-                "rules.agree and rules.threshold.",
+                "%s: neither %s is among the likeliest answers for %d of %d pairs. These pairs are not judged, so "
+                "rules.agree and rules.threshold reject them.",
                 self.server.name,
                 " nor ".join(self.answers.values()),
                 undecided,
@@ -133,8 +134,10 @@ class ServedDiscriminator:
             return None
         if not answer["listed"]:
             raise InputError(
-                f"base_url={self.server.url}: the server gives no log-probabilities, by which candidates are judged. "
-                f"{UNJUDGED_HINT}"
+                key="base_url",
+                value=self.server.url,
+                expected="a server that returns log-probabilities, which are needed to judge candidates",
+                hint=UNJUDGED_HINT,
             )
         self.listed = True
         return probability(answer["listed"], self.answers)

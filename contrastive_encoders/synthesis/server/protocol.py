@@ -86,7 +86,7 @@ def read_answer(content: bytes, *, chat: bool, stop: object = None) -> ServerAns
         text = text.encode("utf-8", "replace").decode()  # halves of surrogate pairs are not valid text
         tokens = tokens if isinstance(tokens, int) and tokens >= 0 else len(text.split())
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidResponseError(f"no answer of the protocol ({type(error).__name__}: {error})") from None
+        raise InvalidResponseError(f"not a response of OpenAI's protocol: {type(error).__name__}: {error}") from None
     return ServerAnswer(text=text, whole=whole, tokens=tokens, listed=listed, refused="")
 
 

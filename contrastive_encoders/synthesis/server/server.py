@@ -120,8 +120,10 @@ class Server:
             except (self.openai.InternalServerError, self.openai.APIConnectionError) as error:
                 if not known and type(error) is self.openai.APIConnectionError:  # excludes timeouts
                     raise InputError(
-                        f"base_url={self.url}: wanted an answer of OpenAI's protocol, got: {self._why(error)}. Start "
-                        "the server, or correct the address, which mostly ends in /v1."
+                        key="base_url",
+                        value=self.url,
+                        expected=f"a server that responds by OpenAI's protocol ({self._why(error)})",
+                        hint="Start the server, or correct the URL, which usually ends in /v1.",
                     ) from None
                 return await self._without(error, body)
             except self.openai.APIStatusError as error:
@@ -172,13 +174,13 @@ class Server:
             await self._ask(with_another_prompt(body, chat=self.chat), RETRIES_OF_FIRST)
         except self.openai.APIError:
             raise self._gone(error) from None
-        log.warning("%s: %s, while others are answered: this text is left out", self.url, self._why(error))
+        log.warning("%s: %s for one text, which is skipped", self.url, self._why(error))
         return refusal(NO_ANSWER)
 
     def _gone(self, error: Exception) -> SynthesisError:
         return SynthesisError(
-            f"{self.url} does not answer, however often it is asked: {self._why(error)}. What was answered is there; "
-            "the same command goes on."
+            f"{self.url} does not respond after all retries: {self._why(error)}. The answers so far are saved. Run the "
+            "same command again to resume."
         )
 
     def _why(self, error: Any) -> str:
@@ -196,15 +198,16 @@ class Server:
             return refusal(REFUSED)
         sent = ", ".join(key for key in body if key not in ("model", "messages", "prompt"))
         advice = {
-            401: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
-            403: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
-            404: "base_url mostly ends in /v1, and generator is one of the models that the server lists there under "
-            "/models; chat_template chooses between /completions and a chat.",
+            401: f"Store the key in the environment variable {API_KEY_VARIABLE}.",
+            403: f"Store the key in the environment variable {API_KEY_VARIABLE}.",
+            404: "base_url usually ends in /v1, and generator is a model that the server lists there under /models; "
+            "chat_template chooses between /completions and /chat/completions.",
         }.get(
             status,
-            f"Sent besides the prompt: {sent}. requests.body leaves them out or adds others.",
+            f"The request contains the prompt and {sent}. requests.body can remove or add keys.",
         )
-        raise InputError(f"base_url={self.url} refuses what it is asked: {why}. {advice}")
+        expected = f"a server that accepts the request ({why})"
+        raise InputError(key="base_url", value=self.url, expected=expected, hint=advice)
 
     def _said(self, text: object) -> str:
         """Shorten a server's message, and hide the API key, which some servers repeat."""
@@ -229,7 +232,7 @@ def key_of_environment() -> str:
     """Return the API key from the environment, or an empty string, since local servers need none."""
     key = os.environ.get(API_KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise InputError(f"{API_KEY_VARIABLE} holds letters that no key has. Set it again.")
+        raise InputError(key=API_KEY_VARIABLE, expected="printable ASCII characters without spaces")
     return key
 
 
@@ -243,8 +246,10 @@ def check_url(url: str | None) -> str:
         right = secret = False
     if secret:
         raise InputError(
-            f"base_url holds more than an address. Wanted http://HOST:PORT/v1; a key is put in {API_KEY_VARIABLE}."
+            key="base_url",
+            expected="a URL without user name, password, query, and fragment, such as http://localhost:8000/v1",
+            hint=f"Store a key in the environment variable {API_KEY_VARIABLE}.",
         )
     if not right:
-        raise InputError(f"base_url={url}: wanted the address of a server, such as http://localhost:8000/v1.")
+        raise InputError(key="base_url", value=url, expected="the URL of a server, such as http://localhost:8000/v1")
     return str(url).rstrip("/")

@@ -71,8 +71,9 @@ class DecodedShards(ABC):
     ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
         if self.how.max_new_tokens >= generator.context:
             raise InputError(
-                f"max_new_tokens={self.how.max_new_tokens}: {generator.name} has {generator.context} positions, for "
-                "the prompt and what is written. Wanted fewer."
+                key="max_new_tokens",
+                value=self.how.max_new_tokens,
+                expected=f"less than {generator.context}, the context of {generator.name}, which includes the prompt",
             )
         with generator.at_work():
             if isinstance(generator, Server) or generator.model.dtype == torch.float32:

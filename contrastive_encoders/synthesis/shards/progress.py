@@ -39,7 +39,8 @@ class StageProgress:
     ) -> None:
         self.progress.bar.close()
         if self.sums.rows:
-            log.info("%.1f %% of the rows decoded were finished ones", 100 * self.sums.wasted_rows / self.sums.rows)
+            wasted = 100 * self.sums.wasted_rows / self.sums.rows
+            log.info("%.1f%% of the decoded rows belonged to texts that were already complete", wasted)
 
     def add(self, report: WorkerProgress) -> None:
         self.sums = WorkerProgress(*(before + more for before, more in zip(self.sums, report, strict=True)))  # type: ignore[operator]

@@ -120,14 +120,14 @@ def write_data_set(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         _leave(data_set, complete=False)
-        log.info("%s: interrupted. What is whole is there; the same command goes on.", data_set.folder)
+        log.info("%s: interrupted. Run the same command again to resume.", data_set.folder)
         raise
     except (TaskFailedError, WorkerCrashError) as error:
         _leave(data_set, complete=False)
         what = f"shards {', '.join(map(str, error.numbers))}" if isinstance(error, TaskFailedError) else str(error)
         raise SynthesisError(
-            f"{data_set.folder}: {what}: their processes ended each time, mostly for want of memory. What is whole is "
-            "there; with fewer rows or a smaller token_budget, the same command goes on."
+            f"{data_set.folder}: {what}: the worker processes exited in every attempt, usually because of too little "
+            "memory. Lower decode_batch_size or kv_cache_tokens, then run the same command again to resume."
         ) from error
 
 
@@ -156,11 +156,11 @@ def finish(data_set: DataSet) -> None:
         log.warning(
             "%s: no text was accepted (%s). See report.html.",
             data_set.folder,
-            reasons or "none was asked for",
+            reasons or "none was requested",
         )
         return
     log.info(
-        "%s: %s of %s texts accepted (%.1f %%); report.html says how good they are.",
+        "%s: accepted %s of %s texts (%.1f%%). report.html shows their quality.",
         data_set.folder,
         f"{counts['accepted']:,}",
         f"{counts['samples']:,}",

@@ -207,7 +207,7 @@ class ShardStore:
 def _is_sound(shard: Path, sha256: str, changed: int) -> bool:
     if sha256_of(shard) == sha256:
         return True
-    log.warning("%s has changed since it was written. It is written again.", shard)
+    log.warning("%s has changed since it was written. Writing it again.", shard)
     return False
 
 
@@ -258,17 +258,20 @@ def read_shard(path: Path) -> Iterator[ShardEntry]:
                 entry = json.loads(line)
             except ValueError as error:  # not JSON, or not UTF-8
                 raise InputError(
-                    f"{path}, line {number}: wanted JSON, got: {error}. Remove the file; the command that wrote it "
-                    "writes it again."
+                    location=f"{path}, line {number}",
+                    value=error,
+                    expected="JSON",
+                    hint="Remove the file, then run the command that wrote it again.",
                 ) from None
             yield entry
 
 
-def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
+def read_manifest(folder: Path, key: str = "output", expected: str = "the directory of a synthesis") -> dict[str, Any]:
     """Read the manifest of a dataset.
 
     Args:
         key: The config key that names the folder.
+        expected: Description of a valid folder, for the error if there is no manifest.
 
     Raises:
         InputError: The folder has no manifest, or one that was not written by a synthesis or by this version of the
@@ -278,7 +281,7 @@ def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
     try:
         found = read_record(path)
     except FileNotFoundError:
-        raise InputError(f"{key}={folder}: there is no {MANIFEST}. Name the folder of a synthesis.") from None
+        raise InputError(key=key, value=folder, expected=f"{expected}, which contains {MANIFEST}") from None
     except (OSError, CorruptFileError) as error:
         raise InputError(
             location=str(path), value=error, expected="the JSON of a synthesis", hint=overwrite_hint("output")
@@ -297,14 +300,13 @@ def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
     Raises:
         InputError: The folder has no such dataset, or the dataset is not finished.
     """
-    try:
-        manifest = read_manifest(folder, "input")
-    except InputError as error:
-        raise InputError(f"{error} This recipe reads what {writer} wrote.") from None
+    manifest = read_manifest(folder, "input", f"the output of {writer}")
     if (found := manifest["identity"].get("kind")) != kind:
-        raise InputError(f"input={folder}: wanted the output of {writer}; this is a data set of kind {found}.")
+        expected = f"the output of {writer}, not a data set of the kind {found!r}"
+        raise InputError(key="input", value=folder, expected=expected)
     if not manifest["complete"]:
-        raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
+        hint = "Run the command that started it again to finish it."
+        raise InputError(key="input", value=folder, expected="a finished data set", hint=hint)
     return manifest
 
 
