@@ -106,7 +106,7 @@ def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[
     judged = [
         (one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank
     ]
-    limit = rules["rank"] or 1
+    limit = rules["max_rank"] or 1
     near = np.array([p for p, rank in judged if rank <= limit])
     far = np.array([p for p, rank in judged if rank > limit])
     if not len(near) or not len(far):

@@ -13,7 +13,7 @@ from contrastive_encoders.synthesis.shards.store import X1
 
 CARD = "README.md"
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M", 10_000_000: "1M<n<10M"}
-SETTINGS = ("method", "generator", "precision", "decoding", "plan", "bm25", "there", "back", "search", "labels")
+SETTINGS = ("method", "generator", "precision", "decoding", "plan", "bm25", "forward", "backward", "search", "labels")
 
 
 class Method(NamedTuple):
@@ -31,7 +31,7 @@ METHODS = {  # and the text about contradictions, if they may be missing
     "gense": Method("written by GenSE's generator"),
     "gense_retrieval retrieved": Method(FOUND, warning=UNCHECKED),
     "gense_retrieval none": Method(FOUND, "pairs", ("entailment",), UNCHECKED),
-    "gense_back_translation": Method("translated there and back", "pairs", ("entailment",)),
+    "gense_back_translation": Method("back-translated", "pairs", ("entailment",)),
     "gense_dino": Method("taken from DINO's pairs"),
 }
 
