@@ -91,7 +91,7 @@ class FileDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextDataConfig(DataConfig):
+class RowDataConfig(DataConfig):
     """Configuration keys of data whose rows are texts, truncated to a maximum length."""
 
     max_length: int | None = config_field(
@@ -110,7 +110,7 @@ class TextDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentenceDataConfig(TextDataConfig, FileDataConfig):
+class SentenceDataConfig(RowDataConfig, FileDataConfig):
     """Configuration of single sentences or other short texts.
 
     Example:
@@ -134,7 +134,7 @@ class SentenceDataConfig(TextDataConfig, FileDataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NLIDataConfig(TextDataConfig, FileDataConfig):
+class NLIDataConfig(RowDataConfig, FileDataConfig):
     """Configuration of NLI pairs: premise, hypothesis, and label.
 
     Example:
@@ -147,7 +147,7 @@ class NLIDataConfig(TextDataConfig, FileDataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TripletDataConfig(TextDataConfig, FileDataConfig):
+class TripletDataConfig(RowDataConfig, FileDataConfig):
     """Configuration of anchors with a positive and optional hard negatives.
 
     Example:
@@ -185,7 +185,7 @@ class TripletDataConfig(TextDataConfig, FileDataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoredTripletDataConfig(TextDataConfig, FileDataConfig):
+class ScoredTripletDataConfig(RowDataConfig, FileDataConfig):
     """Configuration of anchors with a positive and hard negatives, each with the score of a teacher.
 
     Example:
@@ -211,7 +211,7 @@ class QuestionDataConfig(TripletDataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
+class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
     """Configuration of text pairs with similarity scores.
 
     Example:
@@ -296,7 +296,7 @@ class DocstringDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocstringPairDataConfig(TextDataConfig, DocstringDataConfig):
+class DocstringPairDataConfig(RowDataConfig, DocstringDataConfig):
     """Configuration of pairs from the docstrings of the installed packages: summary line and body.
 
     Example:
@@ -363,7 +363,7 @@ class SpanDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentDataConfig(SpanDataConfig, TextDataConfig, FileDataConfig):
+class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
     """Configuration of long documents: contrasts spans, or pairs of passages.
 
     Example:

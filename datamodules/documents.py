@@ -17,7 +17,7 @@ from contrastive_encoders.datamodules.data_configs import (
 from contrastive_encoders.datamodules.sampling.span_batches import (
     LONGEST_SPAN,
     SHORTEST_SPAN,
-    SpanBatches,
+    SpanBatchBuilder,
     choose_max_span,
 )
 from contrastive_encoders.datamodules.sampling.spans import SpanRule
@@ -28,7 +28,7 @@ from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
 from contrastive_encoders.datamodules.store.tokenization import LengthRule, LongDocuments
 from contrastive_encoders.datamodules.store.tokenizer import special_tokens, word_start_table
-from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
+from contrastive_encoders.datamodules.text_datamodule import StoredData, Truncation
 from contrastive_encoders.io.model_names import prompt_ids
 
 CHECKED_DOCUMENTS = 100  # documents that are checked to report truncated spans
@@ -36,7 +36,7 @@ CHECKED_DOCUMENTS = 100  # documents that are checked to report truncated spans
 log = logging.getLogger(__name__)
 
 
-class DocumentSpans(TextData):
+class DocumentSpans(StoredData):
     """Anchors and positives sampled from long documents. A subclass defines the source of the documents.
 
     Lengths are in tokens without special tokens, except for ``max_length``, which includes them.
@@ -80,7 +80,7 @@ class DocumentSpans(TextData):
     def source(self) -> RowSource:
         return DocumentRows(self.documents)
 
-    def reading(self, tokenizer: Any) -> LongDocuments:
+    def tokenization(self, tokenizer: Any) -> LongDocuments:
         """Return the tokenization.
 
         With ``auto``, the store contains every document from which the shortest spans could be sampled.
@@ -94,7 +94,7 @@ class DocumentSpans(TextData):
         auto = _shortest(rule._replace(max_span=SHORTEST_SPAN))
         return LongDocuments(tokenizer, rule_of_store, lowercase=self.settings.lowercase, shortest_for_auto=auto)
 
-    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+    def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         lengths = store.token_counts()
         specials, longest = special_tokens(tokenizer, mask_token=self.settings.mask_token), self.max_length
         [prompt] = self.prompts_of(1)
@@ -106,7 +106,7 @@ class DocumentSpans(TextData):
             log.info("data.max_span=auto: spans of %d to %d tokens", min_span, max_span)
         self.rows = np.flatnonzero(lengths >= self._min_tokens())
         self._report(int(store.manifest["read"]), len(self.rows), longest)
-        self.batches = SpanBatches(
+        self.span_builder = SpanBatchBuilder(
             store,
             specials,
             self.rule,
@@ -119,14 +119,14 @@ class DocumentSpans(TextData):
         return len(self.rows)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> SpanBatch:
-        return self.batches(pass_index, self.rows_at(examples))
+        return self.span_builder.build(pass_index, self.rows_at(examples))
 
     def rows_at(self, places: np.ndarray) -> np.ndarray:
         return np.asarray(self.rows[self.subset[places]])
 
     def cuts(self) -> list[Truncation]:
         drawn = f"spans of {self.rule.min_span} to {self.rule.max_span} tokens"
-        return [Truncation(drawn, self.max_length, self.batches.share_behind(self.rows[:CHECKED_DOCUMENTS]))]
+        return [Truncation(drawn, self.max_length, self.span_builder.share_behind(self.rows[:CHECKED_DOCUMENTS]))]
 
     def texts(self) -> Iterator[str]:
         """Yield the raw documents, lowercased if the store is."""
@@ -239,7 +239,7 @@ class DocumentRows:
         return (Record((document.text,), None, document.where) for document in self.documents.documents())
 
 
-class DocumentFiles(TextData):
+class DocumentFiles(StoredData):
     """Documents from files, folders, and datasets of the hub."""
 
     settings: DocumentDataConfig

@@ -26,7 +26,7 @@ from contrastive_encoders.datamodules.sampling.mixed_batches import (
     naming_part,
 )
 from contrastive_encoders.datamodules.sampling.stream import BatchStream, stream_for
-from contrastive_encoders.datamodules.text_datamodule import TextData
+from contrastive_encoders.datamodules.text_datamodule import StoredData
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -57,7 +57,7 @@ class Mixture(pl.LightningDataModule):
         """True if each batch comes from one part."""
         return self.settings.homogeneous
 
-    def __init__(self, settings: MixtureDataConfig, parts: Mapping[str, TextData]) -> None:
+    def __init__(self, settings: MixtureDataConfig, parts: Mapping[str, StoredData]) -> None:
         super().__init__()
         self.settings, self.batch_size, self.drop_last = settings, settings.batch_size, settings.drop_last
         if not parts:
@@ -76,7 +76,7 @@ class Mixture(pl.LightningDataModule):
         shares(dict.fromkeys(self.parts, 1), self.weights, self.settings.temperature)  # rejects invalid values
         self._drawn: PartCounts | None = None
 
-    def _share_keys(self, name: str, part: TextData) -> None:
+    def _share_keys(self, name: str, part: StoredData) -> None:
         first = next(iter(self.parts.values())).settings
         shared: dict[str, Any] = {
             "tokenizer": first.tokenizer,
@@ -127,7 +127,7 @@ class Mixture(pl.LightningDataModule):
             if not self.settings.quiet:
                 log.info("%s", self._description(drawn))
 
-    def _rows(self, part: TextData) -> int:
+    def _rows(self, part: StoredData) -> int:
         """Return the number of rows that a pass over a part draws for batches of all parts."""
         if part.passes > 1:
             raise InputError(key="data.homogeneous", value=False, expected="true with data.match_span_count_of")

@@ -156,7 +156,7 @@ class NLIGeneration(StoredRows):
         super().prepare_data()
         self.open_store(self.held_out_rows(), quiet=self.settings.quiet)
 
-    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+    def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         self.templates = Templates(self.prompt_ids(tokenizer), self.settings.source_length, self.settings.target_length)
         self.dev_store = self.open_store(self.held_out_rows(), quiet=True)
         return len(store)

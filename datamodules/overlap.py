@@ -28,7 +28,9 @@ def merge_overlaps(several: Sequence[Overlap]) -> Overlap:
     return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
 
 
-def find_overlap(store: TokenStore, reading: RowTokenizer, sentences: Sequence[str], min_tokens: int = 8) -> Overlap:
+def find_overlap(
+    store: TokenStore, tokenization: RowTokenizer, sentences: Sequence[str], min_tokens: int = 8
+) -> Overlap:
     """Find the sentences that the texts of the store contain.
 
     ``checked`` are the sentences with at least ``min_tokens`` tokens. ``found`` are those of them that one text
@@ -38,7 +40,7 @@ def find_overlap(store: TokenStore, reading: RowTokenizer, sentences: Sequence[s
     leading space and the case of the store, so a sentence directly after a quotation mark may be missed. In rows, it is
     tried with and without a leading space.
     """
-    forms = [_split(*reading.encode(spelled)) for spelled in reading.spellings(sentences)]
+    forms = [_split(*tokenization.encode(spelled)) for spelled in tokenization.spellings(sentences)]
     checked = [place for place, ids in enumerate(forms[0]) if len(ids) >= min_tokens]
     needles = [(place, form[place]) for form in forms for place in checked if len(form[place]) >= min_tokens]
     found = contained(store, [ids for _, ids in needles], min_tokens)

@@ -57,7 +57,7 @@ class PassagePairs(DocumentFiles, TripletRows):
     def source(self) -> RowSource:
         return self.held_out_split or self.rows
 
-    def reading(self, tokenizer: Any) -> WholeRows:
+    def tokenization(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer, labeled=1)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:

@@ -53,7 +53,7 @@ class PydocsPairs(TripletRows):
     def source(self) -> PairRows:
         return PairRows(self.docstrings)
 
-    def reading(self, tokenizer: Any) -> WholeRows:
+    def tokenization(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer)
 
     def held_out(self) -> Sequence[RetrievalData]:

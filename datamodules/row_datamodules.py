@@ -25,9 +25,9 @@ from contrastive_encoders.datamodules.data_configs import (
     FileDataConfig,
     NLIDataConfig,
     QuestionDataConfig,
+    RowDataConfig,
     ScoredTripletDataConfig,
     SentenceDataConfig,
-    TextDataConfig,
     TripletDataConfig,
 )
 from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
@@ -46,10 +46,10 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
 from contrastive_encoders.datamodules.sources.text_prompts import PromptedSource, prompts_of_columns
 from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED
 from contrastive_encoders.datamodules.store.teacher_embeddings import TeacherEmbeddingStore
-from contrastive_encoders.datamodules.store.token_store import BATCH_CHARACTERS, RowSource, TokenStore, batches
+from contrastive_encoders.datamodules.store.token_store import BATCH_CHARACTERS, RowSource, TokenStore, group_by_size
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
 from contrastive_encoders.datamodules.store.tokenizer import special_tokens
-from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
+from contrastive_encoders.datamodules.text_datamodule import StoredData, Truncation
 from contrastive_encoders.io.model_names import prompt_ids
 
 COVERED_SHARE = 0.99  # share of the texts that the chosen length covers if no length is given
@@ -57,7 +57,7 @@ COVERED_SHARE = 0.99  # share of the texts that the chosen length covers if no l
 log = logging.getLogger(__name__)
 
 
-class StoredRows(TextData):
+class StoredRows(StoredData):
     """Rows of files, or of a dataset on the hub."""
 
     settings: FileDataConfig
@@ -81,18 +81,18 @@ class StoredRows(TextData):
     def source(self) -> RowSource:
         return self.records
 
-    def reading(self, tokenizer: Any) -> WholeRows:
+    def tokenization(self, tokenizer: Any) -> WholeRows:
         label = self.kind.label
         return WholeRows(tokenizer, labeled=0 if label is None else self.records.width - 1 if label.several else 1)
 
 
-class TextRows(TextData):
+class TextRows(StoredData):
     """Base class of data modules whose examples are rows of a table.
 
     `settle_length` chooses ``max_length`` if it is null in the settings.
     """
 
-    settings: TextDataConfig
+    settings: RowDataConfig
     kind: ClassVar[RowSchema]
 
     def __init__(self, settings: DataConfig) -> None:
@@ -164,7 +164,7 @@ class TextRows(TextData):
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> Any:
         """Make a batch of class ``yields`` from (N,) rows of the store."""
 
-    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+    def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         limit = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # fallback if no model defines a maximum
         self.sequences = SequenceReader(tokenizer, self.settle_length(limit, self._num_appended))
         return len(store)
@@ -189,17 +189,17 @@ class TextRows(TextData):
         They are for models with a different tokenizer than the store's. The source is read and tokenized again to find
         the rows that the store has kept.
         """
-        reading, source = self.reading(self.load_tokenizer()), self.source()
+        tokenization, source = self.tokenization(self.load_tokenizer()), self.source()
         prompts, used = self.prompts_of(source.width), self.rows_used
         is_used = None if used is None else np.isin(np.arange(len(self.store)), used, assume_unique=True)
         row = 0
-        for records in batches(source, BATCH_CHARACTERS):
+        for records in group_by_size(source, BATCH_CHARACTERS):
             texts = [record.texts for record in records]
             prompted = [
                 tuple(text and prompt + text for prompt, text in zip(prompts, several, strict=True))
                 for several in texts
             ]
-            kept = list(itertools.compress(texts, reading.keep(prompted).is_kept))
+            kept = list(itertools.compress(texts, tokenization.keep(prompted).is_kept))
             yield from kept if is_used is None else itertools.compress(kept, is_used[row : row + len(kept)])
             row += len(kept)
 
@@ -222,12 +222,12 @@ class Sentences(TextRows, StoredRows):
             else JoinedSentences(self.records, self.settings.concat_sentences)
         )
 
-    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+    def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         if self.settings.deletion_ratio is not None:
             [prompt] = self.prompts_of(1)
             self.prompt_ids = np.array(prompt_ids(tokenizer, prompt), np.int64)
             self.delete_words = WordDeletion(tokenizer, self.settings.deletion_ratio, seed=self.settings.seed)
-        return super().ready(store, tokenizer)
+        return super().prepare_rows(store, tokenizer)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> SentenceBatch:
         batch: SentenceBatch = super().batch(pass_index, examples)
@@ -319,10 +319,10 @@ class Triplets(TripletRows, StoredRows):
     def held_out(self) -> Sequence[RetrievalData]:
         return self.held_out_split.tasks(self.task_prompts()) if self.held_out_split else []
 
-    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+    def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         if store.width == 2 and len(self.kind.columns[0]) == 3:
             log.info("data: two columns of texts, so there are no hard negatives")
-        return super().ready(store, tokenizer)
+        return super().prepare_rows(store, tokenizer)
 
 
 class ScoredTriplets(TextRows, StoredRows):

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 from contrastive_encoders.core import EncoderPrompts, RetrievalData
 from contrastive_encoders.datamodules.data_configs import DataConfig
 from contrastive_encoders.datamodules.overlap import Overlap, find_overlap
-from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler, nested_subset
+from contrastive_encoders.datamodules.sampling.example_order import ExampleOrder, NestedSubset
 from contrastive_encoders.datamodules.sampling.stream import BatchStream, EpochBatches, stream_for
 from contrastive_encoders.datamodules.store.row_statistics import TextLengths
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore, build_or_open
@@ -30,7 +30,7 @@ class Truncation(NamedTuple):
     wanted: int | None = None  # tokens needed to keep 99 % of the texts complete, if the length was chosen by that
 
 
-class TextData(pl.LightningDataModule, ABC):
+class StoredData(pl.LightningDataModule, ABC):
     """Base class of data modules.
 
     A subclass defines the rows that are read, their tokenization, which rows are drawn, and the batches.
@@ -52,23 +52,23 @@ class TextData(pl.LightningDataModule, ABC):
         self.backbone_prompts = EncoderPrompts()  # of texts without a prompt in ``data.prompts``
         self.encoder_prompts: EncoderPrompts | None = None  # prompts for scoring held-out texts; None: unknown
         self._store: TokenStore | None = None
-        nested_subset(1, self.settings.fraction, self.settings.seed)  # rejects an invalid fraction
+        NestedSubset(1, self.settings.fraction, self.settings.seed)  # rejects an invalid fraction
 
     @abstractmethod
     def source(self) -> RowSource:
         """Return the rows to tokenize."""
 
     @abstractmethod
-    def reading(self, tokenizer: Any) -> RowTokenizer:
+    def tokenization(self, tokenizer: Any) -> RowTokenizer:
         """Return the object that tokenizes the rows of `source` and selects the rows to keep."""
 
     @abstractmethod
-    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+    def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         """Prepare what `batch` needs from the store, and return the number of rows that may be drawn."""
 
     @abstractmethod
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        """Make a batch of class ``yields`` from (N,) example numbers."""
+        """Collate a batch of class ``yields`` from (N,) example numbers; the loader has no collate function."""
 
     @property
     def inherits_prompts(self) -> bool:
@@ -99,8 +99,8 @@ class TextData(pl.LightningDataModule, ABC):
     def setup(self, stage: str | None = None) -> None:
         """Open the store and choose the rows that are drawn."""
         if self._store is None:
-            rows = self.ready(self.opened, self.load_tokenizer())
-            self.subset = nested_subset(rows, self.settings.fraction, self.settings.seed)
+            rows = self.prepare_rows(self.opened, self.load_tokenizer())
+            self.subset = NestedSubset(rows, self.settings.fraction, self.settings.seed)
             self._store = self.opened
 
     @cached_property
@@ -137,7 +137,7 @@ class TextData(pl.LightningDataModule, ABC):
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of the data.
         """
         self.setup()
-        order = DistributedBatchSampler(
+        order = ExampleOrder(
             self.num_examples,
             self.batch_size * self.passes,
             seed=self.settings.seed,
@@ -182,7 +182,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     def overlap(self, sentences: Sequence[str]) -> Overlap:
         """Return which of these sentences occur verbatim in the store."""
-        return find_overlap(self.store, self.reading(self.load_tokenizer()), sentences)
+        return find_overlap(self.store, self.tokenization(self.load_tokenizer()), sentences)
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
         return self.overlap(sentences).counts()
@@ -193,7 +193,7 @@ class TextData(pl.LightningDataModule, ABC):
     def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
         return build_or_open(
             source,
-            self.reading(self.load_tokenizer()),
+            self.tokenization(self.load_tokenizer()),
             self.cache,
             quiet=quiet,
             verify=self.settings.verify,

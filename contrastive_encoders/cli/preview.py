@@ -172,7 +172,7 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanL
         return sum(chunk.total_tokens for chunk in plan_chunks(lengths, budget, cost))
 
     documents = list[SpanLayout]()
-    if config.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "batches"):
+    if config.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "span_builder"):
         documents = [spans_of(data, row) for row in batches[0].rows.tolist()]
     found = summaries(batches, load_tokenizer(str(run.backbone)), config.examples, chunked)
     return found, documents, [*account_of(data.manifest(), data.yields), *length_facts(run)]
@@ -191,7 +191,7 @@ def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
 
 def spans_of(data: Any, row: int) -> SpanLayout:
     """Return the positions of the spans of a document in the first epoch."""
-    tokens, spans = data.batches.places(0, row)
+    tokens, spans = data.span_builder.places(0, row)
     places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
     found = [
         (role, int(start), int(length))

@@ -30,8 +30,8 @@ KINDS = {  # place in the config -> expected base class
 }
 NEEDS = {  # for a user-defined class: the suggested base class, and the attributes that it must have
     "model": ("contrastive_encoders.encoders.objective.Objective", ("objective", "consumes", "tiny_backbone")),
-    "data": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
-    "data.parts.*": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
+    "data": ("contrastive_encoders.datamodules.text_datamodule.StoredData", ("yields",)),
+    "data.parts.*": ("contrastive_encoders.datamodules.text_datamodule.StoredData", ("yields",)),
 }
 MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functions of this project that create one
 

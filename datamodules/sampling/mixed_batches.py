@@ -10,13 +10,13 @@ import torch
 from torch.utils.data import Dataset
 
 from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
-from contrastive_encoders.datamodules.sampling.distributed_sampler import (
-    DistributedBatchSampler,
+from contrastive_encoders.datamodules.sampling.example_order import (
+    ExampleOrder,
     check_batch_size,
     uneven_batch,
 )
 from contrastive_encoders.datamodules.sampling.interleaving import Interleaving
-from contrastive_encoders.datamodules.text_datamodule import TextData
+from contrastive_encoders.datamodules.text_datamodule import StoredData
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ class MixedBatches(Dataset, ABC):
     """
 
     def __init__(
-        self, parts: Mapping[str, TextData], quotas: Iterable[int], *, seed: int, batch_size: int, drop_last: bool
+        self, parts: Mapping[str, StoredData], quotas: Iterable[int], *, seed: int, batch_size: int, drop_last: bool
     ) -> None:
         self.names, self.parts, self.quotas = list(parts), list(parts.values()), list(quotas)
         self.interleaving = Interleaving(self.quotas, seed)
@@ -61,7 +61,7 @@ class OnePartBatches(MixedBatches):
     """Batches of one part each. A batch is the next one that training on that part alone would draw."""
 
     def __init__(
-        self, parts: Mapping[str, TextData], quotas: Iterable[int], rank: int, world: int, **keys: Any
+        self, parts: Mapping[str, StoredData], quotas: Iterable[int], rank: int, world: int, **keys: Any
     ) -> None:
         super().__init__(parts, quotas, **keys)
         self.batches = list[Any]()
@@ -89,7 +89,7 @@ class AllPartsBatches(MixedBatches):
 
     def __init__(
         self,
-        parts: Mapping[str, TextData],
+        parts: Mapping[str, StoredData],
         quotas: Iterable[int],
         rank: int,
         world: int,
@@ -104,8 +104,7 @@ class AllPartsBatches(MixedBatches):
         if examples % self.batch_size % world:
             raise uneven_batch(examples % self.batch_size, world)
         self.orders = [
-            DistributedBatchSampler(part.num_examples, 1, seed=part.settings.seed, groups=part.groups)
-            for part in self.parts
+            ExampleOrder(part.num_examples, 1, seed=part.settings.seed, groups=part.groups) for part in self.parts
         ]
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from contrastive_encoders.core.unit_rows import unit_rows
-from contrastive_encoders.datamodules.sampling.distributed_sampler import Permutation
+from contrastive_encoders.datamodules.sampling.example_order import Permutation
 
 CANDIDATES_PER_POSITION = (
     8  # candidates for each position of a group; candidates that share a text with the group are skipped

@@ -20,7 +20,7 @@ KEPT_PERCENT = 90  # share of the documents that max_span=auto keeps
 SPANS, MASKS = 0, 1  # two random streams, so that spans do not depend on masking
 
 
-class Documents(Protocol):
+class TokenTexts(Protocol):
     """Interface of the token store that span batches use."""
 
     def text(self, row: int, /) -> np.ndarray: ...
@@ -41,8 +41,8 @@ def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_
     return max(1, min(LONGEST_SPAN, content, max(SHORTEST_SPAN, length // tokens_per_span)))
 
 
-class SpanBatches:
-    """Builder of span batches: ``batches(pass_index, rows)`` returns the `SpanBatch` of these rows of the store.
+class SpanBatchBuilder:
+    """Builder of span batches: ``build(pass_index, rows)`` returns the `SpanBatch` of these rows of the store.
 
     ``starts_word`` contains for every id whether it begins a word. If it is given, spans do not split words. Spans that
     exceed ``max_length`` tokens, including special tokens, are truncated at the end. Without a mask token nothing is
@@ -51,7 +51,7 @@ class SpanBatches:
 
     def __init__(
         self,
-        store: Documents,
+        store: TokenTexts,
         specials: SpecialTokens,
         rule: SpanRule,
         *,
@@ -79,7 +79,7 @@ class SpanBatches:
         self.mlm_probability = 0.0 if specials.mask_id is None else mlm_probability
         self.mask_strategy, self.starts_word = mask_strategy, starts_word
 
-    def __call__(self, pass_index: int, rows: np.ndarray) -> SpanBatch:
+    def build(self, pass_index: int, rows: np.ndarray) -> SpanBatch:
         anchors, positives, masked, labels = [], [], [], []
         anchor_lengths, positive_lengths = [], []
         for row in rows.tolist():

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler
+from contrastive_encoders.datamodules.sampling.example_order import ExampleOrder
 
 
 class Batches(Protocol):
@@ -134,9 +134,7 @@ class EpochBatches(Dataset):
     An epoch may pass over the data several times. Pass ``epoch * passes + i`` has its own order and random draws.
     """
 
-    def __init__(
-        self, build: Callable[[int, np.ndarray], Any], order: DistributedBatchSampler, passes: int = 1
-    ) -> None:
+    def __init__(self, build: Callable[[int, np.ndarray], Any], order: ExampleOrder, passes: int = 1) -> None:
         self.build, self.order, self.passes = build, order, passes
         self.identity = {"seed": order.seed, "batch_size": order.batch_size, "examples": order.examples}
         self.identity |= {"passes": passes, **({} if order.drop_last else {"drop_last": False})}

@@ -224,7 +224,7 @@ class RowSource(Protocol):
 
 def build_or_open(
     source: RowSource,
-    reading: RowTokenizer,
+    tokenization: RowTokenizer,
     cache: Path,
     *,
     quiet: bool = False,
@@ -240,14 +240,14 @@ def build_or_open(
         InputError: The source has bad rows, no row is kept, or the cache is read-only.
         OutputError: The disk is full, or workers fail repeatedly.
     """
-    key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}
+    key = {"version": STORE_VERSION, "source": source.fingerprint(), **tokenization.fingerprint()}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     directory = cache / f"tokens-{digest}"
 
     def build(folder: Path) -> None:
-        with StoreWriter(folder, source.width, reading.dtype, reading.labeled) as writer:
+        with StoreWriter(folder, source.width, tokenization.dtype, tokenization.labeled) as writer:
             try:
-                repeated = _write_rows(source, reading, writer, quiet, workers)
+                repeated = _write_rows(source, tokenization, writer, quiet, workers)
             except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
                     f"{directory}: tokenizer processes were terminated repeatedly, usually because memory ran out. "
@@ -255,9 +255,9 @@ def build_or_open(
                 ) from error
         found = source.manifest()
         if not writer.kept:
-            raise reading.nothing_kept(found)
-        log.info("%s", reading.summary(writer.kept, writer.tokens, found))
-        meta = {"source": found, **reading.account(), **writer.totals(), "repeated": repeated, "key": key}
+            raise tokenization.nothing_kept(found)
+        log.info("%s", tokenization.summary(writer.kept, writer.tokens, found))
+        meta = {"source": found, **tokenization.account(), **writer.totals(), "repeated": repeated, "key": key}
         write_record(folder / META, meta)
 
     opened: list[TokenStore] = []
@@ -271,7 +271,7 @@ def build_or_open(
 
 
 def _write_rows(
-    records: Iterable[Record], reading: RowTokenizer, writer: StoreWriter, quiet: bool, workers: int
+    records: Iterable[Record], tokenization: RowTokenizer, writer: StoreWriter, quiet: bool, workers: int
 ) -> int:
     """Tokenize and write all rows, and return the number of kept rows that repeat an earlier row.
 
@@ -281,30 +281,31 @@ def _write_rows(
     repeats, read = Repeats(), deque[list[Record]]()
 
     def tasks() -> Iterator[WorkItem]:
-        for number, batch in enumerate(batches(records, BATCH_CHARACTERS // workers)):
+        for number, batch in enumerate(group_by_size(records, BATCH_CHARACTERS // workers)):
             read.append(batch)
             yield WorkItem(number, [record.texts for record in batch])
 
-    start = partial(_prepare_worker, reading, workers)
-    with ProgressBar("tokenizing", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
+    start = partial(_prepare_worker, tokenization, workers)
+    with ProgressBar("tokenizing", tokenization.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
         for kept in in_order(pool.run(tokenize_rows, tasks(), window=WINDOW * workers)):
             batch = read.popleft()
-            labels = np.array([record.label for record in batch], np.float64)[kept.is_kept] if reading.labeled else None
+            labels = np.array([record.label for record in batch], np.float64) if tokenization.labeled else None
+            labels = None if labels is None else labels[kept.is_kept]
             writer.write(kept.ids, kept.lengths, labels)
-            reading.add(batch, kept)
+            tokenization.add(batch, kept)
             repeats.add(one for one in itertools.compress(batch, kept.is_kept) if not one.made_as)
             progress.to(writer.kept, f"{writer.tokens:,} tokens")
     return repeats.count()
 
 
-def _prepare_worker(reading: RowTokenizer, workers: int) -> RowTokenizer:
+def _prepare_worker(tokenization: RowTokenizer, workers: int) -> RowTokenizer:
     """Prepare a worker. A single worker uses all threads of the tokenizer; each of several workers uses one thread."""
     if workers > 1:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    return reading
+    return tokenization
 
 
-def batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
+def group_by_size(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
     """Yield batches of rows with at least ``least`` characters in total. The last batch may have fewer."""
     batch, characters = list[Record](), 0
     for record in records:

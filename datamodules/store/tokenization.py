@@ -279,12 +279,12 @@ def serialize_tokenizer(tokenizer: Any) -> str:
     return str(tokenizer.backend_tokenizer.to_str())
 
 
-def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, TokenizedRows]]:
+def tokenize_rows(tokenization: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, TokenizedRows]]:
     """Yield the tokenized rows of each task, in order. A thread tokenizes while the next task is fetched."""
     with ThreadPoolExecutor(1) as executor:
         pending = deque[tuple[int, Future[TokenizedRows]]]()
         for task in tasks:
-            pending.append((task.number, executor.submit(reading.keep, task.payload)))
+            pending.append((task.number, executor.submit(tokenization.keep, task.payload)))
             if len(pending) == 2:
                 number, kept = pending.popleft()
                 yield number, kept.result()

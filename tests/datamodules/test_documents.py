@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from contrastive_encoders.core import IGNORED_LABEL, InputError, SpanBatch
 from contrastive_encoders.datamodules.documents import passes_per_epoch
-from contrastive_encoders.datamodules.sampling.span_batches import SpanBatches, choose_max_span
+from contrastive_encoders.datamodules.sampling.span_batches import SpanBatchBuilder, choose_max_span
 from contrastive_encoders.datamodules.sampling.spans import SpanRule
 from contrastive_encoders.datamodules.store.tokenizer import special_tokens
 from tests.data import as_rank, batches, data_module, sequences_of
@@ -204,8 +204,8 @@ def test_without_a_mask_token_nothing_is_masked():
             return np.arange(100)
 
     specials = special_tokens_of_a_causal_model()
-    spans = SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0.15)
-    batch = spans(3, np.array([0]))
+    spans = SpanBatchBuilder(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0.15)
+    batch = spans.build(3, np.array([0]))
     assert len(batch.anchors.lengths) == 2
     assert torch.equal(batch.masked_ids, batch.anchors.ids)
     assert set(batch.labels.tolist()) == {IGNORED_LABEL}

@@ -7,7 +7,7 @@ import pytest
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sampling import neighbor_groups
-from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler
+from contrastive_encoders.datamodules.sampling.example_order import ExampleOrder
 from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, rows_to_group
 from tests.data import as_rank, batches, data_module, write_rows
 
@@ -64,7 +64,7 @@ def test_rows_that_are_grouped_are_as_many_as_are_trained_on(wanted, found):
 
 def test_groups_of_different_sizes_are_dealt_whole_once_each_and_in_another_order_every_pass():
     groups = [np.arange(0, 5), np.arange(5, 7), np.arange(7, 12), np.array([14])]
-    order = DistributedBatchSampler(20, 4, seed=2, drop_last=False, groups=groups)
+    order = ExampleOrder(20, 4, seed=2, drop_last=False, groups=groups)
     passes = [np.concatenate([order.batch(epoch, k) for k in range(len(order))]).tolist() for epoch in range(4)]
     for dealt in passes:
         assert sorted(dealt) == [*range(12), 14]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.sampling.distributed_sampler import (
-    DistributedBatchSampler,
+from contrastive_encoders.datamodules.sampling.example_order import (
+    ExampleOrder,
+    NestedSubset,
     Permutation,
-    nested_subset,
 )
 
 
@@ -69,7 +69,7 @@ def test_epochs_and_seeds_differ_and_consecutive_ones_are_uncorrelated():
 @given(n=st.integers(1, 2000), seed=st.integers(0, 99), fractions=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)))
 @settings(max_examples=60, deadline=None)
 def test_a_smaller_fraction_lies_inside_a_larger_one(n, seed, fractions):
-    small, large = (nested_subset(n, fraction, seed) for fraction in sorted(fractions))
+    small, large = (NestedSubset(n, fraction, seed) for fraction in sorted(fractions))
     small_rows, large_rows = (set(subset[np.arange(len(subset))].tolist()) for subset in (small, large))
     assert small_rows <= large_rows <= set(range(n))
     assert len(small_rows) == max(1, round(n * min(fractions)))
@@ -79,9 +79,9 @@ def test_a_smaller_fraction_lies_inside_a_larger_one(n, seed, fractions):
 @settings(max_examples=60, deadline=None)
 def test_a_batch_is_the_same_set_on_one_two_and_three_ranks(examples, factor, epoch):
     batch_size = min(6 * factor, examples // 6 * 6)
-    single = DistributedBatchSampler(examples, batch_size, seed=3)
+    single = ExampleOrder(examples, batch_size, seed=3)
     for world in (2, 3):
-        ranks = [DistributedBatchSampler(examples, batch_size, seed=3, rank=rank, world=world) for rank in range(world)]
+        ranks = [ExampleOrder(examples, batch_size, seed=3, rank=rank, world=world) for rank in range(world)]
         for k in range(len(single)):
             shares = [rank.batch(epoch, k) for rank in ranks]
             assert {len(share) for share in shares} == {batch_size // world}
@@ -91,13 +91,13 @@ def test_a_batch_is_the_same_set_on_one_two_and_three_ranks(examples, factor, ep
 @pytest.mark.parametrize("world", [1, 2])
 def test_the_last_batch_may_be_smaller(world):
     """A pass contains every example once; the rest is distributed as evenly as the others."""
-    ranks = [DistributedBatchSampler(106, 12, seed=0, rank=rank, world=world, drop_last=False) for rank in range(world)]
+    ranks = [ExampleOrder(106, 12, seed=0, rank=rank, world=world, drop_last=False) for rank in range(world)]
     batches = [np.stack([rank.batch(4, k) for rank in ranks], 1).reshape(-1) for k in range(len(ranks[0]))]
     assert [len(batch) for batch in batches] == [12] * 8 + [10]
     assert sorted(np.concatenate(batches)) == list(range(106))
-    assert np.array_equal(batches[3], DistributedBatchSampler(106, 12, seed=0).batch(4, 3))
+    assert np.array_equal(batches[3], ExampleOrder(106, 12, seed=0).batch(4, 3))
     with pytest.raises(InputError) as error:
-        DistributedBatchSampler(106, 12, seed=0, world=3, drop_last=False)
+        ExampleOrder(106, 12, seed=0, world=3, drop_last=False)
     assert (error.value.key, error.value.value) == ("data.drop_last", False)
     assert re.findall(r"\d+", error.value.expected) == ["10", "3"]
 
@@ -111,7 +111,7 @@ def test_the_last_batch_may_be_smaller(world):
 )
 def test_an_impossible_batch_size_is_refused(examples, batch_size, world, expected, advised):
     with pytest.raises(InputError) as error:
-        DistributedBatchSampler(examples, batch_size, seed=0, world=world)
+        ExampleOrder(examples, batch_size, seed=0, world=world)
     assert (error.value.key, error.value.value) == ("batch_size", batch_size)
     assert re.findall(r"\d+", error.value.expected) == expected
     assert re.findall(r"\d+", error.value.hint) == advised
@@ -119,7 +119,7 @@ def test_an_impossible_batch_size_is_refused(examples, batch_size, world, expect
 
 def test_the_first_and_the_last_batch_of_61_million_need_no_array_of_them():
     tracemalloc.start()
-    order = DistributedBatchSampler(61_000_000, 1_024, seed=1)
+    order = ExampleOrder(61_000_000, 1_024, seed=1)
     first, last = order.batch(7, 0), order.batch(7, len(order) - 1)
     (_, peak) = tracemalloc.get_traced_memory()
     tracemalloc.stop()

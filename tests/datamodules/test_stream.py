@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler
+from contrastive_encoders.datamodules.sampling.example_order import ExampleOrder
 from contrastive_encoders.datamodules.sampling.stream import BatchStream, EpochBatches
 
 
@@ -16,7 +16,7 @@ def build(pass_index, examples):
 
 
 def stream(examples=23, batch_size=4, *, make=build, passes=1, seed=1, rank=0, world=1, drop_last=True, **kwargs):
-    order = DistributedBatchSampler(examples, batch_size, seed=seed, rank=rank, world=world, drop_last=drop_last)
+    order = ExampleOrder(examples, batch_size, seed=seed, rank=rank, world=world, drop_last=drop_last)
     return BatchStream(EpochBatches(make, order, passes), **kwargs)
 
 

@@ -72,12 +72,7 @@ class NestedSubset:
         return np.asarray(places, dtype=np.int64) if self._permutation is None else self._permutation[places]
 
 
-def nested_subset(n: int, fraction: float, seed: int) -> NestedSubset:
-    """Return a seeded subset of 0..n-1. A larger fraction with the same seed contains a smaller one."""
-    return NestedSubset(n, fraction, seed)
-
-
-class DistributedBatchSampler:
+class ExampleOrder:
     """Sampler of this rank's examples in batch k of a pass: block k of the pass's permutation, dealt to ranks in turn.
 
     Rank r takes positions r, r + world, ... of the block. Examples at the end of a pass that do not fill a batch are
