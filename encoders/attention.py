@@ -50,12 +50,13 @@ def set_attention(config: Any, attention: str | None, name: str, *, setting: str
     if attention is None:
         return
     if attention not in ATTENTION:
-        choices = " or ".join(ATTENTION)
-        raise InputError(f"{PREFIX[setting]}attention={attention!r} is unknown; choose null or {choices}.")
+        raise InputError(key=f"{PREFIX[setting]}attention", value=attention, expected=f"null, {', '.join(ATTENTION)}")
     if not is_decoder_alone(config):
         raise InputError(
-            f"{PREFIX[setting]}attention={attention}: {setting}={name} is a {config.model_type}, which reads both ways "
-            "by itself. Leave attention out, or take a causal language model."
+            key=f"{PREFIX[setting]}attention",
+            value=attention,
+            expected=f"null, because {name} is a {config.model_type}, whose attention is always bidirectional",
+            hint="Leave attention unset, or choose a causal language model.",
         )
     config.is_causal = attention == "causal"
 
@@ -86,7 +87,9 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
         names = [name for name in known if isinstance(getattr(config, name, None), int | float)]
         if not names:
             raise InputError(
-                f"model.{key}={probability}: backbone={backbone}, a {config.model_type}, has none. Leave {key} out."
+                key=f"model.{key}",
+                value=probability,
+                expected=f"null, because {backbone}, a {config.model_type}, has no such dropout",
             )
         for name in names:
             setattr(config, name, probability)
@@ -118,11 +121,13 @@ def check_attention(
         InputError: If it is not.
     """
     if attention is not None and reads_ahead(transformer) != (attention == "bidirectional"):
-        reads = "both ways" if attention == "causal" else "causally"
+        kind = "bidirectional" if attention == "causal" else "causal"
         raise InputError(
-            f"{PREFIX[setting]}attention={attention}: {setting}={name} is a {transformer.config.model_type}, and "
-            f"transformers reads this family {reads} whatever its config says. Leave "
-            "attention out, or take another family (Llama, Mistral, Qwen, Gemma, Phi, GPT-2 ...)."
+            key=f"{PREFIX[setting]}attention",
+            value=attention,
+            expected=f"null, because transformers computes {kind} attention for {name}, a "
+            f"{transformer.config.model_type}, whatever its config says",
+            hint="Leave attention unset, or choose another model family (Llama, Mistral, Qwen, Gemma, Phi, GPT-2 ...).",
         )
 
 
@@ -137,7 +142,7 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
         raise InputError(
             key=f"{prefix}pooling",
             value=pooler.name,
-            expected=f"a pooling of later tokens than the first, since {name} is a causal language model",
+            expected=f"a pooling of other tokens than the first, because {name} is a causal language model",
             hint=f"Set {prefix}pooling=mean, or {prefix}attention=bidirectional.",
         )
 

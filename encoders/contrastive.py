@@ -43,7 +43,10 @@ class ContrastiveObjective(Objective):
         for name, margin in zip(("absolute", "relative"), margins, strict=True):
             if settings.guide is None and margin is not None:
                 raise InputError(
-                    f"model.guide_{name}_margin={margin}: there is no guide to hold it. Set model.guide, too."
+                    key=f"model.guide_{name}_margin",
+                    value=margin,
+                    expected="null without a guide",
+                    hint="Set model.guide, too.",
                 )
         check_teacher(settings.teacher, teacher_weight=settings.teacher_weight, distance=settings.distance)
         super().__init__(settings)
@@ -175,8 +178,10 @@ class HardNegativesObjective(ContrastiveObjective):
         for key in ("hard_negative_weight", "hardness_strength"):
             if negatives is None and (weight := getattr(self.settings, key)):
                 raise InputError(
-                    f"model.{key}={weight}: this data has no hard negatives to weigh. Set it to 0, or take data of "
-                    "three columns."
+                    key=f"model.{key}",
+                    value=weight,
+                    expected="0, because the data has no hard negatives",
+                    hint="Set it to 0, or use data with three columns.",
                 )
         return views if negatives is None else [*views, negatives]
 

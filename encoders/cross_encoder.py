@@ -116,8 +116,10 @@ class CrossEncoder(nn.Module):
         self.max_length = min(max_length, self.longest)
         if self.max_length <= self.form.number + 1:
             raise InputError(
-                f"model.max_length={max_length}: {self.form.number} special tokens stand around two texts, which "
-                f"leaves no token of one of them. Wanted {self.form.number + 2} or more; 512 is usual."
+                key="model.max_length",
+                value=max_length,
+                expected=f"at least {self.form.number + 2} tokens, {self.form.number} of which are special tokens",
+                hint="The usual value is 512.",
             )
         for layer in self.head:
             if isinstance(layer, nn.Linear) and layer.out_features == 1:
@@ -249,8 +251,11 @@ def pair_form(tokenizer: Any) -> PairForm:
     other = None if start is None else _place(second, both["input_ids"], start + len(first))
     if place is None or start is None or other is None:
         raise InputError(
-            f"backbone: {type(tokenizer).__name__} encodes the pair a, b as {both['input_ids']}; wanted {first} and "
-            f"behind it {second} in there. Take another backbone."
+            key="backbone",
+            value=type(tokenizer).__name__,
+            expected=f"a tokenizer that encodes the pair a, b as {first} followed by {second}, but it returns "
+            f"{both['input_ids']}",
+            hint="Choose another backbone.",
         )
     ids = np.array(both["input_ids"], np.int64)
     before, between, after = slice(start), slice(start + len(first), other), slice(other + len(second), None)
@@ -352,8 +357,10 @@ def load_cross_encoder(
         raise not_trained(f"{setting}={backbone}", config.architectures or [])
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         raise InputError(
-            f"{setting}={backbone}: transformers has no {config.model_type} that scores pairs. Take a BERT, RoBERTa, "
-            "ModernBERT, DeBERTa or another encoder."
+            key=setting,
+            value=backbone,
+            expected=f"a model family that can score pairs in transformers, but this is a {config.model_type}",
+            hint="Choose BERT, RoBERTa, ModernBERT, DeBERTa, or another encoder.",
         )
     config.num_labels = 1
     set_dropout(config, dropout, None, backbone)
@@ -371,9 +378,11 @@ def load_cross_encoder(
     lacking = [name for name in missing if trained or (name.startswith(inside) and ".pooler." not in name)]
     if lacking or info["mismatched_keys"]:
         raise InputError(
-            f"{setting}={backbone}: its weights do not fit its config.json: "
-            f"{(lacking or sorted(str(key[0]) for key in info['mismatched_keys']))[0]} is missing or of another size. "
-            "It may have been cut short while it was copied; fetch it again."
+            key=setting,
+            value=backbone,
+            expected="weights that fit config.json, but "
+            f"{(lacking or sorted(str(key[0]) for key in info['mismatched_keys']))[0]} is missing or has another size",
+            hint="The copy may be incomplete: download or copy the model again.",
         )
     _draw(model, missing, seed or 0)
     return cast(PreTrainedModel, model)
@@ -387,16 +396,16 @@ def check_one_score(where: str, number: int) -> None:
     """
     if number != 1:
         raise InputError(
-            f"{where}: wanted a model with one score for a pair, got {number}. Take one with one label, such as "
-            f"{EXAMPLE_RERANKER}."
+            location=where, expected=f"a model with one score per pair, such as {EXAMPLE_RERANKER}", value=number
         )
 
 
 def not_trained(where: str, architectures: Sequence[str]) -> InputError:
     """Return the error for a model whose config names no class that scores pairs. The message starts with ``where``."""
     return InputError(
-        f"{where}: wanted a model that was trained to score pairs, such as {EXAMPLE_RERANKER}, or the run of a "
-        f"reranker; its config.json says that it is a {', '.join(architectures) or 'model'}."
+        location=where,
+        expected=f"a model that was trained to score pairs, such as {EXAMPLE_RERANKER}, or the run of a reranker",
+        value=", ".join(architectures) or "a model without a scoring head",
     )
 
 

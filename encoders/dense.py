@@ -93,7 +93,9 @@ def activation_of(path: str) -> type[nn.Module]:
             return found
         except TypeError:
             pass
-    raise InputError(f"The activation {path} of a Dense is none of torch.nn's that are made without arguments.")
+    raise InputError(
+        key="activation_function", value=path, expected="a class of torch.nn that can be created without arguments"
+    )
 
 
 def dense_layers(head: nn.Module | None) -> list[Dense]:
@@ -124,13 +126,20 @@ def head_of(options: Sequence[Mapping[str, Any]], weights: Mapping[str, Tensor],
             activation=each.get("activation_function", TANH),
         )
         if layer.linear.in_features != width:
-            raise InputError(f"{where}: wanted a layer that reads {width} numbers, got {layer.linear.in_features}.")
+            raise InputError(
+                location=where, expected=f"a layer with {width} input features", value=layer.linear.in_features
+            )
         width = layer.linear.out_features
         layers.append(layer)
     head = layers[0] if len(layers) == 1 else nn.Sequential(*layers)
-    wanted = {key: tuple(weight.shape) for key, weight in head.state_dict().items()}
+    expected = {key: tuple(weight.shape) for key, weight in head.state_dict().items()}
     found = {key: tuple(weight.shape) for key, weight in weights.items()}
-    if found != wanted:
-        raise InputError(f"{where}: wanted {wanted}, got {found}. Fetch or export it again.")
+    if found != expected:
+        raise InputError(
+            location=where,
+            expected=f"weights of the shapes {expected}",
+            value=found,
+            hint="Download or export the model again.",
+        )
     head.load_state_dict(dict(weights))
     return head.float()

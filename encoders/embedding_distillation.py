@@ -62,7 +62,7 @@ def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
         RuntimeError: If the batch has no embeddings of a teacher, because ``data.taught`` was not set.
     """
     if batch.taught is None:
-        raise RuntimeError("The batch has no vectors of a teacher: data.taught was not set before training.")
+        raise RuntimeError("The batch has no teacher embeddings: data.taught was not set before training.")
     taught_NCW = batch.taught.float()
     if isinstance(batch, SentenceBatch):
         return taught_NCW[:, 0].repeat(len(vectors), 1)
@@ -78,4 +78,6 @@ def check_teacher(teacher: str | None, **others: float | str | None) -> None:
     """
     for name, value in others.items():
         if teacher is None and value is not None:
-            raise InputError(f"model.{name}={value}: there is no teacher to learn from. Set model.teacher, too.")
+            raise InputError(
+                key=f"model.{name}", value=value, expected="null without a teacher", hint="Set model.teacher, too."
+            )

@@ -63,9 +63,10 @@ def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> lis
     ):
         shown = wanted if isinstance(wanted, int) else list(wanted)
         raise InputError(
-            f"model.keep_layers={shown}: backbone={backbone} has {there} layers. Wanted how many of them to keep, from "
-            f"1 to {there}, or different numbers from 0 to {there - 1} in ascending order, such as "
-            f"[{','.join(map(str, sorted({0, there // 2, there - 1})))}]."
+            key="model.keep_layers",
+            value=shown,
+            expected=f"the number of layers of {backbone} to keep, from 1 to {there}, or different indices from 0 to "
+            f"{there - 1} in ascending order, such as [{','.join(map(str, sorted({0, there // 2, there - 1})))}]",
         )
     return [*wanted]
 
@@ -92,17 +93,20 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
     trunk = cast(PreTrainedModel, transformer.base_model)
     stacks = stacks_of(trunk)
     if len(stacks) != 1:
-        what = "an encoder and a decoder" if stacks else "no layers with weights of their own"
+        what = "an encoder and a decoder" if stacks else "no layers with separate weights"
         raise InputError(
-            f"model.keep_layers: backbone={backbone} has {what}. Wanted one stack of layers; set it to null."
+            key="model.keep_layers",
+            value=wanted if isinstance(wanted, int) else list(wanted),
+            expected=f"null, because {backbone} has {what} instead of one stack of layers",
         )
     (name, stack), *_ = stacks.items()
     kept = chosen_layers(wanted, len(stack), backbone)
     names = [frozenset(of for of, _ in layer.named_parameters()) for layer in stack]
     if kept[0] != 0 and names[0] != names[kept[0]]:
         raise InputError(
-            f"model.keep_layers={kept}: the first layer of backbone={backbone} has weights that no other has. Keep "
-            "layer 0."
+            key="model.keep_layers",
+            value=kept,
+            expected=f"a choice with layer 0, because it has weights that no other layer of {backbone} has",
         )
     trunk.set_submodule(name, nn.ModuleList(stack[place] for place in kept))
     cut_config(trunk.config, kept)
@@ -129,9 +133,9 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
             value=what,
             expected="embeddings"
             + (
-                f", or layers:N, N from 1 to {layers}, for them and the N lowest layers of {backbone}"
+                f", or layers:N with N from 1 to {layers}, for the embeddings and the N lowest layers of {backbone}"
                 if layers
-                else f", since {backbone} has no layers with weights of their own"
+                else f", because {backbone} has no layers with separate weights"
             ),
         )
     height = int(wanted[1] or 0)
@@ -151,7 +155,11 @@ def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
         InputError: If it has none.
     """
     if decay is not None and not depths(transformer).layers:
-        raise InputError(f"model.layer_decay={decay}: this backbone has no layers with weights of their own.")
+        raise InputError(
+            key="model.layer_decay",
+            value=decay,
+            expected="null, because this backbone has no layers with separate weights",
+        )
 
 
 def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:

@@ -52,7 +52,7 @@ def length_to_train(asked: int | None, default: int, config: Any, backbone: str)
         raise InputError(
             key="model.max_length",
             value=asked,
-            expected=f"at most {longest} tokens, which backbone={backbone} takes",
+            expected=f"at most {longest} tokens, the limit of {backbone}",
             hint=f"Set model.max_length={longest} or less, or model.max_length=null for {default}.",
         )
     return asked or default

@@ -63,9 +63,19 @@ def lora_enabled(lora: Any, frozen_dtype: str | None) -> bool:
         return True
     for key, off in {"alpha": None, "dropout": 0, "targets": "auto"}.items():
         if lora and lora[key] != off:
-            raise InputError(f"model.lora.{key}={lora[key]}: there is no adapter without model.lora.rank; 16 is usual.")
+            raise InputError(
+                key=f"model.lora.{key}",
+                value=lora[key],
+                expected=f"{'null' if off is None else off} without model.lora.rank, because there is no adapter",
+                hint="The usual rank is 16.",
+            )
     if frozen_dtype not in (None, "fp32"):
-        raise InputError(f"model.frozen_dtype={frozen_dtype}: nothing is frozen without model.lora.rank; 16 is usual.")
+        raise InputError(
+            key="model.frozen_dtype",
+            value=frozen_dtype,
+            expected="fp32 without model.lora.rank, because nothing is frozen",
+            hint="The usual rank is 16.",
+        )
     return False
 
 
@@ -82,7 +92,10 @@ def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
         found = load_checkpoint(best)
     except (OSError, CorruptFileError) as error:
         raise InputError(
-            f"backbone={backbone}: {best.name} cannot be used ({error}). Copy a good one there."
+            key="backbone",
+            value=backbone,
+            expected=f"a run with an intact {best.name} ({error})",
+            hint="Copy an intact checkpoint there.",
         ) from error
     record = found.get(RECORD)
     if record is None:  # all weights were trained
@@ -120,7 +133,7 @@ def adapt(
         raise InputError(
             key="model.frozen_dtype",
             value="nf4",
-            expected=f"bf16 or fp32 for a {transformer.config.model_type}, which has no linear layers of torch",
+            expected=f"bf16 or fp32, because a {transformer.config.model_type} has no linear layers of torch",
         )
     if frozen_dtype != "fp32":
         cast_frozen_to_bf16(transformer, *beside, rounded=frozen_dtype == "bf16")
@@ -182,7 +195,7 @@ def restore(
 def merged(transformer: PreTrainedModel) -> PreTrainedModel:
     """Merge the adapters of a transformer into its weights, in float32 and in place."""
     if is_quantized(transformer):
-        raise RuntimeError("An adapter is merged into the weights as they were. Call widen first.")
+        raise RuntimeError("Adapters cannot be merged into quantized weights. Call dequantize_frozen_layers first.")
     restore_float32(transformer)
     for name, layer in list(_layers(transformer)):
         layer.merge()
@@ -260,8 +273,10 @@ def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
     for what, here, there in (("trunk", own["digest"], record["digest"]), ("head", *head)):
         if here and there and here != there:
             raise InputError(
-                f"{where}: the adapter was trained upon other weights than those of backbone={own['base']} here (its "
-                f"{what}, digest {there[:8]} there, {here[:8]} here). Put back the backbone that the run began with."
+                location=where,
+                expected=f"the weights that the adapter was trained on, but the {what} of {own['base']} differs "
+                f"(digest {there[:8]} in the checkpoint, {here[:8]} here)",
+                hint="Restore the backbone that the run started with.",
             )
 
 
@@ -306,8 +321,10 @@ def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[
     if unknown or not named:
         called = sorted({name.rpartition(".")[2] for name in linear})
         raise InputError(
-            f"model.lora.targets={wanted}: no linear layer is called {', '.join(unknown) or 'so'}. They are called "
-            f"{', '.join(called)}; auto takes all of them."
+            key="model.lora.targets",
+            value=wanted,
+            expected=f"auto (all linear layers), or names of linear layers ({', '.join(called)}), but there is no "
+            f"{', '.join(unknown) or 'name'}",
         )
     return named
 
@@ -339,5 +356,9 @@ def _load(trunk: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     own = {name: tuple(weight.shape) for name, weight in trunk.named_parameters() if is_adapter(name)}
     different = sorted(name for name, weight in weights.items() if own.get(name) != tuple(weight.shape))
     if different:
-        raise InputError(f"{where}: its adapter does not fit the backbone: {different[0]}. Was the backbone changed?")
+        raise InputError(
+            location=where,
+            expected=f"an adapter that fits the backbone, but {different[0]} does not",
+            hint="The backbone may have changed: restore the one that the run started with.",
+        )
     trunk.load_state_dict(dict(weights), strict=False)

@@ -42,15 +42,20 @@ def optimizer_of(
         ratio=settings.schedule_ratio,
     )
     if not any(weight.requires_grad for weight in module.parameters()):
-        raise InputError(f"freeze={settings.freeze}: nothing is left to train. Freeze fewer layers.")
+        raise InputError(
+            key="freeze",
+            value=settings.freeze,
+            expected="a value that leaves weights to train",
+            hint="Freeze fewer layers.",
+        )
     rates = decayed_rates(transformer, settings.lr, settings.layer_decay) | dict(rates)
     if settings.optimizer != "adamw":
         if is_sharded(module):
             raise InputError(
                 key="model.optimizer",
                 value=settings.optimizer,
-                expected="adamw, since trainer=fsdp shards the weights",
-                hint="Choose model.lr for it; 2e-5 is usual.",
+                expected="adamw, because trainer=fsdp shards the weights",
+                hint="Choose a model.lr for it; 2e-5 is usual.",
             )
         return adafactor(
             module,

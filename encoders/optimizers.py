@@ -75,7 +75,9 @@ def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) 
     by_epochs = max_epochs * steps_per_epoch if max_epochs is not None and max_epochs >= 0 else None
     limits = [limit for limit in (max_steps if max_steps >= 0 else None, by_epochs) if limit is not None]
     if not limits:
-        raise InputError("max_steps=-1 and max_epochs=-1: a schedule needs an end. Set one of them.")
+        raise InputError(
+            key="max_steps", value=-1, expected="a limit, because max_epochs is -1, too, and a schedule needs an end"
+        )
     return min(limits)
 
 

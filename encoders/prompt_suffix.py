@@ -78,8 +78,11 @@ class PromptSuffix:
         self.joins = False
         if escape_end and (self.unknown is None or self.unknown not in tokenizer.all_special_ids):
             raise InputError(
-                f"pooling=first_decoder: {type(tokenizer).__name__} has no unknown token, which stands for an end of "
-                "sequence that is written out inside a text. Take another backbone."
+                key="pooling",
+                value="first_decoder",
+                expected=f"a tokenizer with an unknown token, which replaces </s> inside a text, but "
+                f"{type(tokenizer).__name__} has none",
+                hint="Choose another backbone.",
             )
         letter = self._plain("a")
         whole = self._ids("a")
@@ -99,8 +102,10 @@ class PromptSuffix:
         room = max_length - others - len(self.ids)
         if room < 1:
             raise InputError(
-                f"max_length={max_length}: {len(self.ids)} tokens of the prompt {self.prompt!r} and {others} special "
-                f"ones leave no room for a text. Wanted {max_length - room + 1} or more."
+                key="max_length",
+                value=max_length,
+                expected=f"at least {max_length - room + 1} tokens, {len(self.ids)} of them for the prompt "
+                f"{self.prompt!r} and {others} for special tokens",
             )
         return room
 
@@ -195,10 +200,12 @@ class PromptSuffix:
             text = self._misread()
             if text is None:
                 return
-        advice = "a mark, such as a colon" if self.prompt[:1] == " " else "a blank"
+        advice = "a punctuation mark, such as a colon" if self.prompt[:1] == " " else "a space"
         raise InputError(
-            f"the prompt {self.prompt!r}: behind a text such as {text!r} its tokens, or those of the text, are "
-            f"others than by themselves. Begin the prompt with {advice}."
+            key="prompt",
+            value=repr(self.prompt),
+            expected=f"a prompt whose tokens do not change after a text such as {text!r}, and do not change the text's",
+            hint=f"Start the prompt with {advice}.",
         )
 
     def _misread(self) -> str | None:

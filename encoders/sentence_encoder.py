@@ -123,7 +123,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.pooler = pooler_of(pooling, "model.pooling")
         check_decoder(self.pooler, transformer)
         if self.pooler.is_shipped and head is None:
-            raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none.")
+            raise InputError(key="pooling", value=pooling, expected="an encoder with a layer after [CLS]")
         check_layers(activation_checkpointing, transformer)
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
@@ -138,7 +138,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.prompts, self.normalize, self.progress = prompts, normalize, progress
         self.truncate, self.similarity_fn_name = truncate, similarity_fn_name
         if truncate is not None and not 1 <= truncate <= self.width:
-            raise InputError(f"truncate={truncate}: the vectors have {self.width} numbers; wanted 1 to {self.width}.")
+            raise InputError(key="truncate", value=truncate, expected=f"1 to {self.width}, the embedding dimension")
         self.origin = dict(origin or {})
         # Without it, a decoder would cache keys and values that are not used
         keeps = "use_cache" in inspect.signature(self.trunk.forward).parameters
@@ -165,7 +165,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             InputError: If a sequence is too long for the backbone.
         """
         if len(sequences.lengths) and (most := sequences.lengths.max()) > self.longest:
-            raise InputError(f"a sequence has {most} tokens, and this backbone takes {self.longest}.")
+            raise InputError(
+                location="batch", expected=f"at most {self.longest} tokens, the limit of this backbone", value=int(most)
+            )
         if (plan := self.attention_plan(sequences.ids.device)).is_packed:
             return self._encode_rows(sequences, labels, predicted, plan)
         widths, budget = even(sequences.lengths, self.transformer, self.longest), self.budget(sequences.ids.device)
@@ -499,9 +501,9 @@ def check_decoder(pooler: Pooler, transformer: PreTrainedModel, *, setting: str 
         raise InputError(
             key=key,
             value=pooler.name,
-            expected=f"a pooling without a decoder, which this {config.model_type} does not have "
+            expected=f"a pooling without a decoder, because a {config.model_type} has none "
             f"({', '.join(T5_FAMILY)} have one)",
-            hint=f"Set {key}=mean or {key}=cls, or take another {setting}, such as google-t5/t5-base.",
+            hint=f"Set {key}=mean or {key}=cls, or choose another {setting}, such as google-t5/t5-base.",
         )
 
 

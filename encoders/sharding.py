@@ -41,7 +41,7 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
         raise InputError(
             key="trainer",
             value="fsdp",
-            expected=f"ddp for a {transformer.config.model_type}, which has no layers with weights of their own",
+            expected=f"ddp, because a {transformer.config.model_type} has no layers with separate weights",
         )
     whole = module.state_dict() if dist.get_rank() == 0 else {}
     for layer in layers:

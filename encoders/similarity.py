@@ -33,7 +33,7 @@ def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
         raise InputError(
             key="embeddings2",
             value=tuple(b_MD.shape),
-            expected=f"embeddings of width {a_ND.shape[-1]}, as embeddings1 has",
+            expected=f"embeddings of dimension {a_ND.shape[-1]}, as embeddings1",
         )
     return SIMILARITIES[name](a_ND, b_MD)
 

@@ -318,7 +318,7 @@ def check_views(loss: str, **views: Tensor | None) -> None:
     first = next(iter(shapes.values()))
     if len(set(shapes.values())) > 1 or len(first) != 2 or first[0] == 0:
         raise ValueError(
-            f"{loss} needs (pairs, width) tensors of one shape with at least one pair, got {shapes}. "
+            f"{loss} expects (pairs, width) tensors of equal shape with at least one pair, got {shapes}. "
             "Pool several positives per anchor before calling it."
         )
 
@@ -332,7 +332,7 @@ def hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:
     each, rest = divmod(len(hard_negatives_ND), len(anchors_BD))
     if rest or not each or hard_negatives_ND.shape[1:] != anchors_BD.shape[1:]:
         raise ValueError(
-            f"info_nce needs as many hard negatives for each anchor, got {tuple(hard_negatives_ND.shape)} for "
-            f"{tuple(anchors_BD.shape)}."
+            f"info_nce expects the same number of hard negatives for each anchor, got shape "
+            f"{tuple(hard_negatives_ND.shape)} for anchors of shape {tuple(anchors_BD.shape)}."
         )
     return each

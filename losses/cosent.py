@@ -36,6 +36,6 @@ def ranked(similarities_B: Tensor, scores_B: Tensor, temperature: float) -> Tens
 def check_pairs(loss: str, left_BD: Tensor, right_BD: Tensor, scores_B: Tensor) -> None:
     if left_BD.shape != right_BD.shape or left_BD.ndim != 2 or scores_B.shape != left_BD.shape[:1] or not len(left_BD):
         raise ValueError(
-            f"{loss} needs two (pairs, width) tensors of one shape and (pairs,) scores, at least one, got "
-            f"{tuple(left_BD.shape)}, {tuple(right_BD.shape)} and {tuple(scores_B.shape)}."
+            f"{loss} expects two (pairs, width) tensors of equal shape and (pairs,) scores with at least one pair, got "
+            f"{tuple(left_BD.shape)}, {tuple(right_BD.shape)}, and {tuple(scores_B.shape)}."
         )

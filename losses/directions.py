@@ -49,15 +49,19 @@ def check_directions(directions: Sequence[str], partition_mode: str) -> None:
         ValueError: If they do not.
     """
     if unknown := [one for one in directions if one not in DIRECTIONS]:
-        raise ValueError(f"directions hold {unknown[0]!r}; choose from {', '.join(DIRECTIONS)}.")
+        raise ValueError(
+            f"directions={list(directions)}: expected values from {', '.join(DIRECTIONS)}, got {unknown[0]!r}."
+        )
     if "query_to_doc" not in directions or len(set(directions)) < len(directions):
-        raise ValueError(f"directions={list(directions)}: wanted query_to_doc, which has the pair, and others once.")
+        raise ValueError(
+            f"directions={list(directions)}: expected query_to_doc, which contains the pair, and no repetition."
+        )
     if partition_mode not in get_args(Partition):
-        raise ValueError(f"partition_mode={partition_mode!r} is unknown; choose joint or per_direction.")
+        raise ValueError(f"partition_mode={partition_mode}: expected joint or per_direction.")
     if partition_mode == "per_direction" and {"query_to_query", "doc_to_doc"} & set(directions):
         raise ValueError(
-            "partition_mode=per_direction: query_to_query and doc_to_doc do not hold the pair, so they have no softmax "
-            "of their own. Take joint."
+            "partition_mode=per_direction: expected joint, because query_to_query and doc_to_doc do not contain the "
+            "pair and cannot have a separate softmax."
         )
 
 

@@ -19,8 +19,8 @@ PairLoss = Callable[[Tensor, Tensor], Tensor]
 UNFIT = {
     "BaseMetricLossFunction": "is the base class of the others",
     "GenericPairLoss": "is a base class of others",
-    "DynamicSoftMarginLoss": "keeps a running histogram, which a resumed run would have lost",
-    "InstanceLoss": "takes a label for the column of a class",
+    "DynamicSoftMarginLoss": "has a running histogram, which a resumed run would lose",
+    "InstanceLoss": "treats a label as the column of a class",
     "VICRegLoss": "takes no labels",
     "BaseMiner": "is the base class of the others",
     "EmbeddingsAlreadyPackagedAsTriplets": "expects batches that are triplets already",
@@ -49,15 +49,15 @@ def metric_loss(
 
     loss_function = _build("loss", vars(losses), losses.BaseMetricLossFunction, name, options)
     if any(True for _ in loss_function.parameters()):
-        raise ValueError(f"loss {name} with {options} has weights of its own, which no optimizer would train.")
+        raise ValueError(f"loss {name} with {options} has weights, which no optimizer would train.")
     if miner is None and miner_options:
-        raise ValueError(f"miner_options {dict(miner_options)} were given without a miner; name one or leave them out.")
+        raise ValueError(f"miner_options={dict(miner_options)}: expected none without a miner.")
     select = None if miner is None else _build("miner", vars(miners), miners.BaseMiner, miner, miner_options or {})
 
     def loss(left_BD: Tensor, right_BD: Tensor) -> Tensor:
         if left_BD.shape != right_BD.shape or left_BD.ndim != 2:
             raise ValueError(
-                f"{name} needs two (pairs, width) tensors of one shape, got {tuple(left_BD.shape)} and "
+                f"{name} expects two (pairs, width) tensors of equal shape, got {tuple(left_BD.shape)} and "
                 f"{tuple(right_BD.shape)}. Pool several positives per anchor before calling it."
             )
         with torch.autocast(left_BD.device.type, enabled=False):
@@ -77,7 +77,7 @@ def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: 
         ValueError: If there is no such class for pairs, or if it does not accept these options.
     """
     if name in UNFIT:
-        raise ValueError(f"{kind} {name} cannot be used on pairs: it {UNFIT[name]}. Name another one.")
+        raise ValueError(f"{kind} {name} cannot be used on pairs: it {UNFIT[name]}. Choose another one.")
     fit: dict[str, Any] = {
         key: one for key, one in names.items() if inspect.isclass(one) and issubclass(one, base) and key not in UNFIT
     }
@@ -88,5 +88,5 @@ def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: 
     try:
         built: torch.nn.Module = fit[name](**options)
     except TypeError as error:
-        raise ValueError(f"{kind} {name} does not take the options {dict(options)}: {error}.") from error
+        raise ValueError(f"{kind} {name} does not accept the options {dict(options)}: {error}.") from error
     return built

@@ -29,8 +29,10 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
     """
     if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
         raise InputError(
-            f"model.activation_checkpointing={LAYERS}: this {model.config.model_type} has no layers with weights of "
-            "their own. Take on, which computes whole chunks again."
+            key="model.activation_checkpointing",
+            value=LAYERS,
+            expected=f"another value, because a {model.config.model_type} has no layers with separate weights",
+            hint="Use on, which recomputes entire chunks.",
         )
 
 

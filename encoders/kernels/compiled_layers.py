@@ -46,14 +46,19 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
     backend = USUAL if how is True else how
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         usual = ", ".join(sorted(torch.compiler.list_backends()))
-        raise InputError(f"model.compile={how}: wanted true, false or a backend of torch's compiler, such as {usual}.")
+        raise InputError(
+            key="model.compile", value=how, expected=f"true, false, or a backend of torch.compile, such as {usual}"
+        )
     configure_compiler()
     AttentionInterface.register(BY_RUNS, torch.compiler.disable(packed_attention))  # buckets differ between rows
     for model in models:
         trunk = cast(Any, model).base_model
         if not (layers := layers_of(trunk)):
-            why = f"this {trunk.config.model_type} has no layers with weights of their own"
-            raise InputError(f"model.compile={how}: {why}. Set it to false.")
+            raise InputError(
+                key="model.compile",
+                value=how,
+                expected=f"false, because a {trunk.config.model_type} has no layers with separate weights",
+            )
         trunk.compiled = Compiled(layers, backend)
 
 

@@ -29,6 +29,7 @@ from contrastive_encoders.encoders.kernels.host_layout import TokenIndices
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 
 PACKED_MODES = ("auto", "unpadded")
+CHOICES = "Use auto, unpadded, sdpa, or eager."
 BY_RUNS = "sdpa_by_runs"  # name in transformers' attention interface
 FLEX = "flex_attention"  # implemented in transformers, for padded sequences
 RUN_COST_TOKENS_CPU = 128  # padding tokens that cost as much as one more bucket; on other devices, see `chunk_cost`
@@ -147,7 +148,7 @@ def packed_attention(
     and masked in bidirectional attention.
     """
     if options.get("softcap") is not None or options.get("position_bias") is not None:
-        raise NotImplementedError("scores that are changed before the softmax")
+        raise NotImplementedError("packed attention cannot change scores before the softmax")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = None if sliding_window is None or row.longest <= sliding_window else sliding_window
     q, k, v = (states.transpose(1, 2).squeeze(0) for states in (query, key, value))
@@ -201,22 +202,28 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
     """
     if asked in PACKED_MODES:
         return
-    take = "Take auto, unpadded, sdpa or eager."
     if not isinstance(asked, str) or asked == BY_RUNS or "|" in asked:
-        raise InputError(f"model.attn_implementation={asked}: no attention that texts are trained with. {take}")
+        raise InputError(
+            key="model.attn_implementation", value=asked, expected="an implementation for training", hint=CHOICES
+        )
     if "/" in asked:
         raise InputError(
-            f"model.attn_implementation={asked}: wanted the name of an attention that transformers has, got code of a "
-            f"hub, and such is never loaded. {take}"
+            key="model.attn_implementation",
+            value=asked,
+            expected="the name of an implementation in transformers, because code from the hub is never loaded",
+            hint=CHOICES,
         )
     try:
         transformer.get_correct_attn_implementation(asked)  # or hub code would replace a missing package
         transformer.set_attn_implementation(asked)
         if attention_implementation(transformer) != asked:
-            raise ValueError("the attention of this family cannot be chosen")
+            raise ValueError("this family does not allow a choice")
     except (ValueError, ImportError, KeyError) as error:
         raise InputError(
-            f"model.attn_implementation={asked}: transformers refuses it for backbone={backbone} ({error}). {take}"
+            key="model.attn_implementation",
+            value=asked,
+            expected=f"an implementation that transformers supports for {backbone} ({error})",
+            hint=CHOICES,
         ) from error
 
 
@@ -233,17 +240,24 @@ def choose_attention(trunk: PreTrainedModel, asked: str, device: torch.device) -
             this device.
     """
     if asked == FLEX and device.type == "cpu":
-        raise InputError(f"model.attn_implementation={asked}: on a CPU it has no backward pass. Take auto or sdpa.")
+        raise InputError(
+            key="model.attn_implementation",
+            value=asked,
+            expected="an implementation with a backward pass on a CPU",
+            hint="Use auto or sdpa.",
+        )
     if asked not in PACKED_MODES:
         return AttentionPlan(False, 0, f"padded, {asked} of transformers")
     kind, first = trunk.config.model_type, first_position(trunk)
     if first is None and asked == "unpadded":
         raise InputError(
-            f"model.attn_implementation=unpadded: a {kind} cannot read texts one behind the other. Take auto, which "
-            "pads them, or another family (BERT, RoBERTa, ModernBERT, Llama, Mistral, Qwen ...)."
+            key="model.attn_implementation",
+            value=asked,
+            expected=f"an implementation with padding, because a {kind} does not support packed sequences",
+            hint="Use auto, or choose another model family (BERT, RoBERTa, ModernBERT, Llama, Mistral, Qwen ...).",
         )
     if first is None:
-        return AttentionPlan(False, 0, f"padded, as a {kind} cannot read texts one behind the other")
+        return AttentionPlan(False, 0, f"padded, because a {kind} does not support packed sequences")
     return AttentionPlan(True, first, "unpadded")
 
 

@@ -67,8 +67,10 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
         raise InputError(
-            f"backbone={backbone}: its tokenizer has neither a pad token nor an end of sequence, so sentences of "
-            "different length cannot share a batch. Set one (tokenizer.pad_token = ...) and save the folder again."
+            key="backbone",
+            value=backbone,
+            expected="a tokenizer with a pad token or an end-of-sequence token, to pad texts of different lengths",
+            hint="Set one (tokenizer.pad_token = ...) and save the model again.",
         )
     if ends:
         append_eos(tokenizer, backbone)
@@ -76,11 +78,11 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
 
 
 class NoMaskedLMHeadError(InputError):
-    """Error for a backbone that cannot predict masked tokens; ``why`` is a short reason."""
+    """Error for a backbone that cannot predict masked tokens; ``reason`` is a predicate such as "has no head"."""
 
-    def __init__(self, message: str, why: str) -> None:
-        super().__init__(message)
-        self.why = why
+    def __init__(self, reason: str, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.reason = reason
 
 
 def load_masked_lm(
@@ -129,9 +131,12 @@ def load_masked_lm(
     check_attention(model, attention, backbone)
     if not fills and not reads_ahead(model):
         raise NoMaskedLMHeadError(
-            f"backbone={backbone}: model.mlm_weight above 0 fills gaps from both sides, and this causal language model "
-            "sees one alone. Set model.attention=bidirectional, or model.mlm_weight=0.",
-            "reads one way",
+            "has causal attention",
+            key="backbone",
+            value=backbone,
+            expected="bidirectional attention with model.mlm_weight above 0, because both sides of a masked token are "
+            "read",
+            hint="Set model.attention=bidirectional, or model.mlm_weight=0.",
         )
     return model
 
@@ -163,14 +168,16 @@ def load_states(
         raise InputError(
             key=f"{PREFIX[setting]}pooling",
             value="first_decoder",
-            expected=f"a pooling that does not read the decoder, whose weights {name} does not have",
+            expected=f"a pooling without a decoder, because {name} has no weights of one",
         )
     if missing or info["mismatched_keys"]:
         wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])
         raise InputError(
-            f"{setting}={name}: its weights do not fit its config.json: {', '.join(wrong[:3])} "
-            f"{'is' if len(wrong) == 1 else 'and others are' if len(wrong) > 3 else 'are'} missing or of another size. "
-            "It may have been cut short while it was copied; fetch it again."
+            key=setting,
+            value=name,
+            expected=f"weights that fit config.json, but {', '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''} "
+            f"{'is' if len(wrong) == 1 else 'are'} missing or of another size",
+            hint="The copy may be incomplete: download or copy the model again.",
         )
     check_attention(model, attention, name, setting=setting)
     return _without_pooler(model, info["missing_keys"])
@@ -211,8 +218,12 @@ def check_vocabulary(
     rows = cast(nn.Embedding, transformer.get_input_embeddings()).num_embeddings
     if len(tokenizer) > rows:
         raise InputError(
-            f"{setting}={name}: its tokenizer has {len(tokenizer)} tokens, and the model embeddings for {rows}. "
-            "Use the tokenizer of these weights, or enlarge them (resize_token_embeddings) and save."
+            key=setting,
+            value=name,
+            expected=f"a tokenizer with at most {rows} tokens, the number of the model's embeddings, but it has "
+            f"{len(tokenizer)}",
+            hint="Use the tokenizer of these weights, or enlarge the embeddings (resize_token_embeddings) and save the "
+            "model.",
         )
 
 
@@ -229,7 +240,12 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
     try:
         state = load_checkpoint(best)
     except CorruptFileError as error:
-        raise InputError(f"backbone={folder}: {best.name} cannot be used ({error}). Copy a good one there.") from error
+        raise InputError(
+            key="backbone",
+            value=folder,
+            expected=f"a run with an intact {best.name} ({error})",
+            hint="Copy an intact checkpoint there.",
+        ) from error
     if record := state.get(RECORD):
         return restore(_with_head(record["base"], factory, config), record, state["state_dict"], f"backbone={folder}")
     weights = {
@@ -240,7 +256,7 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
     model = factory.from_config(config, dtype=torch.float32)
     outcome = model.load_state_dict(weights, strict=False)
     if outcome.missing_keys or outcome.unexpected_keys:
-        raise _no_head(str(folder), "that run was trained without one")
+        raise _no_head(str(folder), "the run was trained without one")
     if hasattr(model.base_model, "pooler"):
         keep_pooler(model.base_model, kept_pooler(load_states(name, decoder=False)))
     return cast(PreTrainedModel, model)
@@ -274,9 +290,11 @@ def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
 
 def _no_head(backbone: str, why: str) -> NoMaskedLMHeadError:
     return NoMaskedLMHeadError(
-        f"backbone={backbone} cannot be trained with MLM: no masked-LM head ({why}). Set model.mlm_weight=0, or take a "
-        "masked LM such as BERT, RoBERTa, or MPNet.",
         "has no masked-LM head",
+        key="backbone",
+        value=backbone,
+        expected=f"a model with a masked-LM head, which MLM needs ({why})",
+        hint="Set model.mlm_weight=0, or choose a masked LM such as BERT, RoBERTa, or MPNet.",
     )
 
 
@@ -313,10 +331,13 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
     except NOT_LOADED as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if isinstance(error, UnpicklingError):  # the message of torch recommends loading it anyway
-            reason = "its weights are a pickle that could run code, and such are never loaded."
+            reason = "its weights are a pickle file, which could run code and is never loaded"
         raise InputError(
-            f"{setting}={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a "
-            "folder with config.json, model.safetensors and the tokenizer (needed where the hub is out of reach)."
+            key=setting,
+            value=name,
+            expected=f"a model that can be loaded ({reason.rstrip('.')})",
+            hint="Use the id of a model on the Hugging Face Hub, or a directory with config.json, model.safetensors, "
+            "and the tokenizer (needed if the hub is unreachable).",
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
@@ -378,8 +399,10 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
         found = load_checkpoint(path)
     except (OSError, CorruptFileError) as error:
         raise InputError(
-            f"encoder={path}: wanted a whole checkpoint, got one that cannot be read ({error}). "
-            "Use another one of its folder, or copy it again."
+            key="encoder",
+            value=path,
+            expected=f"an intact checkpoint ({error})",
+            hint="Use another one from its directory, or copy it again.",
         ) from error
     state, settings = found.get("state_dict"), found.get("hyper_parameters")
     weights, head = (
@@ -389,8 +412,10 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
     whole = {"max_length", POST_POOLING_KEY} <= found.keys() and {"backbone", "pooling"} <= (settings or {}).keys()
     if not weights or not settings or not whole:
         raise InputError(
-            f"encoder={path}: wanted a checkpoint of a run here, with the weights of an encoder and its settings; "
-            "this one has none. Name checkpoints/best.ckpt of a run, or a folder with config.json and weights."
+            key="encoder",
+            value=path,
+            expected="a checkpoint of a run, with the weights and settings of an encoder",
+            hint="Name checkpoints/best.ckpt of a run, or a directory with config.json and weights.",
         )
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt_suffix"))
     ends, attention = bool(settings.get("append_eos")), settings.get("attention")
@@ -465,6 +490,8 @@ def _own(names: list[str], model: nn.Module) -> list[str]:
 
 def _unlike(path: Path, architecture: str, why: str) -> InputError:
     return InputError(
-        f"encoder={path}: its weights are not of the architecture of {architecture} ({why}). "
-        "Was the backbone changed since? Put back the one that the run began with."
+        key="encoder",
+        value=path,
+        expected=f"weights of the architecture of {architecture} ({why})",
+        hint="The backbone may have changed: restore the one that the run started with.",
     )

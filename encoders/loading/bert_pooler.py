@@ -39,15 +39,15 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
         raise InputError(
             key=key,
             value="pooler_output",
-            expected=f"a pooling without a tanh layer behind [CLS], which {setting}={name}, a "
-            f"{model.config.model_type}, does not have",
+            expected=f"a pooling without a tanh layer after [CLS], which {name}, a {model.config.model_type}, does not "
+            "have",
             hint=hint,
         )
     if lacking := sorted(key for key in info["missing_keys"] if key.startswith("pooler.")):
         raise InputError(
             key=key,
             value="pooler_output",
-            expected=f"a pooling without a tanh layer behind [CLS], as {setting}={name} was saved without {lacking[0]}",
+            expected=f"a pooling without a tanh layer after [CLS], because {name} was saved without {lacking[0]}",
             hint=hint,
         )
     head = TanhHead(linear.out_features, seed=0)

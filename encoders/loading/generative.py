@@ -27,9 +27,11 @@ def writes_alone(config: Any, name: str, setting: str = "backbone") -> bool:
     alone = is_decoder_alone(config)
     if why := why_not_causal(config) if alone else why_not_t5(config):
         raise InputError(
-            f"{setting}={name} cannot write sentences: {why}. Take a T5-like encoder-decoder, whose positions are "
-            "relative (T5, T5 v1.1, Flan-T5, mT5, UMT5), or a causal language model with a key-value cache (GPT-2, "
-            "Llama, Qwen, Mistral ...)."
+            key=setting,
+            value=name,
+            expected=f"a model that can generate sentences, but {why}",
+            hint="Choose a T5-like encoder-decoder with relative positions (T5, T5 v1.1, Flan-T5, mT5, UMT5), or a "
+            "causal language model with a key-value cache (GPT-2, Llama, Qwen, Mistral ...).",
         )
     return alone
 
@@ -40,11 +42,11 @@ def why_not_causal(config: Any) -> str:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or any(FOR_MASKED_LM in a for a in architectures):
         return f"{'/'.join(architectures) or config.model_type} does not continue text"
     if not is_causal(config) or getattr(config, "use_bidirectional_attention", None) in (True, "all"):
-        return "by its config it reads both ways, so its tokens would see those that are still to be written"
+        return "its config has bidirectional attention, with which tokens would attend to later ones"
     kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or [])
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     if kinds - ATTENTION or is_stateful(model_class):
-        return f"a {config.model_type} model keeps more than the keys and values of its tokens"
+        return f"a {config.model_type} caches more than keys and values"
     return ""
 
 
@@ -56,7 +58,7 @@ def why_not_t5(config: Any) -> str:
         kind = "an encoder-decoder of another kind" if getattr(config, "is_encoder_decoder", False) else "no decoder"
         return f"{named} has {kind}"
     if any(one.endswith(WITHOUT_HEAD) for one in architectures):
-        return f"{named} has no decoder that writes"
+        return f"{named} has no language-model head"
     if config.decoder_start_token_id is None and config.pad_token_id is None:
-        return "its config names neither decoder_start_token_id nor pad_token_id"
+        return "its config has neither decoder_start_token_id nor pad_token_id"
     return ""

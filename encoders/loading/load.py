@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LOADABLE_FORMS = (
-    "Wanted one of: a run's folder (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers "
-    "folder (modules.json), a transformers folder (config.json), a hub id, a GGUF file, or word vectors "
-    "(*.txt, *.vec, or either with .gz)."
+    "Use a run directory (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers directory "
+    "(modules.json), a transformers directory (config.json), a hub id, a GGUF file, or word vectors (*.txt, *.vec, or "
+    "either with .gz)."
 )
 
 
@@ -140,7 +140,7 @@ def load_encoder(
     if Path(name).is_dir():
         return _from_folder(Path(name), options)
     if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
-        raise InputError(f"encoder={name}: no such file or folder. {LOADABLE_FORMS}")
+        raise InputError(key="encoder", value=name, expected="an existing file or directory", hint=LOADABLE_FORMS)
     return _from_transformers(name, options)
 
 
@@ -156,34 +156,37 @@ def load_encoder_of(key: str, name: str, device: str | torch.device | None = Non
 
 def _text_of(name: Any) -> str:
     if not isinstance(name, str | Path):
-        hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
+        hint = "The result of train contains the loaded encoder: result.encoder." if hasattr(name, "encoder") else None
         raise InputError(key="encoder", value=type(name).__name__, expected="a path or a hub id", hint=hint)
     return str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
 
 
 def _check(options: _Options) -> None:
     if options.precision not in PRECISIONS:
-        raise InputError(f"precision={options.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}.")
+        raise InputError(key="precision", value=options.precision, expected=f"one of {', '.join(PRECISIONS)}")
     if options.max_length is not None and options.max_length < 1:
-        raise InputError(f"max_length={options.max_length}: wanted a number of tokens, at least 1.")
+        raise InputError(key="max_length", value=options.max_length, expected="at least 1 token")
 
 
 def _from_file(path: Path, options: _Options) -> LoadedEncoder:
     if path.suffix == ".ckpt":
         return _from_checkpoint(path, options)
     if not is_word_vector_file(path.name):
-        raise InputError(f"encoder={path} is a file that is neither checkpoint nor word vectors. {LOADABLE_FORMS}")
-    given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
-    unfit = [f"{key}={value}" for key, value in given.items() if value]
-    unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean", FALLBACK))
-    unfit += [
-        f"{key}={value}"
-        for key in ("truncate", "attention", "normalize")
-        if (value := getattr(options, key)) is not None
+        raise InputError(key="encoder", value=path, expected="a checkpoint or word vectors", hint=LOADABLE_FORMS)
+    unsupported = [
+        (key, value) for key in ("prompt", "prompt_suffix", "max_length") if (value := getattr(options, key))
     ]
-    unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
-    if unfit:
-        raise InputError(f"encoder={path}: word vectors are averaged in fp32 and know no {unfit[0]}; leave it out.")
+    unsupported += [("pooling", options.pooling)] * (options.pooling not in (None, "mean", FALLBACK))
+    unsupported += [
+        (key, value) for key in ("truncate", "attention", "normalize") if (value := getattr(options, key)) is not None
+    ]
+    unsupported += [("precision", options.precision)] * (options.precision != "fp32")
+    if unsupported:
+        raise InputError(
+            key=unsupported[0][0],
+            value=unsupported[0][1],
+            expected=f"no value, because word vectors ({path}) are averaged in fp32 and have no such option",
+        )
     return WordVectors(path, lower_fallback=options.pooling == FALLBACK)
 
 
@@ -198,7 +201,12 @@ def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
             return _from_checkpoint(path, options)
     if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
         holds = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
-        raise InputError(f"encoder={folder} is a folder without an encoder; it holds {holds}. {LOADABLE_FORMS}")
+        raise InputError(
+            key="encoder",
+            value=folder,
+            expected=f"a directory with an encoder, but it contains {holds}",
+            hint=LOADABLE_FORMS,
+        )
     return _from_transformers(str(folder), options)
 
 
@@ -215,8 +223,8 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
         raise InputError(
             key="encoder",
             value=path,
-            expected=f"a checkpoint whose backbone is still there, but {trained.backbone} is not",
-            hint="Put it back, or name the encoder/ directory of a finished run.",
+            expected=f"a checkpoint whose backbone still exists, but {trained.backbone} does not",
+            hint="Restore it, or name the encoder/ directory of a finished run.",
         )
     pooler = options.pooler or trained.pooler
     transformer = trunk_of_checkpoint(
@@ -240,7 +248,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     )
     head = None
     if trained.head:
-        width, where = transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling"
+        width, where = transformer.config.hidden_size, f"encoder={path}: the layer after the pooling"
         head = head_of(trained.layers, trained.head, width, where)
         if pooler.is_shipped and trained.pooler == POOLERS["cls"]:
             exported = exported._replace(pooler=pooler)
@@ -254,11 +262,11 @@ def _from_transformers(
     try:
         exported = read_exported(name, options.prompt)
     except UnsupportedModelError as reason:
-        log.info("encoder=%s goes through the sentence-transformers library: %s.", name, reason)
+        log.info("encoder=%s is run by the sentence-transformers library: %s.", name, reason)
         return _from_library(name, options, str(reason))
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
-            raise not_found(name, "it has no config.json there, or the hub is out of reach.")
+            raise not_found(name, "it has no config.json there, or the hub is unreachable")
         kind, exported = "transformers", Exported(name, POOLERS["mean"], False, None, EncoderPrompts())
     pooler = options.pooler or exported.pooler
     transformer = load_trunk(exported.transformer, decoder=pooler.decodes, attention=options.attention)
@@ -279,7 +287,11 @@ def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
 
     for key in ("pooling", "prompt_suffix", "attention", "normalize"):
         if (value := getattr(options, key)) is not None:
-            raise InputError(f"encoder={name}: {why}, so it takes no {key}={value}; leave {key} out.")
+            raise InputError(
+                key=key,
+                value=value,
+                expected=f"no value, because {name} is run by the sentence-transformers library ({why})",
+            )
     return LibraryEncoder(
         name,
         why,
@@ -322,5 +334,7 @@ def _build(
         origin={"kind": kind, "backbone": backbone},
     )
     if options.max_length and options.max_length > encoder.longest:
-        log.warning("max_length=%d: %s takes %d tokens; it reads those.", options.max_length, backbone, encoder.longest)
+        log.warning(
+            "max_length=%d: reduced to %d tokens, the limit of %s", options.max_length, encoder.longest, backbone
+        )
     return encoder.eval().requires_grad_(False).to(options.device, PRECISIONS[options.precision])

@@ -136,7 +136,7 @@ class LoadedEncoder(ABC):
                 ``texts`` is not a text.
         """
         if batch_size is not None and batch_size < 1:
-            raise InputError(key="batch_size", value=batch_size, expected="a whole number from 1")
+            raise InputError(key="batch_size", value=batch_size, expected="an integer of at least 1")
         if prompt is None and prompt_name is not None:
             prompt = self._prompt_named(prompt_name)
         several = list_of_texts([texts] if isinstance(texts, str) else texts)
@@ -249,7 +249,7 @@ def encoder_name(encoder: Any) -> str | Path:
     name = encoder.description["backbone"] if isinstance(encoder, LoadedEncoder) else encoder
     if isinstance(name, str | Path):
         return name
-    hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
+    hint = "The result of train contains the loaded encoder: result.encoder." if hasattr(name, "encoder") else None
     raise InputError(
         key="encoder", value=type(name).__name__, expected="a path, a hub id, or a loaded encoder", hint=hint
     )
@@ -270,6 +270,6 @@ def check_unset(config: Any, keys: Iterable[str]) -> None:
             raise InputError(
                 key=key,
                 value=value,
-                expected="no value, as the encoder is already loaded",
+                expected="no value, because the encoder is already loaded",
                 hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
             )

@@ -32,7 +32,7 @@ def prompts_to_inherit(backbone: str) -> EncoderPrompts:
         raise InputError(
             key="backbone",
             value=backbone,
-            expected="an encoder that pools the tokens of its prompts, too (include_prompt of its pooling is false)",
+            expected="an encoder whose pooling includes the tokens of its prompts (include_prompt is false here)",
             hint="Set data.prompts={} to train without prompts.",
         )
     return prompts
@@ -80,11 +80,11 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
             raise InputError(
                 key="backbone",
                 value=backbone,
-                expected="a transformer, one pooling, Dense layers with an activation of torch.nn, and a Normalize at "
-                f"the end, but {reason}",
+                expected="a transformer with one pooling, optional Dense layers with an activation of torch.nn, and an "
+                f"optional Normalize at the end, but {reason}",
                 hint=f"Set model.pooling=mean, or another of {', '.join(POOLERS)}, to train its transformer alone.",
             ) from reason
-        log.warning("backbone=%s: %s. model.pooling=%s trains its transformer alone.", backbone, reason, pooling)
+        log.warning("backbone=%s: %s. model.pooling=%s trains only its transformer.", backbone, reason, pooling)
         return OwnEncoder(None, str(reason))
     pooler = None if pooling is None else pooler_of(pooling, "model.pooling")
     if exported and pooler and pooler.is_shipped and has_tanh_layer(directory, exported):
@@ -104,7 +104,7 @@ def layers_to_keep(exported: Exported, pooler: Pooler, backbone: str) -> tuple[s
     if exported.pooler == pooler or not exported.layers:
         return exported.layers
     log.warning(
-        "backbone=%s: its layer behind the pooling was trained with pooling=%s, and is left out with model.pooling=%s.",
+        "backbone=%s: the layer after its pooling was trained with pooling=%s, and is dropped with model.pooling=%s.",
         *(backbone, exported.pooler.name, pooler.name),
     )
     return ()

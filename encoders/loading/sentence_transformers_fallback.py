@@ -124,4 +124,6 @@ def _load(kind: type[Model], key: str, name: str, device: torch.device) -> Model
         return kind(name, device=str(device), trust_remote_code=False, local_files_only=only_local(name))
     except LOADING_ERRORS as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{key}={name} could not be loaded by sentence-transformers: {reason}") from error
+        raise InputError(
+            key=key, value=name, expected=f"a model that sentence-transformers can load ({reason})"
+        ) from error

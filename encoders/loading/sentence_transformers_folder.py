@@ -120,7 +120,9 @@ def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(modules, list) or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
         raise InputError(
-            f"{setting}={name}: modules.json must be a list of objects with a type and a path. Fetch it again."
+            location=f"{setting}={name}: modules.json",
+            expected="a list of objects with a type and a path",
+            hint="Download the model again.",
         )
     return modules
 
@@ -200,7 +202,11 @@ def read_json(name: str, path: str, setting: str = "encoder") -> Any:
     try:
         return json.loads(Path(found).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{setting}={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
+        raise InputError(
+            location=f"{setting}={name}: {path}",
+            expected=f"valid JSON ({error})",
+            hint="Download or export the model again.",
+        ) from error
 
 
 def stated_length(name: str) -> int | None:
@@ -218,9 +224,12 @@ def stated_length(name: str) -> int | None:
 
 def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
     return InputError(
-        f"{setting}={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
-        "Give the path of a run, checkpoint, encoder folder or word-vector file, or a hub id while the hub can be "
-        "reached (or once its files are in the cache)."
+        key=setting,
+        value=name,
+        expected="an existing file or directory, or a model that is available on the Hugging Face Hub "
+        f"({reason.rstrip('.')})",
+        hint="Give the path of a run, checkpoint, encoder directory, or word-vector file, or a hub id while the hub is "
+        "reachable (or after its files have been cached).",
     )
 
 
@@ -257,15 +266,20 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str)
         activation = str((dense or {}).get("activation_function", TANH))
         if not activation.startswith("torch."):  # the library would use Tanh instead
             raise InputError(
-                f"{setting}={name}: the Dense in {module['path']} has the activation {activation}, which is not "
-                "torch's. It is never run, and without it the vectors would be others; use a model of torch's own "
-                "functions."
+                key=setting,
+                value=name,
+                expected=f"activations of torch, because other code is never run, but the Dense layer in "
+                f"{module['path']} has {activation}",
+                hint="Choose a model with activations of torch.",
             )
     foreign = [kind for kind in types if not str(kind).startswith(LIBRARY)]
     if foreign:
         raise InputError(
-            f"{setting}={name}: modules.json names {foreign[0]}, code that is not part of sentence-transformers. "
-            "It is never run; use a model that consists of the library's own modules."
+            key=setting,
+            value=name,
+            expected=f"modules of sentence-transformers, because other code is never run, but modules.json names "
+            f"{foreign[0]}",
+            hint="Choose a model that consists of the library's own modules.",
         )
 
 
@@ -399,4 +413,9 @@ def _weights(name: str, path: str) -> dict[str, Tensor]:
 
 
 def _damaged(name: str, path: str, why: str) -> InputError:
-    return InputError(f"encoder={name}: {path} is damaged ({why}). Fetch or export it again.")
+    return InputError(
+        key="encoder",
+        value=name,
+        expected=f"intact files in {path} ({why})",
+        hint="Download or export the model again.",
+    )

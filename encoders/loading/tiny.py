@@ -101,7 +101,7 @@ def checked(named: dict[str, Any]) -> TinySizes:
     sizes = TinySizes(**named)
     if sizes.hidden_size % sizes.heads:
         raise InputError(
-            f"tiny.hidden_size={sizes.hidden_size} does not split over tiny.heads={sizes.heads}; make it a multiple."
+            key="tiny.hidden_size", value=sizes.hidden_size, expected=f"a multiple of tiny.heads={sizes.heads}"
         )
     return sizes
 
@@ -113,7 +113,7 @@ def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -
     """
     sample = [LONG_WORD.sub(r"\g<0> ", text) for text in _some(texts)]
     if not any(text.strip() for text in sample):
-        raise InputError("backbone=tiny: the training data holds no text to train a tokenizer on.")
+        raise InputError(key="backbone", value="tiny", expected="training data with text, to train a tokenizer on")
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))
     bpe.normalizer = normalizers.Sequence([normalizers.NFC()] + [normalizers.Lowercase()] * sizes.lowercase)
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

@@ -95,14 +95,17 @@ class TrainableEncoder(TrainableBackbone):
         directory = directory_of(settings.backbone)
         if settings.keep_layers is not None and (settings.lora.rank is not None or self.below.adapters):
             raise InputError(
-                "model.keep_layers: an adapter is kept for a whole backbone, and this one loses layers. Train without "
-                "model.lora.rank, or train a run without a step first and take its folder as the backbone."
+                key="model.keep_layers",
+                value=settings.keep_layers,
+                expected="null with an adapter, which needs the complete backbone",
+                hint="Train without model.lora.rank, or first export the smaller backbone by a run without steps, and "
+                "use its directory as the backbone.",
             )
         if prompt is None and exported and exported.prompt_suffix:
             raise InputError(
                 key="backbone",
                 value=settings.backbone,
-                expected=f"no prompt behind the texts, but this encoder has {exported.prompt_suffix!r}",
+                expected=f"no prompt after the texts, but this encoder has {exported.prompt_suffix!r}",
                 hint="Set model=gense, which trains with a prompt.",
             )
         pooler = pooler_of(settings.pooling or self.own.pooling(self.default_pooling), "model.pooling")

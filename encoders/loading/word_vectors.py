@@ -81,9 +81,9 @@ class WordVectors(LoadedEncoder):
         self._read({form for pair in forms.values() for form in pair} - self._looked_for)
         row_of = {word: self._row_of.get(exact, self._row_of.get(lower)) for word, (exact, lower) in forms.items()}
         rows_of = [[row for word in words if (row := row_of[word]) is not None] for words in words_of]
-        found, wanted = sum(map(len, rows_of)), sum(map(len, words_of))
-        share = f"{found} of {wanted} words of {len(texts)} texts have a vector ({100 * found / max(wanted, 1):.1f} %)"
-        log.log(logging.INFO if found or not wanted else logging.WARNING, "%s: %s", self.path.name, share)
+        found, total = sum(map(len, rows_of)), sum(map(len, words_of))
+        share = f"{found} of {total} words in {len(texts)} texts have a vector ({100 * found / max(total, 1):.1f} %)"
+        log.log(logging.INFO if found or not total else logging.WARNING, "%s: %s", self.path.name, share)
         if not found:
             return torch.zeros(len(texts), self.width)
         starts = np.cumsum([0, *map(len, rows_of[:-1])])
@@ -123,8 +123,10 @@ def _matching_lines(path: Path, shape: _Shape, wanted: set[bytes]) -> Iterator[t
     read = number - (shape.words is not None)
     if shape.words is not None and read != shape.words:
         raise InputError(
-            f"{path}: its first line promises {shape.words} words, and {max(read, 0)} are there. "
-            "It was cut short or put together by hand; fetch it again, or correct the first line."
+            location=str(path),
+            expected=f"{shape.words} words, as in its first line",
+            value=max(read, 0),
+            hint="The file may be truncated: download it again, or correct the first line.",
         )
 
 
@@ -140,8 +142,10 @@ def _vector(path: Path, number: int, shape: _Shape, numbers: list[bytes]) -> np.
 
 def _bad(path: Path, number: int, shape: _Shape, got: str) -> InputError:
     return InputError(
-        f"{path}:{number}: wanted a word and {shape.width} numbers, parted by single blanks, got {got}. "
-        "Fetch the file again, or remove the line."
+        location=f"{path}:{number}",
+        expected=f"a word and {shape.width} numbers, separated by single spaces",
+        value=got,
+        hint="Download the file again, or remove the line.",
     )
 
 
@@ -153,7 +157,11 @@ def _shape(path: Path) -> _Shape:
         if len(first) == LINES_LOOKED_AT:
             break
     if not first:
-        raise InputError(f"{path} is empty; wanted word vectors as text: a word and its numbers per line.")
+        raise InputError(
+            location=str(path),
+            expected="word vectors as text, with a word and its numbers per line",
+            value="an empty file",
+        )
     header = first[0].split(b" ")
     if len(header) == 2 and all(column.isdigit() for column in header):
         return _Shape(int(header[1]), int(header[0]))
@@ -162,8 +170,10 @@ def _shape(path: Path) -> _Shape:
     if width < 2:
         number = 1 + [line.count(b" ") for line in first].index(width)
         raise InputError(
-            f"{path}:{number}: wanted word vectors as text, a word and its numbers per line, got {width + 1} columns. "
-            "Name a GloVe .txt or fastText .vec file, or a folder with an encoder."
+            location=f"{path}:{number}",
+            expected="word vectors as text, with a word and its numbers per line",
+            value=f"{width + 1} columns",
+            hint="Name a GloVe .txt or fastText .vec file, or a directory with an encoder.",
         )
     return _Shape(width, None)
 
@@ -182,7 +192,11 @@ def _lines(path: Path, *, skip: bool) -> Iterator[tuple[int, bytes]]:
                 if number > 1 or not skip:
                     yield number, line.rstrip(b" \r\n")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: cannot be unpacked behind line {number}: {error}. Fetch it again.") from error
+        raise InputError(
+            location=str(path),
+            expected=f"a complete gzip file, but reading failed after line {number} ({error})",
+            hint="Download it again.",
+        ) from error
 
 
 def _opened(path: Path) -> IO[bytes]:

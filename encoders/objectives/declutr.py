@@ -58,8 +58,8 @@ class DeCLUTR(ContrastiveObjective):
             raise InputError(
                 key="model.mlm_weight",
                 value=self.mlm_weight,
-                expected=f"0, since the tokenizer of {settings.backbone} has no mask token",
-                hint="Or name one of its tokens as model.mask_token.",
+                expected=f"0, because the tokenizer of {settings.backbone} has no mask token",
+                hint="To train with MLM, name one of its tokens as model.mask_token.",
             )
         self._predicts_next = self.mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
         self._metric_loss = _named_metric_loss(
@@ -81,7 +81,7 @@ class DeCLUTR(ContrastiveObjective):
             if self.settings.contrastive_weight == 0:
                 raise
             self.resolved_settings = {
-                "model.mlm_weight": f"0, as backbone={self.settings.backbone} {error.why}: no MLM, the contrastive "
+                "model.mlm_weight": f"0, as backbone={self.settings.backbone} {error.reason}: no MLM, the contrastive "
                 "loss alone"
             }
             encoder, self.mlm_weight = trainable.load(), 0.0
@@ -191,21 +191,22 @@ def one_before(batch: SpanBatch) -> SpanBatch:
 
 def _check_weights(contrastive_weight: float, mlm_weight: float | None) -> None:
     if contrastive_weight == 0 and mlm_weight == 0:
-        raise InputError(
-            "model.contrastive_weight=0 and model.mlm_weight=0: one must be above 0, or there is nothing to learn."
-        )
+        raise InputError(key="model.contrastive_weight", value=0, expected="more than 0, because model.mlm_weight is 0")
 
 
 def _check_metric_loss(
     metric_loss: str | None, miner: str | None, guide: str | None, contrastive_weight: float
 ) -> None:
     if guide and (metric_loss or contrastive_weight == 0):
-        why = f"metric_loss={metric_loss} takes" if metric_loss else "contrastive_weight=0 leaves out"
+        why = f"metric_loss={metric_loss} replaces it" if metric_loss else "contrastive_weight=0 disables it"
         raise InputError(
-            f"model.guide={guide} chooses the negatives of NT-Xent, whose place model.{why}. Set model.guide=null."
+            key="model.guide",
+            value=guide,
+            expected=f"null, because a guide filters the negatives of NT-Xent, and model.{why}",
+            hint="Set model.guide=null.",
         )
     if miner and not metric_loss:
-        raise InputError(f"model.metric_miner={miner} needs a model.metric_loss to mine for.")
+        raise InputError(key="model.metric_miner", value=miner, expected="null without model.metric_loss")
 
 
 def _named_metric_loss(name: str | None, miner: str | None, options: dict[str, Any]) -> Any:
@@ -214,4 +215,4 @@ def _named_metric_loss(name: str | None, miner: str | None, options: dict[str, A
     try:
         return metric_loss(name, miner, **options)
     except (ValueError, TypeError) as error:
-        raise InputError(f"model.metric_loss={name}: {error}") from error
+        raise InputError(f"model.metric_loss={name}: {error}", key="model.metric_loss", value=name) from error

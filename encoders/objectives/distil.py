@@ -28,7 +28,7 @@ class Distil(Objective):
             return [one for one in (batch.anchors, batch.positives, batch.negatives) if one is not None]
         if batch.damaged is not None:
             raise InputError(
-                "model=distil reads sentences whole, and data.deletion takes words out of them: set it to null."
+                key="data.deletion_ratio", expected="null, because model=distil encodes complete sentences"
             )
         return [batch.sentences]
 

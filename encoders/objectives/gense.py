@@ -86,5 +86,5 @@ def state_of_an_answer(pooling: str, backbone: str) -> str:
     """Return "last" for ``first_decoder`` if the backbone is a causal language model, else ``pooling`` unchanged."""
     if not pooler_of(pooling, "model.pooling").decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
         return pooling
-    log.info("model.pooling=%s of a causal language model is the state of the last token: pooling=last", pooling)
+    log.info("model.pooling=%s: for a causal language model, this is the last token's state (pooling=last)", pooling)
     return "last"

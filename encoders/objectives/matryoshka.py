@@ -30,21 +30,30 @@ def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width
     """
     if sizes is None:
         if weights is not None:
-            raise InputError("model.matryoshka_weights: there are no sizes to weigh. Set model.matryoshka, too.")
+            raise InputError(
+                key="model.matryoshka_weights",
+                value=list(weights),
+                expected="null without sizes",
+                hint="Set model.matryoshka, too.",
+            )
         return []
     if not sizes or len(set(sizes)) < len(sizes) or not all(1 <= size <= width for size in sizes):
         raise InputError(
-            f"model.matryoshka={list(sizes)}: wanted different sizes from 1 to {width}, the width of this encoder's "
-            f"vectors, such as [{width},{max(1, width // 2)},{max(1, width // 4)}]."
+            key="model.matryoshka",
+            value=list(sizes),
+            expected=f"different sizes from 1 to {width}, the embedding dimension, such as "
+            f"[{width},{max(1, width // 2)},{max(1, width // 4)}]",
         )
     weights = [1.0] * len(sizes) if weights is None else weights
     if len(weights) != len(sizes) or min(weights) <= 0:
         raise InputError(
-            f"model.matryoshka_weights={list(weights)}: wanted a number above 0 for each of the {len(sizes)} sizes."
+            key="model.matryoshka_weights",
+            value=list(weights),
+            expected=f"a number above 0 for each of the {len(sizes)} sizes",
         )
     if width not in sizes:
         log.warning(
-            "model.matryoshka=%s: whole vectors, of %d numbers, are not trained. Add %d if they are to be used, too.",
+            "model.matryoshka=%s: embeddings of all %d dimensions are not trained. Add %d to use them, too.",
             list(sizes),
             width,
             width,

@@ -32,7 +32,7 @@ class Pairs(HardNegativesObjective):
         try:
             check_directions(settings.directions, settings.partition_mode)
         except ValueError as error:
-            raise InputError(f"model.{error}") from error
+            raise InputError(f"model.{error}", key=f"model.{str(error).partition('=')[0]}") from error
         super().__init__(settings)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:

@@ -73,8 +73,10 @@ class Reranker(TrainedModule):
         if isinstance(batch, ScoredPairBatch):
             if self.settings.loss != "binary":
                 raise InputError(
-                    f"model.loss={self.settings.loss} ranks the documents of a query, and scored pairs have one each. "
-                    "Set model.loss=binary, or take triplets."
+                    key="model.loss",
+                    value=self.settings.loss,
+                    expected="binary with scored pairs, which have one document per query",
+                    hint="Set model.loss=binary, or use triplets.",
                 )
         elif batch.negatives is None:
             raise InputError(
@@ -89,8 +91,8 @@ class Reranker(TrainedModule):
             raise InputError(
                 key="model",
                 value="reranker",
-                expected="data whose rows have as many negatives each",
-                hint="Give each row as many negatives, or set model=pairs.",
+                expected="data with the same number of negatives in each row",
+                hint="Give each row the same number of negatives, or set model=pairs.",
             )
 
     def count_negatives(self, batch: Any) -> Tensor | None:

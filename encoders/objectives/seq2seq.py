@@ -192,17 +192,19 @@ class CausalWriter(Seq2Seq):
     factory = AutoModelForCausalLM
 
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
-        whole, of_targets = concatenate_source_target(sources, targets)
-        most = longest_input(self.transformer.config)
-        if whole.lengths.max() > most:
+        joined, target_places = concatenate_source_target(sources, targets)
+        limit = longest_input(self.transformer.config)
+        if joined.lengths.max() > limit:
             raise InputError(
-                f"a prompt and what is to be written behind it have {whole.lengths.max()} tokens, and this backbone "
-                f"takes {most}. Set data.source_length or data.target_length lower."
+                key="data.source_length",
+                expected=f"prompts and targets of at most {limit} tokens together, the limit of this backbone, but one "
+                f"pair has {joined.lengths.max()}",
+                hint="Lower data.source_length or data.target_length.",
             )
-        widths = even(whole.lengths, self.transformer, most)
-        chunks = plan_chunks(widths, budget, chunk_cost(whole.ids.device))
-        read = padded(whole.ids, whole.lengths, chunks, self.pad)
-        written = places_in_chunks(of_targets, whole.lengths, chunks, whole.ids.device)
+        widths = even(joined.lengths, self.transformer, limit)
+        chunks = plan_chunks(widths, budget, chunk_cost(joined.ids.device))
+        read = padded(joined.ids, joined.lengths, chunks, self.pad)
+        written = places_in_chunks(target_places, joined.lengths, chunks, joined.ids.device)
         inputs = ((*one, places) for one, places in zip(read, written, strict=True))
         return Cut(chunks, inputs, total_tokens(chunks))
 
@@ -239,14 +241,18 @@ def load_writer(factory: Any, backbone: str) -> PreTrainedModel:
 
     def refused(why: str) -> InputError:
         return InputError(
-            f"backbone={backbone}: {why}, which a model that writes needs. Take a whole encoder-decoder, such as "
-            "google-t5/t5-base, or a whole causal language model."
+            key="backbone",
+            value=backbone,
+            expected=f"a complete generative model, but {why}",
+            hint="Choose a complete encoder-decoder, such as google-t5/t5-base, or a complete causal language model.",
         )
 
     model = load_whole(factory, backbone, refused, dtype=torch.float32)
     if factory is AutoModelForSeq2SeqLM and model.config.decoder_start_token_id is None:
         raise InputError(
-            f"backbone={backbone}: its config names no decoder_start_token_id, so nothing begins a text. Set it in "
-            "config.json; T5 has that of its pad token."
+            key="backbone",
+            value=backbone,
+            expected="a config with decoder_start_token_id, the first token of every generated text",
+            hint="Set it in config.json; T5 uses its pad token.",
         )
     return model

@@ -33,18 +33,23 @@ class SimCSE(HardNegativesObjective):
     settings: SimCSEConfig
 
     def __init__(self, settings: SimCSEConfig) -> None:
-        kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
-        if settings.mlp and not settings.mlp_only_train and (why := kept_out.get(settings.pooling or "")):
+        without_mlp = {"cls_before_pooler": "excludes it", "pooler_output": "has another layer in its place"}
+        if settings.mlp and not settings.mlp_only_train and (why := without_mlp.get(settings.pooling or "")):
             value = "null" if settings.mlp_only_train is None else "false"
             raise InputError(
-                f"model.pooling={settings.pooling} {why}, and model.mlp_only_train={value} keeps the MLP in. Take "
-                "model.pooling=cls, or model.mlp_only_train=true."
+                key="model.pooling",
+                value=settings.pooling,
+                expected=f"another pooling with model.mlp_only_train={value}, which makes the MLP a part of the "
+                f"encoder; this pooling {why}",
+                hint="Set model.pooling=cls, or model.mlp_only_train=true.",
             )
         if settings.mlp and settings.mlp_only_train and settings.matryoshka:
             raise InputError(
-                f"model.matryoshka={list(settings.matryoshka)}: the MLP is left out of the encoder, and mixes the "
-                "numbers of its vectors before the loss, so that no prefix of them is trained. Set model.mlp=false, or "
-                "model.mlp_only_train=false."
+                key="model.matryoshka",
+                value=list(settings.matryoshka),
+                expected="null, because the MLP between encoder and loss mixes all dimensions, so that prefixes of the "
+                "embeddings would not be trained",
+                hint="Set model.mlp=false, or model.mlp_only_train=false.",
             )
         super().__init__(settings)
         self.mlp: nn.Module = nn.Identity()
@@ -57,15 +62,19 @@ class SimCSE(HardNegativesObjective):
         """Return two views of the batch, and its hard negatives if it has any."""
         if isinstance(batch, SentenceBatch) and batch.damaged is not None:
             raise InputError(
-                "model=simcse reads sentences whole, and data.deletion takes words out of them: set "
-                "data.deletion_ratio=null, or take model=tsdae."
+                key="data.deletion_ratio",
+                expected="null, because model=simcse encodes complete sentences",
+                hint="Set data.deletion_ratio=null, or model=tsdae.",
             )
         if isinstance(batch, SentenceBatch):
             if self.training and not has_dropout(self.encoder):
                 raise InputError(
-                    f"model=simcse on single sentences needs dropout: without it both views of a sentence are the "
-                    f"same, and backbone={self.settings.backbone} has none. Set model.dropout=0.1 (0.3 of a decoder, "
-                    "whose attention alone has any), or take data of two columns."
+                    key="model.dropout",
+                    value=self.settings.dropout,
+                    expected="more than 0 for model=simcse with single sentences, because both views of a sentence "
+                    f"would be the same, and {self.settings.backbone} has no dropout",
+                    hint="Set model.dropout=0.1 (0.3 for a decoder that has only attention dropout), or use data with "
+                    "two columns.",
                 )
             views, negatives = [batch.sentences, batch.sentences], None
         else:

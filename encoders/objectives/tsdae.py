@@ -72,14 +72,17 @@ class TSDAE(Objective):
             raise InputError(
                 key="backbone",
                 value=settings.backbone,
-                expected=f"an encoder whose embeddings have the width of its transformer, {read}, but they have "
+                expected=f"an encoder whose embedding dimension is the width of its transformer, {read}, but it is "
                 f"{self.encoder.width}",
-                hint="Choose another model, or another model.pooling, which leaves out the layer behind the pooling.",
+                hint="Choose another model, or another model.pooling, which drops the layers after the pooling.",
             )
         if not self.encoder.tokenizer.num_special_tokens_to_add():
             raise InputError(
-                f"backbone={settings.backbone}: its tokenizer puts no special token before a text, so there is "
-                f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
+                key="backbone",
+                value=settings.backbone,
+                expected="a tokenizer with a special token before each text, from which the decoder predicts the first "
+                "token",
+                hint=f"Choose {CROSS_ATTENTION}.",
             )
         base = self.trainable.below.base
         self.decoder = tied_decoder(
@@ -100,8 +103,10 @@ class TSDAE(Objective):
     def views(self, batch: SentenceBatch) -> list[Ragged]:
         if batch.damaged is None:
             raise InputError(
-                "model=tsdae writes texts again from what is left of them, and data.deletion_ratio=null leaves them "
-                "whole. Set the share of the words to delete: data.deletion_ratio=0.6 is published."
+                key="data.deletion_ratio",
+                value=None,
+                expected="a fraction of the words to delete, because model=tsdae reconstructs texts from the rest",
+                hint="The published value is data.deletion_ratio=0.6.",
             )
         return [batch.damaged]
 
@@ -191,7 +196,7 @@ def tied_decoder(
         raise _no_cross_attention(backbone, config.model_type)
     head = [key for key in info["missing_keys"] if not key.startswith(f"{decoder.base_model_prefix}.")]
     if head:
-        log.info("backbone=%s was saved without its language-model head: it begins from random weights", weights)
+        log.info("backbone=%s was saved without its language-model head, which starts from random weights", weights)
     for key in shared:
         module, _, attribute = key.rpartition(".")
         setattr(encoder.get_submodule(module), attribute, own[key])

@@ -132,16 +132,16 @@ def test_held_out_scores_are_those_of_one_instance_after_the_other(decoders, row
 
 
 @pytest.mark.parametrize(
-    ("config", "data", "message"),
+    ("config", "data", "key", "part"),
     [
-        ({"is_causal": False}, {}, "reads both ways"),
-        ({"layer_types": ["full_attention", "linear_attention"]}, {}, "keeps more than the keys and values"),
-        ({}, {"end": None}, "no end of sequence"),
-        ({"max_position_embeddings": 20}, {}, "takes 20. Set data.source_length or data.target_length lower"),
+        ({"is_causal": False}, {}, "backbone", "bidirectional"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, {}, "backbone", "caches"),
+        ({}, {"end": None}, None, "end of sequence"),
+        ({"max_position_embeddings": 20}, {}, "data.source_length", "20"),
     ],
     ids=str,
 )
-def test_what_cannot_be_taught_is_refused(rows, tmp_path, config, data, message):
+def test_unsuitable_models_and_lengths_are_refused(rows, tmp_path, config, data, key, part):
     folder = save_decoder("llama", tmp_path)
     found = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(found | config))
@@ -149,5 +149,7 @@ def test_what_cannot_be_taught_is_refused(rows, tmp_path, config, data, message)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         tokenizer.eos_token, tokenizer.pad_token = None, "<unk>"
         tokenizer.save_pretrained(folder)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as error:
         generator(folder).training_step(batches(data_of(rows, folder), 1)[0], 0)
+    assert key is None or error.value.key == key
+    assert part in str(error.value)

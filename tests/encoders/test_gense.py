@@ -158,31 +158,36 @@ def test_every_weight_gets_a_gradient(t5, pooling):
     assert not any("lm_head" in name or "classification" in name for name in names)
 
 
-def test_what_cannot_be_trained_is_refused(t5, tiny_bert, tmp_path):
-    with pytest.raises(InputError, match=r"model.pooling=first_decoder: expected .* this bert does not have"):
+def test_invalid_settings_are_refused(t5, tiny_bert, tmp_path):
+    with pytest.raises(InputError) as error:
         model_of(tiny_bert)
+    assert (error.value.key, error.value.value) == ("model.pooling", "first_decoder")
+    assert "bert" in error.value.expected
     from transformers import T5EncoderModel
 
     T5EncoderModel.from_pretrained(t5).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(t5).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"model.pooling=first_decoder: expected "):
+    with pytest.raises(InputError) as error:
         model_of(tmp_path)
+    assert (error.value.key, error.value.value) == ("model.pooling", "first_decoder")
     assert model_of(tmp_path, pooling="mean").encoder.width == 32
-    for options, message in (
-        ({"truncation": "none"}, "model.truncation='none'"),
-        ({"optimizer": "sgd"}, "model.optimizer='sgd'"),
-        ({"max_length": 8}, "leave no room for a text"),
-        ({"temperature": 0.0}, "more than 0"),
-        ({"prompt_suffix": "no blank"}, "Begin the prompt with a blank"),
+    for options, key in (
+        ({"truncation": "none"}, "model.truncation"),
+        ({"optimizer": "sgd"}, "model.optimizer"),
+        ({"max_length": 8}, "max_length"),
+        ({"temperature": 0.0}, "model.temperature"),
+        ({"prompt_suffix": "no blank"}, "prompt"),
     ):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError) as error:
             model_of(t5, **options)
+        assert error.value.key == key
     model = model_of(t5, hard_negative_weight=1.0)
-    with pytest.raises(InputError, match="no hard negatives to weigh"):
+    with pytest.raises(InputError) as error:
         model.training_step(batch_of(model, [LEFT, RIGHT]), 0)
+    assert (error.value.key, error.value.value) == ("model.hard_negative_weight", 1.0)
 
 
-def test_a_published_folder_is_read_when_the_prompt_is_said(t5, tmp_path):
+def test_a_published_folder_is_loaded_with_a_prompt(t5, tmp_path):
     """This is a T5 with its LM head and without modules.json."""
     T5ForConditionalGeneration.from_pretrained(t5).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(t5).save_pretrained(tmp_path)
@@ -196,7 +201,7 @@ def test_a_published_folder_is_read_when_the_prompt_is_said(t5, tmp_path):
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_adafactor_is_the_papers(scaled):
+def test_adafactor_is_that_of_the_paper(scaled):
     """Shazeer and Stern, 2018, algorithms 4 and 5: factored second moments, updates clipped at 1, decay 1 - t^-0.8."""
     torch.manual_seed(0)
     weights = [torch.randn(5, 3), torch.randn(4)]

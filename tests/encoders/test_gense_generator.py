@@ -165,24 +165,23 @@ def test_the_published_schedule_is_constant_then_linear():
     assert schedule(100) == 0.0
 
 
-def test_what_is_no_encoder_decoder_of_t5s_kind_is_refused(tiny_mlm, tiny_t5, gense_prompts, tmp_path):
+def test_other_models_than_t5_are_refused(tiny_mlm, tiny_t5, gense_prompts, tmp_path):
     """It could be trained, but synthesis would refuse the resulting model."""
-    with pytest.raises(InputError, match="backbone="):
+    with pytest.raises(InputError) as error:
         generator(tiny_mlm, gense_prompts)
+    assert (error.value.key, error.value.value) == ("backbone", str(tiny_mlm))
     size = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
     heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
     tokenizer = AutoTokenizer.from_pretrained(tiny_t5)
     tokenizer.save_pretrained(tmp_path)
     BartForConditionalGeneration(BartConfig(vocab_size=len(tokenizer), **size, **heads)).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"an encoder-decoder of another kind"):
+    with pytest.raises(InputError) as error:
         generator(tmp_path, gense_prompts)
+    assert (error.value.key, error.value.value) == ("backbone", str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [({"perplexity": "published"}, "mean_of_batches"), ({"answer_weight": 0}, "1")],
-    ids=str,
-)
-def test_unknown_settings_are_refused(wrong, told, tiny_t5, gense_prompts):
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize("wrong", [{"perplexity": "published"}, {"answer_weight": 0}], ids=str)
+def test_unknown_settings_are_refused(wrong, tiny_t5, gense_prompts):
+    with pytest.raises(InputError) as error:
         generator(tiny_t5, gense_prompts, **wrong)
+    assert (error.value.key, error.value.value) == next((f"model.{key}", value) for key, value in wrong.items())

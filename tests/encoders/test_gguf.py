@@ -115,20 +115,15 @@ def test_a_generator_is_known_by_its_bytes(written, tmp_path):
     assert identify_generator(str(moved), None) != known
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("no/such/file.gguf", r"backbone=no/such/file\.gguf: no such file.*ORG/REPO:FILE\.gguf"),
-        ("{folder}/torn.gguf", "torn.gguf could not be loaded"),
-        ("{folder}/text.gguf", "text.gguf could not be loaded"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_refused_in_words(written, tmp_path, name, message):
+@pytest.mark.parametrize("name", ["no/such/file.gguf", "{folder}/torn.gguf", "{folder}/text.gguf"])
+def test_an_unreadable_file_is_refused(written, tmp_path, name):
     whole = written[1].read_bytes()
     (tmp_path / "torn.gguf").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.gguf").write_text("no weights at all")
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as error:
         load_masked_lm(name.format(folder=tmp_path), lm_head=False)
+    path = name.format(folder=tmp_path)
+    assert (error.value.key, error.value.value) == ("backbone", path)
 
 
 @pytest.mark.slow

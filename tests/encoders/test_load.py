@@ -107,7 +107,7 @@ def test_lower_case_of_the_folder(tmp_path, tiny_mlm):
     assert encoder.fingerprint != plain.fingerprint
 
 
-def test_a_length_that_is_asked_for_is_obeyed_up_to_the_backbones(tmp_path, tiny_mlm, caplog):
+def test_max_length_is_limited_by_the_backbone(tmp_path, tiny_mlm, caplog):
     folder = export(tmp_path / "e", tiny_mlm, max_length=20)
     long = [" ".join(TEXTS) * 3]
     found = load_encoder(folder, max_length=200).embed(long)
@@ -115,7 +115,7 @@ def test_a_length_that_is_asked_for_is_obeyed_up_to_the_backbones(tmp_path, tiny
     same(found, load_encoder(tiny_mlm, max_length=200).embed(long))
     assert caplog.text == ""
     assert load_encoder(folder, max_length=10_000).max_length == 512
-    assert "takes 512 tokens" in caplog.text
+    assert "reduced to 512" in caplog.text
 
 
 def test_prompts(tmp_path, tiny_mlm):
@@ -176,7 +176,7 @@ def prompt_left_out(folder):
         (prompt_left_out, 32, "prompt"),
     ],
 )
-def test_what_is_more_than_our_encoder_goes_through_the_library(tmp_path, tiny_mlm, make, width, why):
+def test_unsupported_models_are_run_by_the_library(tmp_path, tiny_mlm, make, width, why):
     folder = make(export(tmp_path / "e", tiny_mlm))
     encoder = load_encoder(folder)
     assert not isinstance(encoder, SentenceEncoder)
@@ -186,8 +186,9 @@ def test_what_is_more_than_our_encoder_goes_through_the_library(tmp_path, tiny_m
     assert found.shape == (len(texts), width)
     same(found, by_the_library(folder, texts))
     assert encoder.fingerprint == load_encoder(folder).fingerprint != load_encoder(folder, prompt="a").fingerprint
-    with pytest.raises(InputError, match="leave pooling out"):
+    with pytest.raises(InputError) as error:
         load_encoder(folder, pooling="mean")
+    assert (error.value.key, error.value.value) == ("pooling", "mean")
 
 
 @pytest.mark.parametrize("router", [False, True])
@@ -204,8 +205,10 @@ def test_code_of_the_folder_is_never_run(tmp_path, tiny_mlm, router):
     else:
         modules.append({"idx": 2, "name": "2", "path": "", "type": "evil.Bad"})
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(InputError, match=r"evil\.Bad.*never run"):
+    with pytest.raises(InputError) as error:
         load_encoder(folder)
+    assert (error.value.key, error.value.value) == ("encoder", str(folder))
+    assert "evil.Bad" in error.value.expected
     assert not (tmp_path / "ran").exists()
 
 
@@ -300,8 +303,9 @@ def test_a_pickle_is_read_without_running_it(tmp_path, tiny_mlm):
     torch.save(weights, folder / "pytorch_model.bin")
     same(load_encoder(folder).embed(TEXTS[:2]), load_encoder(tiny_mlm).embed(TEXTS[:2]))
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(tmp_path / "ran")))
-    with pytest.raises(InputError, match="could not be loaded"):
+    with pytest.raises(InputError) as error:
         load_encoder(folder)
+    assert (error.value.key, error.value.value) == ("encoder", str(folder))
     assert not (tmp_path / "ran").exists()
 
 
@@ -368,26 +372,31 @@ def test_the_best_checkpoint_before_the_last_and_the_export_before_both(run, tin
     same(load_encoder(folder).embed(TEXTS), by_the_library(folder / "encoder"))
 
 
-def test_a_checkpoint_that_was_cut_short(run):
+def test_a_truncated_checkpoint_is_refused(run):
     path = run[0] / "checkpoints" / "last.ckpt"
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(InputError, match=r"last\.ckpt: wanted a whole checkpoint.*cut short.*Use another"):
+    with pytest.raises(InputError) as error:
         load_encoder(run[0])
+    assert (error.value.key, error.value.value) == ("encoder", path)
 
 
-def test_a_checkpoint_of_something_else(tmp_path):
+def test_a_foreign_checkpoint_is_refused(tmp_path):
     torch.save({"state_dict": {"layer.weight": torch.zeros(2)}}, tmp_path / "x.ckpt")
-    with pytest.raises(InputError, match="checkpoint of a run here"):
+    with pytest.raises(InputError) as error:
         load_encoder(tmp_path / "x.ckpt")
+    assert (error.value.key, error.value.value) == ("encoder", tmp_path / "x.ckpt")
 
 
-def test_a_checkpoint_whose_backbone_changed(run):
+def test_a_checkpoint_with_a_changed_backbone_is_refused(run):
     change(run[0] / "backbone" / "config.json", num_hidden_layers=3)
-    with pytest.raises(InputError, match=r"not of the architecture.*it has no encoder\.layer\.2"):
+    with pytest.raises(InputError) as error:
         load_encoder(run[0])
+    assert (error.value.key, error.value.value) == ("encoder", run[0] / "checkpoints" / "last.ckpt")
+    assert "encoder.layer.2" in error.value.expected
     change(run[0] / "backbone" / "config.json", num_hidden_layers=2, intermediate_size=48)
-    with pytest.raises(InputError, match=r"not of the architecture.*size mismatch"):
+    with pytest.raises(InputError) as error:
         load_encoder(run[0])
+    assert "size mismatch" in error.value.expected
 
 
 # --------------------------------------------------------------------------------------- bad names
@@ -413,20 +422,22 @@ def weights_missing(folder):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "part"),
     [
-        (empty, r"without an encoder; it holds notes\.md.*modules\.json.*config\.json.*\.vec"),
-        (truncated, "could not be loaded"),
-        (weights_missing, r"do not fit its config\.json: .*layer\.1.*fetch it again"),
-        (lambda folder: folder / "nowhere", r"no such file or folder.*hub id"),
-        (lambda folder: "nobody/has-such-a-model", r"could not be had from the Hugging Face hub.*hub id while"),
+        (empty, "notes.md"),
+        (truncated, "loaded"),
+        (weights_missing, "layer.1"),
+        (lambda folder: folder / "nowhere", "hub id"),
+        (lambda folder: "nobody/has-such-a-model", "Hugging Face Hub"),
     ],
 )
-def test_what_cannot_be_loaded_says_what_could(tmp_path, tiny_mlm, make, message):
+def test_invalid_names_and_directories_are_refused(tmp_path, tiny_mlm, make, part):
     shutil.copytree(tiny_mlm, tmp_path / "source")
     (tmp_path / "e").mkdir()
-    with pytest.raises(InputError, match=message):
-        load_encoder(make(tmp_path / "e"))
+    with pytest.raises(InputError) as error:
+        load_encoder(name := make(tmp_path / "e"))
+    assert (error.value.key, str(error.value.value)) == ("encoder", str(name))
+    assert part in str(error.value)
 
 
 @pytest.mark.parametrize("of_a_run", [False, True])
@@ -531,7 +542,7 @@ def test_one_text_or_many_torch_or_numpy(tiny_mlm, minilm_path, small_word_vecto
         (
             SimpleNamespace(encoder=None),
             {},
-            {"key": "encoder", "hint": "What train returns has it loaded: result.encoder."},
+            {"key": "encoder", "hint": "The result of train contains the loaded encoder: result.encoder."},
         ),
         ("x.ckpt", {"device": "nowhere"}, {"key": "device", "value": "nowhere"}),
     ],

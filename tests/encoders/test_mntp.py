@@ -62,7 +62,7 @@ def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, acti
         torch.testing.assert_close(gradients[name], weight.grad, atol=2e-5, rtol=1e-4)
 
 
-def test_the_mask_is_named_or_the_blank(decoder, corpus_file):
+def test_the_mask_token_is_set_or_the_default(decoder, corpus_file):
     vocabulary = load_tokenizer(str(decoder)).get_vocab()
     for named, token in ((None, "_"), ("#", "#")):
         (batch,) = batches(documents(corpus_file, decoder, mask_token=named, mask_strategy="all"), 1)
@@ -72,9 +72,11 @@ def test_the_mask_is_named_or_the_blank(decoder, corpus_file):
     assert (error.value.key, error.value.value) == ("model.mask_token", "<gap>")
 
 
-def test_a_model_that_reads_one_way_fills_no_gaps(decoder):
-    with pytest.raises(InputError, match=r"fills gaps from both sides.*attention=bidirectional"):
+def test_a_causal_model_has_no_mlm(decoder):
+    with pytest.raises(InputError) as error:
         built("declutr", decoder, mlm_weight=1.0)
+    assert error.value.key == "backbone"
+    assert "model.attention=bidirectional" in error.value.hint
     alone = built("declutr", decoder)
     assert alone.mlm_weight == 0
     assert "no MLM, the contrastive loss alone" in alone.resolved_settings["model.mlm_weight"]

@@ -1,7 +1,5 @@
 """Frozen weights in 4 bits. Truth: a float32 model whose matrices passed through bitsandbytes' own functions."""
 
-import re
-
 import bitsandbytes
 import numpy as np
 import pytest
@@ -112,12 +110,12 @@ def test_a_weight_takes_four_bits_and_an_eighth():
     assert kept * 8 == 256 * 512 * (4 + 8 / 64 + 32 / (64 * 256))
 
 
-def test_the_weights_come_back_as_they_were(folders, tmp_path):
+def test_dequantization_restores_the_original_weights(folders, tmp_path):
     model = adapted(folders["llama"], frozen_dtype="nf4")
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     quantize_frozen_layers(model)
     assert record_of(model)["digest"] == record_of(adapted(folders["llama"]))["digest"], "that of the backbone"
-    with pytest.raises(RuntimeError, match="merged into the weights as they were"):
+    with pytest.raises(RuntimeError, match="dequantize_frozen_layers"):
         merged(model.encoder.trunk)
     assert dequantize_frozen_layers(model, lambda: adapted(folders["llama"], frozen_dtype="nf4"), "here")
     assert not is_quantized(model)
@@ -125,7 +123,7 @@ def test_the_weights_come_back_as_they_were(folders, tmp_path):
     assert not dequantize_frozen_layers(model, lambda: pytest.fail("there is nothing to load"), "here")
 
 
-def test_a_backbone_that_was_changed_meanwhile_is_refused(folders):
+def test_a_changed_backbone_is_refused(folders):
     model = narrowed(adapted(folders["llama"], frozen_dtype="nf4"))
 
     def changed():
@@ -133,11 +131,12 @@ def test_a_backbone_that_was_changed_meanwhile_is_refused(folders):
         other.encoder.trunk.layers[0].mlp.up_proj.base_layer.weight.data[0, 0] += 1e-3
         return other
 
-    with pytest.raises(InputError, match=r"here: .*other weights.*Put back the backbone"):
+    with pytest.raises(InputError) as error:
         dequantize_frozen_layers(model, changed, "here")
+    assert error.value.location == "here"
 
 
-def test_what_was_published_in_16_bits_waits_in_16_bits(tmp_path):
+def test_weights_published_in_16_bits_stay_in_16_bits(tmp_path):
     """The weights stay in 16 bits until training begins, and again for the final scores: no precision is lost."""
     folder = save_decoder("llama", tmp_path)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).bfloat16().float().save_pretrained(folder)
@@ -150,20 +149,24 @@ def test_what_was_published_in_16_bits_waits_in_16_bits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "keys", "message"),
+    ("family", "keys", "part"),
     [
-        ("llama", {"lora": LORA | {"rank": None, "alpha": None}}, "nf4: nothing is frozen without model.lora.rank"),
-        ("gpt2", {}, "expected bf16 or fp32 for a gpt2"),
+        ("llama", {"lora": LORA | {"rank": None, "alpha": None}}, "model.lora.rank"),
+        ("gpt2", {}, "gpt2"),
     ],
 )
-def test_what_cannot_be_is_refused(folders, family, keys, message):
-    with pytest.raises(InputError, match=re.compile(message, re.DOTALL)):
+def test_nf4_without_an_adapter_or_linear_layers_is_refused(folders, family, keys, part):
+    with pytest.raises(InputError) as error:
         built("sroberta", folders[family], **DECODER, **{"lora": LORA, "frozen_dtype": "nf4"} | keys)
+    assert (error.value.key, error.value.value) == ("model.frozen_dtype", "nf4")
+    assert part in error.value.expected
 
 
 def test_a_missing_package_is_named(folders, monkeypatch):
     monkeypatch.setattr(
         "contrastive_encoders.encoders.lora.find_spec", lambda name: None if name == "bitsandbytes" else True
     )
-    with pytest.raises(InputError, match=r"expected the package bitsandbytes.*contrastive-encoders\[quantization\]"):
+    with pytest.raises(InputError) as error:
         built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_dtype="nf4")
+    assert (error.value.key, error.value.value) == ("model.frozen_dtype", "nf4")
+    assert "contrastive-encoders[quantization]" in error.value.hint

@@ -162,8 +162,10 @@ def test_tsdae_refuses_a_family_that_cannot_be_its_own_decoder(tiny_bert, tmp_pa
     config = transformers.T5Config(vocab_size=1000, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
     transformers.T5Model(config).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"backbone=.* t5 "):
+    with pytest.raises(InputError) as error:
         built("tsdae", tmp_path)
+    assert (error.value.key, error.value.value) == ("backbone", str(tmp_path))
+    assert "t5" in error.value.expected
 
 
 def by_the_book(anchors, positives, negatives, temperature, weight):
@@ -303,23 +305,30 @@ def _lengths(name, model):
 
 def test_single_sentences_without_dropout_are_refused(tiny_bert):
     model = built("simcse", tiny_bert).train()
-    with pytest.raises(InputError, match=r"needs dropout.*model\.dropout=0\.1"):
+    with pytest.raises(InputError) as error:
         model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
+    assert error.value.key == "model.dropout"
+    assert "model.dropout=0.1" in error.value.hint
 
 
-def test_damaged_sentences_are_for_tsdae_alone(tiny_bert, tiny_mlm_with_dropout):
+def test_only_tsdae_accepts_damaged_sentences(tiny_bert, tiny_mlm_with_dropout):
     model = built("tsdae", tiny_bert)
-    with pytest.raises(InputError, match=r"data\.deletion_ratio=null leaves them whole.*data\.deletion_ratio=0\.6"):
+    with pytest.raises(InputError) as error:
         model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
+    assert (error.value.key, error.value.value) == ("data.deletion_ratio", None)
+    assert "data.deletion_ratio=0.6" in error.value.hint
     model = built("simcse", tiny_mlm_with_dropout)
-    with pytest.raises(InputError, match=r"simcse reads sentences whole.*data\.deletion_ratio=null"):
+    with pytest.raises(InputError) as error:
         model.training_step(SentenceBatch(ragged(model, LEFT)[0], ROWS, ragged(model, DAMAGED)[0]), 0)
+    assert error.value.key == "data.deletion_ratio"
+    assert "data.deletion_ratio=null" in error.value.hint
 
 
 @pytest.mark.parametrize("temperature", [0, math.nan])
-def test_a_temperature_that_cannot_be_is_refused(tiny_bert, temperature):
-    with pytest.raises(InputError, match=r"model\.temperature=.*wanted more than 0"):
+def test_an_invalid_temperature_is_refused(tiny_bert, temperature):
+    with pytest.raises(InputError) as error:
         built("simcse", tiny_bert, temperature=temperature)
+    assert error.value.key == "model.temperature"
 
 
 def test_a_sequence_may_be_as_short_as_its_special_tokens(tiny_bert):

@@ -120,5 +120,7 @@ def test_max_length_stays_below_the_position_table(tiny_mlm, tiny_bert):
 
 def test_a_sequence_beyond_the_position_table_is_refused(tiny_mlm):
     sequences, _ = ragged([513], 300)
-    with pytest.raises(InputError, match=r"513 .* 512"):
+    with pytest.raises(InputError) as error:
         make(tiny_mlm).encode_sequences(sequences)
+    assert error.value.value == 513
+    assert "512" in error.value.expected

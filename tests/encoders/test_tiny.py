@@ -38,10 +38,13 @@ def test_the_same_seed_and_texts_give_the_same_bytes(tmp_path):
 
 
 def test_sizes_that_do_not_fit_leave_nothing(tmp_path):
-    with pytest.raises(InputError, match=r"hidden_size=16 does not split over tiny.heads=3"):
+    with pytest.raises(InputError) as error:
         write_tiny_masked_lm(tmp_path / "backbone", iter(TEXTS), seed=1, **{**SIZES, "heads": 3})
-    with pytest.raises(InputError, match="no text"):
+    assert (error.value.key, error.value.value) == ("tiny.hidden_size", 16)
+    assert "tiny.heads=3" in error.value.expected
+    with pytest.raises(InputError) as error:
         write_tiny_masked_lm(tmp_path / "backbone", iter(["", "  "]), seed=1, **SIZES)
+    assert (error.value.key, error.value.value) == ("backbone", "tiny")
     assert list(tmp_path.iterdir()) == []
 
 

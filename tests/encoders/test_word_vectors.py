@@ -1,6 +1,7 @@
 """Truth: averages taken by hand and by NumPy."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -69,47 +70,45 @@ def test_words_with_blanks_and_odd_letters_do_not_disturb(tmp_path):
     torch.testing.assert_close(found, torch.tensor([[2.0] * 3, [0.0] * 3, [7.0] * 3, [0.0] * 3]))
 
 
-def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
+def test_the_first_of_two_lines_with_the_same_word_counts(tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("a 1 1\nb 3 3\na 9 9\n")
     assert WordVectors(path).embed(["a"]).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "location", "value"),
     [
-        ("a 1 2 3\nb 1 2\n", r"v\.txt:2: wanted a word and 3 numbers"),
-        ("a 1 2 3\nb 1 nan 3\n", r"v\.txt:2: .*not finite"),
-        ("3 3\na 1 2 3\nb 1 2 3\n", r"promises 3 words, and 2 are there.*cut short"),
-        ("The ferry.\nOr not\n", r"v\.txt:1: wanted word vectors as text.*\.vec"),
+        ("a 1 2 3\nb 1 2\n", "v.txt:2", "3 columns"),
+        ("a 1 2 3\nb 1 nan 3\n", "v.txt:2", "a number that is not finite"),
+        ("3 3\na 1 2 3\nb 1 2 3\n", "v.txt", 2),
+        ("The ferry.\nOr not\n", "v.txt:1", "2 columns"),
     ],
 )
-def test_a_damaged_file_names_the_line(tmp_path, content, message):
+def test_a_damaged_line_is_named(tmp_path, content, location, value):
     path = tmp_path / "v.txt"
     path.write_text(content)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as error:
         load_encoder(path).embed(["a b"])
+    assert (error.value.location, error.value.value) == (str(tmp_path / location), value)
 
 
-def test_a_packed_file_that_was_cut_short(tmp_path):
+def test_a_truncated_gzip_file_is_refused(tmp_path):
     rng = np.random.default_rng(0)
     whole = gzip.compress("".join(f"w{i} {a} {b}\n" for i, (a, b) in enumerate(rng.normal(size=(2000, 2)))).encode())
     path = tmp_path / "v.txt.gz"
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"v\.txt\.gz: cannot be unpacked behind line \d+.*Fetch it again"):
+    with pytest.raises(InputError) as error:
         load_encoder(path).embed(["w1"])
+    assert error.value.location == str(path)
+    assert re.search(r"line \d+", error.value.expected)
 
 
-@pytest.mark.parametrize(
-    ("option", "named"),
-    [
-        ({"pooling": "cls"}, "pooling=cls"),
-        ({"precision": "bf16"}, "precision=bf16"),
-    ],
-)
-def test_options_that_word_vectors_do_not_know_are_refused(path, option, named):
-    with pytest.raises(InputError, match=f"know no {named}.*leave it out"):
+@pytest.mark.parametrize("option", [{"pooling": "cls"}, {"precision": "bf16"}])
+def test_unsupported_options_are_refused(path, option):
+    with pytest.raises(InputError) as error:
         load_encoder(path, **option)
+    assert (error.value.key, error.value.value) == next((key, value) for key, value in option.items())
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path):
@@ -123,7 +122,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
 
 
 @pytest.mark.parametrize("header", [False, True])
-def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, header):
+def test_a_byte_order_mark_is_ignored(tmp_path, header):
     path = tmp_path / "v.txt"
     path.write_bytes(b"\xef\xbb\xbf" + text_of(VECTORS, header).encode())
     assert load_encoder(path).embed(["the"]).tolist() == [VECTORS["the"]]

@@ -119,7 +119,7 @@ def test_a_guide_leaves_out_what_it_finds_nearer_than_the_partner():
     assert not math.isclose(found.loss.item(), ours(columns, directions=directions).loss.item())
 
 
-def test_one_direction_is_info_nce_and_the_pair_that_stands_twice_is_no_rival():
+def test_one_direction_is_info_nce_and_a_duplicate_pair_is_not_a_negative():
     columns = views(0)
     assert torch.equal(ours(columns).loss, info_nce(*columns, temperature=0.05).loss)
     alike = [view + 3 * torch.eye(6, 8, dtype=torch.float64) * 4 for view in columns]
@@ -130,11 +130,11 @@ def test_one_direction_is_info_nce_and_the_pair_that_stands_twice_is_no_rival():
     ("options", "message"),
     [
         ({"directions": ("query_to_doc", "forward")}, "'forward'"),
-        ({"directions": ("doc_to_query",)}, "query_to_doc, which has the pair"),
-        ({"directions": ("query_to_doc", "query_to_query"), "partition_mode": "per_direction"}, "no softmax"),
-        ({"partition_mode": "apart"}, "'apart' is unknown"),
+        ({"directions": ("doc_to_query",)}, "^directions="),
+        ({"directions": ("query_to_doc", "query_to_query"), "partition_mode": "per_direction"}, "^partition_mode="),
+        ({"partition_mode": "apart"}, "^partition_mode=apart"),
     ],
 )
-def test_directions_that_make_no_loss_are_refused(options, message):
+def test_invalid_directions_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         ours(views(0), **options)

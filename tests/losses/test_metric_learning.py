@@ -83,14 +83,14 @@ REFUSED = [
     (("TripletLoss",), {}, "Did you mean .*TripletMarginLoss"),
     (("qqqq",), {}, "There are AngularLoss, ArcFaceLoss"),
     (("ArcFaceLoss",), {}, "num_classes"),
-    (("ProxyNCALoss",), {"num_classes": 3, "embedding_size": 6}, "weights of its own"),
+    (("ProxyNCALoss",), {"num_classes": 3, "embedding_size": 6}, "has weights"),
     (("SelfSupervisedLoss",), {}, "no loss 'SelfSupervisedLoss'"),
     (("VICRegLoss",), {}, "takes no labels"),
     (("GenericPairLoss",), {}, "base class"),
     (("DynamicSoftMarginLoss",), {}, "running histogram"),
     (("RankedListLoss",), {"margin": 0.1}, "Tn"),
     (("TripletMarginLoss",), {"marign": 0.1}, "marign"),
-    (("MarginLoss",), {"learn_beta": True, "num_classes": 3}, "weights of its own"),
+    (("MarginLoss",), {"learn_beta": True, "num_classes": 3}, "has weights"),
     (("TripletMarginLoss", "TripletMiner"), {}, "no miner 'TripletMiner'.*TripletMarginMiner"),
     (("TripletMarginLoss", "BaseMiner"), {}, "base class"),
     (("TripletMarginLoss", "EmbeddingsAlreadyPackagedAsTriplets"), {}, "triplets already"),
@@ -99,7 +99,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("names", "options", "message"), REFUSED)
-def test_what_cannot_work_is_refused_when_it_is_named(names, options, message):
+def test_unsuitable_losses_and_miners_are_refused(names, options, message):
     with pytest.raises(ValueError, match=message):
         metric_loss(*names, **options)
 

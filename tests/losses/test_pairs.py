@@ -24,9 +24,9 @@ def test_both_compute_in_float32_under_autocast():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: cosine_regression(torch.ones(2, 4), torch.ones(3, 4), torch.ones(2)), "(2, 4), (3, 4) and (2,)"),
-        (lambda: cosine_regression(torch.ones(2, 4), torch.ones(2, 4), torch.ones(2, 1)), "(2, 4) and (2, 1)"),
-        (lambda: cosine_regression(torch.ones(0, 4), torch.ones(0, 4), torch.ones(0)), "at least one"),
+        (lambda: cosine_regression(torch.ones(2, 4), torch.ones(3, 4), torch.ones(2)), "(2, 4), (3, 4), and (2,)"),
+        (lambda: cosine_regression(torch.ones(2, 4), torch.ones(2, 4), torch.ones(2, 1)), "(2, 4), and (2, 1)"),
+        (lambda: cosine_regression(torch.ones(0, 4), torch.ones(0, 4), torch.ones(0)), "(0, 4), (0, 4), and (0,)"),
     ],
 )
 def test_wrong_shapes_are_named(call, message):
