@@ -71,7 +71,7 @@ class SimCSE(HardNegativesObjective):
                 raise InputError(
                     key="model.dropout",
                     value=self.settings.dropout,
-                    expected="more than 0 for model=simcse with single sentences, because both views of a sentence "
+                    expected="a value above 0 for single sentences in SimCSE, because both views of a sentence "
                     f"would be the same, and {self.settings.backbone} has no dropout",
                     hint="Set model.dropout=0.1 (0.3 for a decoder that has only attention dropout), or use data with "
                     "two columns.",
