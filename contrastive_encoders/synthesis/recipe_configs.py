@@ -22,11 +22,11 @@ Precision = Literal["fp32", "bf16", "fp16"]
 InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
 INPUT_TYPE = (
-    "auto: by the name; text: a sentence per line; jsonl, csv, tsv, parquet: the column input_column; stsb: the table "
-    "of STS-B, both sentences"
+    "type of the input files; auto: by the file name; text: a sentence per line; jsonl, csv, tsv, parquet: the column "
+    "input_column; stsb: both sentences of a table of STS-B"
 )
-COLUMN = "field or column of the texts"
-WORKERS = "processes; null: one per core"
+COLUMN = "column or JSON key that contains the texts"
+WORKERS = "number of processes; null: one per core"
 PER_LABEL = {"overgenerate": 5, "retry": 2}  # published values
 
 
@@ -36,30 +36,33 @@ class GenerateConfig:
 
     recipe: Mapping[str, Any] = config_field(meaning="class of the recipe, its name, and its instructions")
     generator: str | None = config_field(
-        None, "hub id or directory of a causal language model, base or instruct; GenSE's recipes: of a GenSE generator"
+        None,
+        "hub id or directory of a causal language model, base or instruct; for the recipes of GenSE, of a GenSE "
+        "generator",
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "texts to start from: .txt, .jsonl, .json, .csv, .tsv, .parquet, each also as .gz; several, [FILE,FILE]; or a "
-        "directory",
+        "input texts: a file (.txt, .jsonl, .json, .csv, .tsv, or .parquet, each also as .gz), a list of files "
+        "[FILE,FILE], or a directory",
     )
     output: str | None = config_field(
-        None, "directory of shard-NNNNN.jsonl and manifest.json; first sentences of dino_x1x2 are in its x1/"
+        None,
+        "output directory, for shard-NNNNN.jsonl and manifest.json; dino_x1x2 writes the first sentences to its x1/",
     )
-    overwrite: bool = config_field(False, "true: delete an existing output")
-    quiet: bool = config_field(False, "true: only warnings and errors")
+    overwrite: bool = config_field(False, "whether to delete an existing output")
+    quiet: bool = config_field(False, "whether to log only warnings and errors")
     encoder: str | None = config_field(
         None,
-        "directory of a run or of a sentence-transformers or transformers model, checkpoint, or hub id: report.html "
-        "then has the similarities of the texts under it",
+        "encoder that adds the similarities of the texts to report.html: the directory of a run or of a "
+        "sentence-transformers or transformers model, a checkpoint, or a hub id",
     )
     annotation_sample: int | None = config_field(
         None,
-        "write annotation.csv for a person to label: that many texts, pairs as in training, without their labels",
+        "number of texts to write to annotation.csv, which a person labels: pairs as in training, without labels",
         ge=1,
     )
     annotation_sheet: str | None = config_field(
-        None, "annotation.csv with a person's labels, which are compared with the texts' own (DINO, table 3)"
+        None, "annotation.csv with a person's labels, to compare them with the labels of the texts (DINO, table 3)"
     )
 
 
@@ -67,16 +70,18 @@ class GenerateConfig:
 class Requests:
     """Configuration keys of the requests to a server."""
 
-    in_flight: int = config_field(32, "requests at the same time", ge=1)
-    timeout: float = config_field(120, "seconds to wait for an answer", gt=0)
+    in_flight: int = config_field(32, "maximum number of simultaneous requests", ge=1)
+    timeout: float = config_field(120, "maximum time for a response in seconds", gt=0)
     max_retries: int = config_field(
-        20, "retries of a request, after up to 8 seconds each; then the command ends, and can be resumed", ge=0
+        20,
+        "maximum number of retries of a request, after up to 8 seconds each; then the command fails and can be resumed",
+        ge=0,
     )
     body: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "further keys of every request: +requests.body.KEY=VALUE, as the server's manual has them; null "
-            "removes one of ours"
+            "meaning": "additional keys of every request, as in the server's manual: +requests.body.KEY=VALUE; null "
+            "removes a default key"
         },
     )
 
@@ -87,31 +92,34 @@ class ModelConfig(GenerateConfig):
 
     engine: Literal["local", "openai"] = config_field(
         "local",
-        "openai: a server with OpenAI's protocol, such as vLLM, llama.cpp, TGI, or Ollama, at base_url; its key is in "
-        "OPENAI_API_KEY",
+        "where the model runs; local: on this machine; openai: on a server with OpenAI's protocol at base_url, such as "
+        "vLLM, llama.cpp, TGI, or Ollama, whose key is in OPENAI_API_KEY",
     )
     base_url: str | None = config_field(
         None,
-        "http://HOST:PORT/v1 of engine=openai; generator is then the server's name of the model, and lengths of "
-        "sentences are in words",
+        "URL of the server for engine=openai, http://HOST:PORT/v1; generator is then the server's name of the model, "
+        "and lengths of sentences are in words",
     )
-    requests: Requests = group(Requests, "requests to the server of engine=openai")
+    requests: Requests = group(Requests, "requests to the server for engine=openai")
     chat_template: bool = config_field(
         False,
-        "true: use the model's chat template, for any instruct model: the last line of a prompt begins the answer, the "
-        "rest is what the user says",
+        "whether to use the model's chat template, as instruct models need: the last line of a prompt begins the "
+        "answer, and the lines before it are the user's message",
     )
-    revision: str | None = config_field(None, "revision of a hub id")
-    precision: Precision = config_field("fp32", "precision of the model")
-    device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
-    devices: int = config_field(1, "number of processes, with a GPU each if there are any", ge=1)
+    revision: str | None = config_field(None, "revision of the generator if it is a hub id")
+    precision: Precision = config_field("fp32", "floating-point precision of the model")
+    device: str = config_field("auto", "device of the model: auto, cpu, cuda, cuda:1")
+    devices: int = config_field(1, "number of processes; each uses one GPU if there are GPUs", ge=1)
     cluster: str | None = config_field(
         None,
-        "several machines: auto, ray://HOST:PORT, or ray, which starts a Ray cluster here; devices counts its workers",
+        "Ray cluster that runs the workers, whose number is devices: auto, ray://HOST:PORT, or ray, which starts a "
+        "cluster on this machine",
     )
-    num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
-    num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
-    shard_size: int = config_field(1000, "inputs per shard; an interruption loses at most that many per process", ge=1)
+    num_cpus: float | None = config_field(None, "number of CPUs that each worker of the cluster reserves", ge=0)
+    num_gpus: float | None = config_field(None, "number of GPUs that each worker of the cluster reserves", ge=0)
+    shard_size: int = config_field(
+        1000, "number of inputs per shard; an interruption loses at most that many per process", ge=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,16 +128,18 @@ class Plan:
 
     strategy: Literal["overgenerate", "retry"] = config_field(
         "overgenerate",
-        "overgenerate: draw per_label samples at once, and keep all that pass the filters; retry: draw until per_label "
-        "different ones have passed",
+        "sampling strategy; overgenerate: draw per_label samples and keep those that pass the filters; retry: draw "
+        "until per_label different samples have passed",
     )
     per_label: int | None = config_field(
-        None, "second sentences per first sentence and label; null: 5, or 2 with strategy=retry; not for dino_x1", ge=1
+        None,
+        "number of second sentences per first sentence and label; null: 5, or 2 with strategy=retry; not for dino_x1",
+        ge=1,
     )
     max_tries: int = config_field(5, "maximum number of samples with strategy=retry")
-    decay: float = config_field(100, "lambda of self-debiasing; 0: none", ge=0)
+    decay: float = config_field(100, "decay constant lambda of self-debiasing; 0: off", ge=0)
     epsilon: float = config_field(0.01, "lower bound of the factors of self-debiasing", ge=0, le=1)
-    filters: Filters = group(Filters, "which texts are kept")
+    filters: Filters = group(Filters, "filters of the generated texts")
 
     @property
     def wanted(self) -> int:
@@ -153,16 +163,16 @@ class Plan:
 class DinoConfig(ModelConfig):
     """Keys of DINO (Schick and Schütze 2021)."""
 
-    spec: str | None = config_field(None, "FILE.yaml or .json: a task of your own in the schema of the published ones")
+    spec: str | None = config_field(None, "FILE.yaml or .json with a custom task in the schema of the published tasks")
     input_type: InputType = config_field("auto", INPUT_TYPE)
     input_column: str = config_field("text_a", COLUMN)
     encoding: str | None = config_field(None, ENCODING_MEANING)
-    input_sample: int | None = config_field(None, "maximum number of texts, drawn at random; null: all")
+    input_sample: int | None = config_field(None, "maximum number of input texts, drawn at random; null: all")
     num_x1: int = config_field(
-        15000, "first sentences to write if the recipe writes them, divided evenly among the labels"
+        15000, "number of first sentences if the recipe writes them, divided evenly among the labels"
     )
     ban_eos: bool = config_field(
-        True, "false: a text may also end at the end-of-sequence token, without a quotation mark"
+        True, "whether only a quotation mark ends a text; false: the end-of-sequence token ends it, too"
     )
     samples: Plan = flat_group(Plan)
     how: Decoding = flat_group(Decoding)
@@ -170,9 +180,9 @@ class DinoConfig(ModelConfig):
 
 @dataclass(kw_only=True)
 class RulesConfig(GenerateConfig):
-    """Configuration keys of the choice of triplets."""
+    """Configuration keys of the selection of triplets."""
 
-    rules: Rules = group(Rules, "rules for triplets (GenSE's code); report.html shows how many each rejects")
+    rules: Rules = group(Rules, "rules for triplets, as in GenSE's code; report.html shows how many each rejects")
     workers: int | None = config_field(None, WORKERS)
 
 
@@ -181,10 +191,12 @@ class TripletConfig(ModelConfig, RulesConfig):
     """Configuration keys of a recipe whose candidates are judged by GenSE's generator."""
 
     prompts: Mapping[str, Any] = config_field(
-        meaning="prompts, if the generator's directory has none; prompts=FILE.yaml: your own"
+        meaning="prompts if the generator's directory contains none; prompts=FILE.yaml: custom prompts"
     )
     prompt_assembly: Assembly | None = config_field(
-        None, "null: as the generator was trained, or else pieces, as published"
+        None,
+        "how prompts and sentences are joined, as token ids (pieces) or as text (string); null: as in the training of "
+        "the generator, or pieces, as published",
     )
     max_pair_tokens: int = config_field(128, "maximum length of each of the two judged sentences in tokens", ge=1)
 
@@ -197,9 +209,12 @@ class SentencesConfig(TripletConfig):
     input_column: str = config_field("text", COLUMN)
     encoding: str | None = config_field(None, ENCODING_MEANING)
     input_kind: Literal["sentences", "documents"] = config_field(
-        "sentences", "documents: split into sentences first; a newline also ends a sentence"
+        "sentences",
+        "content of the input; documents: split into sentences first, and a newline ends a sentence, too",
     )
-    sentences: SentenceRules = group(SentenceRules, "which sentences are used; those without a letter never are")
+    sentences: SentenceRules = group(
+        SentenceRules, "rules for the input sentences; sentences without letters are never used"
+    )
 
 
 @dataclass(kw_only=True)
@@ -207,7 +222,9 @@ class GenseConfig(SentencesConfig):
     """Keys of GenSE (Chen et al. 2022)."""
 
     candidates: int = config_field(
-        1, "candidates per sentence and direction; of several, the one that the discriminator is surest of", ge=1
+        1,
+        "number of candidates per sentence and direction, of which the discriminator's most probable one is used",
+        ge=1,
     )
     max_source_tokens: int = config_field(
         96, "maximum length of a sentence in the prompt in tokens; the prompt itself is never truncated", ge=1
@@ -219,18 +236,19 @@ class GenseConfig(SentencesConfig):
 class Bm25:
     """Keys of BM25; ``k1`` and ``b`` are Lucene's names."""
 
-    top: int = config_field(20, "retrieved sentences per sentence, all of which are judged", ge=1)
-    k1: float = config_field(1.5, "saturation of the term frequency", ge=0)
-    b: float = config_field(0.75, "length normalization", ge=0, le=1)
+    top: int = config_field(20, "number of retrieved sentences per sentence, all of which are judged", ge=1)
+    k1: float = config_field(1.5, "term-frequency saturation of BM25", ge=0)
+    b: float = config_field(0.75, "length normalization of BM25", ge=0, le=1)
 
 
 @dataclass(kw_only=True)
 class RetrievalConfig(SentencesConfig):
     """Keys of the baseline with retrieved sentences."""
 
-    bm25: Bm25 = group(Bm25, "retrieval")
+    bm25: Bm25 = group(Bm25, "BM25 retrieval")
     contradictions: Literal["none", "retrieved"] = config_field(
-        "none", "retrieved: triplets, for the sentences with both directions; none: pairs"
+        "none",
+        "source of contradictions; none: write pairs; retrieved: write triplets for sentences with both directions",
     )
 
 
@@ -239,18 +257,18 @@ class Language:
     """Keys of one direction of translation."""
 
     model: str | None = config_field(
-        None, "directory or hub id of a translation model of transformers: Marian, M2M-100, NLLB, mBART, T5"
+        None, "directory or hub id of a translation model of transformers: Marian, M2M-100, NLLB, mBART, or T5"
     )
     prefix: str = config_field(
         "",
-        'text in front of every sentence: "translate English to German: " (T5), ">>fra<< " (Marian of several '
-        "languages)",
+        'prefix of every sentence, such as "translate English to German: " (T5) or ">>fra<< " (multilingual Marian)',
     )
     source: str | None = config_field(
         None,
-        "language code of the tokenizer: eng_Latn (NLLB), en (M2M-100), en_XX (mBART); null: the tokenizer has none",
+        "tokenizer's code of the source language, such as eng_Latn (NLLB), en (M2M-100), or en_XX (mBART); null: the "
+        "tokenizer has no codes",
     )
-    target: str | None = config_field(None, "likewise, of the translation")
+    target: str | None = config_field(None, "tokenizer's code of the target language; null: the tokenizer has no codes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,8 +295,10 @@ class Labels:
     """Labels of DINO's pairs that give the texts of a triplet."""
 
     # 0.5 on a command line is a number
-    entailment: str | float = config_field("1", "label of the texts that follow; texts of other labels are not used")
-    contradiction: str | float = config_field("0", "label of the texts that contradict")
+    entailment: str | float = config_field(
+        "1", "label of the texts that become entailments; texts of other labels are not used"
+    )
+    contradiction: str | float = config_field("0", "label of the texts that become contradictions")
 
     def by_direction(self) -> dict[Direction, str]:
         return {"entailment": str(self.entailment), "contradiction": str(self.contradiction)}
@@ -288,17 +308,22 @@ class Labels:
 class GenseDinoConfig(TripletConfig):
     """Keys of the baseline with DINO's pairs."""
 
-    labels: Labels = group(Labels, "labels of DINO's pairs")
+    labels: Labels = group(Labels, "labels of DINO's pairs that become entailments and contradictions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """How documents are cut into passages, in words."""
+    """Lengths of the passages into which documents are split, in words."""
 
-    max_words: int = config_field(200, "maximum length, in whole sentences", ge=1)
-    overlap: int = config_field(0, "words that the next passage of a section repeats, in whole sentences", ge=0)
+    max_words: int = config_field(200, "maximum number of words of a passage, which consists of full sentences", ge=1)
+    overlap: int = config_field(
+        0, "number of words, in full sentences, that the next passage of a section repeats", ge=0
+    )
     min_words: int = config_field(
-        20, "shorter passages are joined to the previous one of the section, or left out if there is none", ge=1
+        20,
+        "minimum number of words of a passage; a shorter one is joined to the previous passage of its section, or left "
+        "out if there is none",
+        ge=1,
     )
 
     def check_lengths(self) -> None:
@@ -313,23 +338,26 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionRules:
-    """Which questions are kept; null or false switches a rule off."""
+    """Rules for the questions to keep; null or false disables a rule."""
 
     min_p_yes: float | None = config_field(
         None, "minimum probability by the judge that the passage answers the question", ge=0, le=1
     )
     max_rank: int | None = config_field(20, "maximum rank of the passage among all passages under encoder", ge=1)
     max_copied: float | None = config_field(
-        0.8, "maximum share of the words that are in runs of three words of the passage", ge=0, le=1
+        0.8, "maximum fraction of the words that are in runs of three words of the passage", ge=0, le=1
     )
     max_from_prompt: float | None = config_field(
-        0.15, "likewise, of the examples in the prompt, for runs that the passage does not have", ge=0, le=1
+        0.15,
+        "maximum fraction of the words that are in runs of three words of the prompt's examples but not of the passage",
+        ge=0,
+        le=1,
     )
     duplicates: bool = config_field(
-        True, "true: drop a question that shares 80 % of its words with one that is kept already"
+        True, "whether to drop a question that shares 80% of its words with an earlier kept question"
     )
-    min_words: int = config_field(2, "minimum number of words", ge=0)
-    max_words: int | None = config_field(32, "maximum number of words", ge=1)
+    min_words: int = config_field(2, "minimum number of words of a question", ge=0)
+    max_words: int | None = config_field(32, "maximum number of words of a question", ge=1)
 
     def check_lengths(self) -> None:
         if self.max_words is not None and self.max_words < self.min_words:
@@ -343,46 +371,63 @@ class QueriesConfig(ModelConfig):
     """Keys of questions for passages of documents."""
 
     prompts: Mapping[str, Any] = config_field(
-        meaning="a template for each style, and the prompt of the judge; prompts=FILE.yaml: your own"
+        meaning="template for each style, and the prompt of the judge; prompts=FILE.yaml: custom prompts"
     )
     encoding: str | None = config_field(None, ENCODING_MEANING)
-    input_column: str = config_field("text", f"{COLUMN}; a column title has the headings")
-    on_error: Literal["fail", "skip"] = config_field("fail", "skip: skip rows that cannot be read, and report how many")
+    input_column: str = config_field("text", f"{COLUMN}; the column title contains the headings")
+    on_error: Literal["fail", "skip"] = config_field(
+        "fail", "reaction to rows that cannot be read; fail: stop; skip: skip them and report their number"
+    )
     max_skipped: float = config_field(
         0.05,
-        "maximum share of rows with on_error=skip that cannot be decoded or are malformed; empty ones do not count",
+        "maximum fraction of undecodable or malformed rows with on_error=skip; empty rows do not count",
         ge=0,
         le=1,
     )
-    passages: Windows = group(Windows, "how documents are cut into passages")
+    passages: Windows = group(Windows, "lengths of the passages into which documents are split")
     held_out_fraction: float = config_field(
-        0.2, "share of the documents whose questions are held out, in OUTPUT/held_out as BEIR has them", ge=0, lt=1
+        0.2,
+        "fraction of the documents whose questions are held out; OUTPUT/held_out contains them in BEIR's layout",
+        ge=0,
+        lt=1,
     )
-    dev_fraction: float = config_field(0.1, "likewise in OUTPUT/dev, to choose learning rates on", ge=0, lt=1)
-    queries_per_passage: int = config_field(1, "questions per passage and style", ge=1)
+    dev_fraction: float = config_field(
+        0.1,
+        "fraction of the documents for development, such as the choice of a learning rate; OUTPUT/dev contains their "
+        "questions",
+        ge=0,
+        lt=1,
+    )
+    queries_per_passage: int = config_field(1, "number of questions per passage and style", ge=1)
     max_passage_tokens: int = config_field(
-        160, "maximum length of a passage in prompts in tokens; with engine=openai in words", ge=1
+        160, "maximum length of a passage in a prompt, in tokens, or in words with engine=openai", ge=1
     )
     use_judge: bool = config_field(
-        True, "false: no judge, which saves a third of the time; engine=openai judges only for rules.min_p_yes"
+        True,
+        "whether to judge questions, which takes a third of the time; engine=openai judges only for rules.min_p_yes",
     )
     judge: str | None = config_field(
-        None, "another language model, which judges whether a passage answers a question; null: the generator"
+        None, "language model that judges whether a passage answers a question; null: the generator"
     )
-    rules: QuestionRules = group(QuestionRules, "which questions are kept")
+    rules: QuestionRules = group(QuestionRules, "rules for the questions to keep")
     negatives: int = config_field(
         3,
-        "negatives per training row, near passages of other documents under encoder; rows with fewer are left out",
+        "number of hard negatives per training row, which are the nearest passages of other documents under encoder; "
+        "rows with fewer are left out",
         ge=0,
     )
     negative_margin: float = config_field(
-        0.05, "minimum share by which the cosine of a negative is below that of the passage", ge=0, le=1
+        0.05,
+        "minimum relative margin by which the cosine similarity of a negative is below that of the passage",
+        ge=0,
+        le=1,
     )
     reuse_from: str | None = config_field(
-        None, "output of this recipe for some of the documents, whose questions are taken from there"
+        None, "earlier output of this recipe, whose questions are reused for the documents that both contain"
     )
     estimate_only: bool = config_field(
-        False, "true: report the number of passages and questions and the estimated hours, and write nothing"
+        False,
+        "whether to only report the number of passages and questions and the estimated time, without writing files",
     )
     how: Decoding = flat_group(Decoding)
 

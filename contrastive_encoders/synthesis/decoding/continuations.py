@@ -52,9 +52,9 @@ class Decoding:
     """Sampling options, and the number of rows that share a forward pass, which does not change any text."""
 
     max_new_tokens: int = config_field(40, "maximum length of a text in tokens", ge=1, le=MAX_NEW_TOKENS)
-    top_p: float | None = config_field(0.9, "nucleus sampling; 1 or null: off", gt=0, le=1)
+    top_p: float | None = config_field(0.9, "probability mass of nucleus sampling; 1 or null: off", gt=0, le=1)
     top_k: int | None = config_field(
-        None, "top-k sampling; 0: off; null: off, but 5 for second sentences of DINO", ge=0
+        None, "number of tokens of top-k sampling; 0: off; null: off, but 5 for second sentences of DINO", ge=0
     )
     temperature: float = config_field(1.0, "temperature of sampling", gt=0)
     ban_eos: bool = field(default=False, metadata=NOT_A_KEY)
@@ -62,15 +62,13 @@ class Decoding:
     stop: str = field(default="", metadata=NOT_A_KEY)
     # A sample that contains this string before the stop string is unusable: it ends there unclosed and keeps the string
     abandon: str = field(default="", metadata=NOT_A_KEY)
-    seed: int = config_field(
-        42, "seed of the texts, which do not depend on batches, shards, or the number of processes"
-    )
+    seed: int = config_field(42, "random seed; texts do not depend on batches, shards, or the number of processes")
     decode_batch_size: int | None = config_field(
-        None, "samples and counter prompts per step; null: by the device", ge=1
+        None, "maximum number of samples and counter prompts per step; null: depends on the device", ge=1
     )
     kv_cache_tokens: int = config_field(
         16384,
-        "columns of the key-value cache over all rows",
+        "maximum number of columns of the key-value cache, summed over all rows",
         ge=1,
     )
 

@@ -33,14 +33,17 @@ class Filters:
     duplicates later.
     """
 
-    keep_unclosed: bool = config_field(False, "true: keep texts that were cut before a quotation mark")
-    allow_newlines: bool = config_field(False, "true: keep texts with a newline")
-    min_words: int = config_field(0, "minimum number of words", ge=0)
+    keep_unclosed: bool = config_field(False, "whether to keep texts that were truncated before a quotation mark")
+    allow_newlines: bool = config_field(False, "whether to keep texts with a newline")
+    min_words: int = config_field(0, "minimum number of words of a text", ge=0)
     copies: Copies = config_field(
         "keep",
-        "copies of the first sentence; exact: drop them; normalized: also if only case, punctuation, or blanks differ",
+        "treatment of copies of the first sentence; exact: drop exact copies; normalized: also drop copies that differ "
+        "only in case, punctuation, or blanks",
     )
-    drop_duplicates: bool = config_field(False, "true: drop a text that was accepted for the same input and label")
+    drop_duplicates: bool = config_field(
+        False, "whether to drop a text that was already accepted for the same input and label"
+    )
 
     def rejected(self, text: str, closed: bool, x1: str | None) -> str:
         """Return the first reason that applies for rejecting a text, or an empty string if it is accepted."""

@@ -49,14 +49,20 @@ class Triplet(TypedDict):
 class Rules:
     """Rules for triplets. The defaults are published (Chen et al. 2022, and their code)."""
 
-    agree: bool = config_field(True, "the likelier of the answers true and false is that of the direction")
-    threshold: float | None = config_field(0.9, "minimum probability of that answer; null: off", ge=0, le=1)
+    agree: bool = config_field(
+        True, "whether the discriminator must agree: the answer of the direction (true or false) is the likelier one"
+    )
+    threshold: float | None = config_field(
+        0.9, "minimum probability of the answer of the direction; null: off", ge=0, le=1
+    )
     min_premise_words: int = config_field(8, "minimum number of words of a premise; 0: off", ge=0)
     min_hypothesis_words: int = config_field(5, "minimum number of words of a hypothesis; 0: off", ge=0)
     drop_near_copies: bool = config_field(
-        True, "drop triplets in which a text without its last character is part of the other"
+        True, "whether to drop triplets in which a text without its last character is part of the other text"
     )
-    drop_cut: bool = config_field(False, "drop texts that did not end within max_new_tokens (not published)")
+    drop_cut: bool = config_field(
+        False, "whether to drop texts that did not end within max_new_tokens (not in the published code)"
+    )
 
     def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
         """Return the rules that a text violates, regardless of the discriminator."""

@@ -36,12 +36,16 @@ NOT_BARE = re.compile(r"[\W_]+")
 class SentenceRules:
     """Rules that decide which sentences of the input are used."""
 
-    min_words: int = config_field(8, "minimum number of words; the rules drop triplets of shorter sentences", ge=1)
-    max_words: int | None = config_field(None, "maximum number of words")
-    drop_duplicates: bool = config_field(True, "drop duplicates in the whole input, on disk, whatever its size")
+    min_words: int = config_field(
+        8, "minimum number of words of a sentence; the rules drop triplets of shorter sentences", ge=1
+    )
+    max_words: int | None = config_field(None, "maximum number of words of a sentence")
+    drop_duplicates: bool = config_field(
+        True, "whether to drop duplicates of the entire input, which are detected on disk for any size"
+    )
     exclude: str | None = config_field(
         None,
-        "FILE of sentences to leave out, one per line, such as those of a test; case, blanks, and punctuation are "
+        "FILE of sentences to exclude, one per line, such as those of a test set; case, blanks, and punctuation are "
         "ignored",
     )
 
