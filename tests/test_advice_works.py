@@ -533,7 +533,7 @@ UNTESTED = {
     "contrastive_encoders.cli.compare:write_comparison": "the user's own command, which a report records",
     "contrastive_encoders.cli.completion:FISH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.cli.completion:ZSH": "a script for a shell that is not installed everywhere",
-    "contrastive_encoders.runtime.exit_codes:_of_a_server": "W&B's server fails; the setting is tested at its login",
+    "contrastive_encoders.runtime.exit_codes:_server_error": "W&B's server fails; the setting is tested at its login",
     "contrastive_encoders.io.installed_models:find_installed": "pip installs a package anew, from the network",
 }
 

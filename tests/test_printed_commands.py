@@ -89,8 +89,9 @@ def test_weights_that_come_as_a_package_are_installed_as_advised(package, monkey
 
 @pytest.mark.advice("contrastive_encoders.composition.import_target:_missing")
 def test_a_module_is_found_in_the_folder_of_pythonpath(tmp_path):
-    with pytest.raises(InputError, match="PYTHONPATH=FOLDER"):
+    with pytest.raises(InputError) as refused:
         imported("metric", "its_module.function")
+    assert "PYTHONPATH=FOLDER" in refused.value.hint
     (tmp_path / "its_module.py").write_text("def function(): ...\n")
     module = imported.__module__
     code = f"from {module} import imported; imported('metric', 'its_module.function')"
@@ -149,8 +150,8 @@ BAD_ROWS = [
         [*({"q": q, "a": a} for q, a in PAIRS), {"q": "Where?", "a": None}],
         {"data__on_error": "fail"},
     ),
-    (f"{ROWS}:_say_columns", [{"q": q, "a": a, "source": f"page {n}"} for n, (q, a) in enumerate(PAIRS)], {}),
-    (f"{ROWS}:_no_example", [{"id": n, "q": q, "a": a} for n, (q, a) in enumerate(PAIRS)], {}),
+    (f"{ROWS}:_log_columns", [{"q": q, "a": a, "source": f"page {n}"} for n, (q, a) in enumerate(PAIRS)], {}),
+    (f"{ROWS}:_invalid_row", [{"id": n, "q": q, "a": a} for n, (q, a) in enumerate(PAIRS)], {}),
 ]
 
 

@@ -59,11 +59,19 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
     if cfg.get("race") is None:
         if config.runs is None:
             raise InputError(
-                "runs is not set: directories of runs. Say runs='[outputs/*]', or race=head_to_head to train some."
+                key="runs",
+                value=None,
+                expected="directories of finished runs",
+                hint="Set runs='[outputs/*]' to compare runs, or race=head_to_head to train some.",
             )
         return write_comparison(config, [config.runs] if isinstance(config.runs, str) else config.runs, output)
     if config.runs is not None:
-        raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
+        raise InputError(
+            key="runs",
+            value=config.runs,
+            expected="null with race, which trains the runs to compare",
+            hint="Remove runs or race.",
+        )
     from contrastive_encoders.comparison.hyperparameter_selection import choose, selection_of
     from contrastive_encoders.comparison.race import plan, train_all
     from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
@@ -73,28 +81,34 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
         check_number("parallel", config.parallel)
     options = [f"--config-dir={folder}" for folder in config_folders(words)]
     options += [word for word in words if word.startswith("hydra.searchpath=")]
-    asked = plain(cfg.race)
-    where = f"race={asked.get('name', '?')}"
-    if asked.get("choose") and not config.untrained:
+    keys = plain(cfg.race)
+    where = f"race={keys.get('name', '?')}"
+    if keys.get("choose") and not config.untrained:
         raise InputError(
-            f"untrained=false: {where} says whether an arm is better than the untrained one. Leave it out."
+            key="untrained",
+            value=False,
+            expected=f"true with {where}, which compares each arm with the untrained encoder",
+            hint="Remove untrained.",
         )
-    if asked.get("estimate_only"):
+    if keys.get("estimate_only"):
         from contrastive_encoders.comparison.race_estimate import estimate
 
         with tempfile.TemporaryDirectory(prefix="race-plan-") as folder:
             cfg.output = folder  # where the race would write
             estimate(plain(cfg.race), config.budget, config.seeds, Path(folder), config.parallel, options)
         return 0
-    choice, commands = selection_of(asked, where), commands_of(asked.get("prepare"), where)
-    commands, made = needed(commands, words_of(asked)), commands
-    for name in made.keys() - commands.keys():
-        log.info("race.prepare.%s is left out: no arm uses its data.", name)
+    choice, all_commands = selection_of(keys, where), commands_of(keys.get("prepare"), where)
+    commands = needed(all_commands, words_of(keys))
+    for name in all_commands.keys() - commands.keys():
+        log.info("race.prepare.%s is skipped, because no arm uses its data.", name)
     with open_workers(output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:
-        race = plan(asked, config.budget, config.seeds, output)
+        race = plan(keys, config.budget, config.seeds, output)
         if choice is not None and not config.quiet:
             tried, compared = sum(len(choice.values[label]) for label in race.arms), len(race.arms) * len(race.seeds)
-            log.info("%d runs choose %s of %d arms, %d are compared.", tried, choice.key, len(race.arms), compared)
+            log.info(
+                "%d runs to choose %s for %d arms, then %d runs to compare.",
+                *(tried, choice.key, len(race.arms), compared),
+            )
         prepare(commands, options)
         race, failed = (
             (race, [])
@@ -111,7 +125,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
             untrained=config.untrained,
         )
     runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
-    status = write_comparison(config, runs, output, asked, race.budget_description(), choice and choice.score)
+    status = write_comparison(config, runs, output, keys, race.budget_description(), choice and choice.score)
     return 1 if failed else status
 
 
@@ -125,17 +139,17 @@ def plain(race: DictConfig) -> dict[str, Any]:
         InputError: a key has no value, although the race uses it.
     """
     try:
-        _say_null(race, [name for name in map(str, race) if name not in STRUCTURE])
+        _write_null(race, [name for name in map(str, race) if name not in STRUCTURE])
         found: Any = OmegaConf.to_container(race, resolve=True)
     except InterpolationToMissingValueError as error:
-        taken = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
-        if taken is None:  # it is not a key of the race
+        missing = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
+        if missing is None:  # it is not a key of the race
             raise
-        raise InputError(key=taken[1], value=None, expected="a value, which this race needs") from error
+        raise InputError(key=missing[1], value=None, expected="a value, which this race requires") from error
     return {name: _readable(value) for name, value in found.items() if name != MEANINGS}
 
 
-def _say_null(node: DictConfig, names: Sequence[str]) -> None:
+def _write_null(node: DictConfig, names: Sequence[str]) -> None:
     """Replace None by the text ``null`` for these names and in the mappings below them."""
     for name in names:
         if OmegaConf.is_missing(node, name):
@@ -144,16 +158,16 @@ def _say_null(node: DictConfig, names: Sequence[str]) -> None:
         if value is None:
             node[name] = "null"
         elif isinstance(value, DictConfig) and not OmegaConf.is_interpolation(node, name):
-            _say_null(value, [*map(str, value)])
+            _write_null(value, [*map(str, value)])
 
 
-def _readable(given: Any) -> Any:
+def _readable(node: Any) -> Any:
     """Return the value of a race's key, with the overrides in its lists quoted for Hydra."""
-    if isinstance(given, dict):
-        return {name: _readable(value) for name, value in given.items()}
-    if isinstance(given, list):
-        return [literal_word(one) if isinstance(one, str) and "=" in one else _readable(one) for one in given]
-    return given
+    if isinstance(node, dict):
+        return {name: _readable(value) for name, value in node.items()}
+    if isinstance(node, list):
+        return [literal_word(one) if isinstance(one, str) and "=" in one else _readable(one) for one in node]
+    return node
 
 
 def write_comparison(
@@ -211,7 +225,7 @@ def write_comparison(
         )
     if not config.quiet:
         show(found, output)
-        log.info("%d runs compared in %.1f s.", len(runs), time.perf_counter() - began)
+        log.info("Compared %d runs in %.1f s.", len(runs), time.perf_counter() - began)
     return 0
 
 
@@ -233,7 +247,7 @@ def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
     try:
         return task.bm25()
     except InputError as error:
-        log.info("BM25 is no arm. %s", error)
+        log.info("BM25 is not included as an arm. %s", error)
         return {}
 
 
@@ -275,13 +289,17 @@ def sentences_of(config: CompareConfig, arms: "list[Arm]") -> list[str]:
         try:
             lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"sentences_from={path}: {error}. Name a text file with a sentence per line.") from error
+            raise InputError(
+                key="sentences_from",
+                value=path,
+                expected=f"a readable text file with one sentence per line ({error})",
+            ) from error
         found = [line.strip() for line in lines if line.strip()]
     else:
         root = config.data_root or next((root for arm in arms if (root := _data_root(arm))), None)
         table = Path(root or "") / "STSBenchmark" / "dev.tsv"
         if root is None or not table.exists():
-            log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv, and sentences_from is not set.")
+            log.info("No map of sentences: data_root has no STSBenchmark/dev.tsv, and sentences_from is not set.")
             return []
         from contrastive_encoders.evaluation.catalog import load_tasks
 
@@ -303,12 +321,12 @@ def embed(config: CompareConfig, arm: "Arm", sentences: list[str]) -> "np.ndarra
     first = arm.runs[0]
     name = str(first.path) if first.path.is_dir() else str(first.results["recipe"].get("encoder") or "")
     if not name or (first.path.is_dir() and not (first.path / "encoder").is_dir()):
-        log.info("no map of sentences: %s has no encoder/.", first.path)
+        log.info("No map of sentences: %s has no encoder/.", first.path)
         return None
     try:
         encoder = load_encoder(name, device=device_of(config.device))
     except InputError as error:
-        log.warning("no map of sentences: %s", error)
+        log.warning("No map of sentences: %s", error)
         return None
     return encoder.embed(sentences).numpy()
 
@@ -334,7 +352,7 @@ def show(found: "Comparison", output: Path) -> None:
     for one in found.skipped:
         console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
     console.print(
-        f"{output / 'report.html'}, report.md, table.tex and table.csv are written.",
+        f"Wrote {output / 'report.html'}, report.md, table.tex, and table.csv.",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -81,8 +81,8 @@ def prepare(config: DownloadConfig) -> int:
     """Download or create every requested corpus. Return the exit code: 0 if all exist, else 2."""
     claim(config.folder, config.names)
     downloads = Downloads(config.folder, config.download_mirror or None, config.quiet)
-    well = [get(name, CORPORA[name], downloads, config) for name in config.names]
-    return 0 if all(well) else 2
+    succeeded = [get(name, CORPORA[name], downloads, config) for name in config.names]
+    return 0 if all(succeeded) else 2
 
 
 def claim(output: Path, names: Sequence[str]) -> None:
@@ -93,17 +93,22 @@ def claim(output: Path, names: Sequence[str]) -> None:
     """
     if read_marker(output) is not None:
         check_owner("output", output, OUTPUT_KIND)
-    ours = _ours(output)
+    entries = _owned_entries(output)
     for name in (*names, FOLDER):
-        if name not in ours:
+        if name not in entries:
             check_owner("output", output / name, OUTPUT_KIND)
-    if RECORD not in ours and (output / RECORD).exists():
-        raise InputError(f"output={output}: no command of this project made its {RECORD}. Name another folder.")
+    if RECORD not in entries and (output / RECORD).exists():
+        raise InputError(
+            key="output",
+            value=output,
+            expected=f"a directory without a {RECORD} of another program",
+            hint="Choose another output.",
+        )
     lock_folder("output", output)
-    write_marker(output, OUTPUT_KIND, list(dict.fromkeys([*_ours(output), *names, FOLDER, RECORD])))
+    write_marker(output, OUTPUT_KIND, list(dict.fromkeys([*_owned_entries(output), *names, FOLDER, RECORD])))
 
 
-def _ours(output: Path) -> list[str]:
+def _owned_entries(output: Path) -> list[str]:
     """Return the names of the entries that earlier commands have written there."""
     marker = read_marker(output)
     return [*marker.entries] if marker else []
@@ -119,7 +124,8 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
             log.info("%s: %s", name, made(piece, folder, downloads, any_rows=config.rows == "any"))
         except DownloadError as error:
             wrong.append(
-                f"{error}. Where the host cannot be reached: download_mirror=FOLDER with {piece.file.name} in it."
+                f"{error}. If the host cannot be reached, download {piece.file.name} elsewhere and set download_mirror=FOLDER "
+                "to its directory."
             )
         except (InvalidCorpusFileError, InvalidArchiveError) as error:
             wrong.append(f"{error}.")
@@ -128,7 +134,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
     if not wrong:
         log.info("%s: %s; license: %s", name, corpus.about, corpus.license)
         then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(config.folder))
-        log.info("Then: contrastive-encoders train %s", then)
+        log.info("Train on it: contrastive-encoders train %s", then)
     return not wrong
 
 
@@ -167,21 +173,22 @@ def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: boo
             then renamed to its final name.
         InvalidArchiveError: its archive is not readable, or does not contain it.
     """
-    if there := present(piece, folder):
-        return f"{', '.join(map(str, there))} {'was' if len(there) == 1 else 'were'} there"
-    parts = dict(_got(piece, folder, downloads))
+    if existing := present(piece, folder):
+        return f"{', '.join(map(str, existing))} already {'exists' if len(existing) == 1 else 'exist'}"
+    parts = dict(_download(piece, folder, downloads))
     rows = sum(_rows(path) for path in parts.values())
     if not rows or (piece.rows not in (None, rows) and not any_rows):
         names = ", ".join(map(str, parts.values()))
-        wanted = f"{piece.rows:,}" if piece.rows else "some"
+        published = f"{piece.rows:,}" if piece.rows else "at least one"
         raise InvalidCorpusFileError(
-            f"{names}: {rows:,} rows instead of {wanted}. Delete it to get it again, or say rows=any to take it so"
+            f"{names}: expected {published} rows, got {rows:,}. Delete the file to download it again, or set rows=any "
+            "to accept it"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for target, part in reversed(parts.items()):  # the first one last: if it exists, all exist
         atomic_link(part, target)
-    official = f"{piece.rows:,} published" if piece.rows else "no number was published"
-    return f"{', '.join(map(str, parts))}: {rows:,} rows, {official}"
+    official = f"{piece.rows:,} published" if piece.rows else "no published number"
+    return f"{', '.join(map(str, parts))}: {rows:,} rows ({official})"
 
 
 def present(piece: CorpusFile, folder: Path) -> list[Path]:
@@ -192,7 +199,7 @@ def present(piece: CorpusFile, folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{piece.name}-*.parquet")) if first.is_file() else []
 
 
-def _got(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
+def _download(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
     """Yield the final path and the current path of each file."""
     path = downloads.get(piece.file)
     if piece.listed:
@@ -213,7 +220,8 @@ def _addresses(path: Path) -> list[str]:
         return [str(address) for address in json.loads(path.read_bytes())]
     except (ValueError, TypeError):
         raise InvalidCorpusFileError(
-            f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it"
+            f"{path}: expected a JSON list of URLs, got {path.read_bytes()[:60]!r}. Delete the file to download it "
+            "again"
         ) from None
 
 
@@ -221,7 +229,7 @@ def _rows(path: Path) -> int:
     try:
         return count_rows([path])
     except InputError as error:
-        raise InvalidCorpusFileError(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
+        raise InvalidCorpusFileError(f"{str(error).rstrip('.')}. Delete {path} to download it again") from None
 
 
 def main(words: Sequence[str], command: str = "download-data") -> None:

@@ -21,7 +21,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
     """Score encoders or manage the evaluation tables; return the exit code."""
     config = config_of(cfg, EvaluateConfig)
     config.check_keys()
-    return _score(config) if config.action == "score" else _look_after_data(config)
+    return _score(config) if config.action == "score" else _manage_data(config)
 
 
 def _score(config: EvaluateConfig) -> int:
@@ -83,11 +83,11 @@ def _print_files(config: EvaluateConfig, files: Sequence[Path]) -> None:
 
     if not config.quiet:
         page = Path(str(config.output)).with_suffix(".md").name
-        line = f"{', '.join(map(str, files))} and {page} are written."
+        line = f"Wrote {', '.join(map(str, files))} and {page}."
         Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _look_after_data(config: EvaluateConfig) -> int:
+def _manage_data(config: EvaluateConfig) -> int:
     """List, check, or download the tables; return exit code 2 if something is missing or damaged."""
     from rich.console import Console
 

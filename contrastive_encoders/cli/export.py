@@ -36,9 +36,9 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     source = open_source(str(config.run), **{key: getattr(config, key) for key in SETTINGS})
     export_format.write(output, source, config)
     files = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
-    log.info("%s is written from %s: %s.", output, source.run or source.name, ", ".join(files))
+    log.info("Wrote %s from %s: %s.", output, source.run or source.name, ", ".join(files))
     if config.push is not None:
-        log.info("uploaded: %s", push(output, config.push, private=config.private))
+        log.info("Uploaded %s", push(output, config.push, private=config.private))
 
 
 def check_output(config: ExportConfig, output: Path) -> None:
@@ -54,7 +54,7 @@ def check_output(config: ExportConfig, output: Path) -> None:
     source = Path(str(config.run))
     run_folder(str(source), "run")  # raises an error for a run of another version
     if output.resolve() in (source.resolve(), (source / "encoder").resolve()):
-        raise InputError(key="output", value=output, expected="another directory than that of the encoder")
+        raise InputError(key="output", value=output, expected="a directory other than that of the encoder")
     if check_replaceable("output", output, EXPORT) and not config.overwrite:
         raise InputError(key="output", value=output, expected="a new directory", hint=overwrite_hint("output"))
     check_output_folder("output", output.absolute().parent)

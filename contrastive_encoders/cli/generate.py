@@ -29,17 +29,17 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Generate a data set, and perform the other requested actions."""
     refuse_launcher()
     recipe = config_of(cfg, kind_of(cfg))
-    require(recipe, "output", "the directory of the data set")
-    afterwards = DatasetActions(recipe.encoder, recipe.annotation_sample, recipe.annotation_sheet)
-    afterwards.check()
-    finished = afterwards.asked() and not any((recipe.generator, recipe.recipe["name"], cfg.get("spec")))
+    require(recipe, "output", "the directory of the dataset")
+    actions = DatasetActions(recipe.encoder, recipe.annotation_sample, recipe.annotation_sheet)
+    actions.check()
+    finished = actions.asked() and not any((recipe.generator, recipe.recipe["name"], cfg.get("spec")))
     if not finished:
-        plan(recipe, afterwards)
+        plan(recipe, actions)
         recipe.run()
         if recipe.takes_encoder:
-            afterwards = afterwards._replace(encoder=None)
-    how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto")}
-    shown = afterwards.do(recipe.folder, **how, as_trained=as_trained)
+            actions = actions._replace(encoder=None)
+    options = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto")}
+    shown = actions.do(recipe.folder, **options, as_trained=as_trained)
     print(shown, end="\n" if shown else "")
 
 
@@ -68,8 +68,8 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
         raise InputError(
             key="recipe",
             value=target or cfg.get("recipe"),
-            expected=f"one of {', '.join(choices('recipe'))}, or a recipe that begins as configs/recipe/dino_x1.yaml "
-            "does",
+            expected=f"one of {', '.join(choices('recipe'))}, or a recipe with the defaults of "
+            "configs/recipe/dino_x1.yaml",
         )
     return found
 
@@ -81,25 +81,31 @@ def check_prompts(recipe: "Recipe") -> None:
         InputError: they are.
     """
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    beside = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
+    others = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
     file = getattr(recipe, "prompts", {}).get("file")
-    if file is not None and beside:
-        raise InputError(f"{beside[0]} stands beside prompts={file}, which holds all prompts. Write it into that file.")
+    if file is not None and others:
+        key, _, value = others[0].lstrip("+").partition("=")
+        raise InputError(
+            key=key,
+            value=value,
+            expected=f"no value with prompts={file}, which contains all prompts",
+            hint="Write the prompt into that file.",
+        )
 
 
-def plan(recipe: "Recipe", afterwards: DatasetActions) -> None:
+def plan(recipe: "Recipe", actions: DatasetActions) -> None:
     """Check all keys of a recipe."""
     check_prompts(recipe)
-    if (asked := afterwards.for_labels()) and not recipe.has_labels:
+    if (keys := actions.for_labels()) and not recipe.has_labels:
         raise InputError(
-            key=asked[0],
-            value=getattr(recipe, asked[0]),
-            expected=f"a recipe that writes texts for labels; recipe={recipe.recipe['name']} does not",
-            hint=f"Leave {asked[0]} out.",
+            key=keys[0],
+            value=getattr(recipe, keys[0]),
+            expected=f"null with recipe={recipe.recipe['name']}, which does not generate texts for labels",
+            hint=f"Remove {keys[0]}.",
         )
     recipe.plan()
     if not recipe.takes_encoder:
-        afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
+        actions.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
 
 
 main = command_line("generate", run, failed=(SynthesisError,))

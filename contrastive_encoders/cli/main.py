@@ -27,10 +27,28 @@ COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
     "embed": ("embed", "embed files of text"),
     "completion": ("completion", "print the script for shell completion"),
 }
-ADAPTED = "adapted"  # output folder of `adapt`
-ROWS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx")  # files of rows; each may be compressed with gzip
+ADAPT_OUTPUT = "adapted"  # output folder of `adapt`
+ROW_SUFFIXES = (
+    ".jsonl",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".xlsx",
+)  # files of rows; each may be compressed with gzip
 DATASET_FILES = ("state.json", "dataset_dict.json")  # in a folder that datasets' save_to_disk has written
-WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c", "--package", "-p")
+OPTIONS_WITH_VALUE = (
+    "--config-dir",
+    "-cd",
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f" The nearest is {near[0]}." if near else ""
         names = ", ".join(COMMANDS)
-        sys.stderr.write(f"contrastive-encoders: there is no command {name!r}; there are {names}.{hint}\n")
+        sys.stderr.write(f"contrastive-encoders: unknown command {name!r}: expected one of {names}.{hint}\n")
         sys.exit(2)
     try:  # `exit_statuses` imports Hydra; the other commands' mains call it themselves
         if name in WORDS:
@@ -69,7 +87,7 @@ def adapt_words(words: list[str]) -> list[str]:
         if key == "output":
             raise InputError(key=key, value=value, expected="a key that exists", hint=f"Set output_dir={value}.")
     rest = [re.sub("^output_dir=", "output=", word) for word in rest]
-    output = [] if any(word.startswith("output=") for word in rest) else [f"output={ADAPTED}"]
+    output = [] if any(word.startswith("output=") for word in rest) else [f"output={ADAPT_OUTPUT}"]
     return _with_words(["hydra/help=adapt", "race=documents", *texts, *output], rest)
 
 
@@ -82,7 +100,7 @@ def improve_words(words: list[str]) -> list[str]:
     """
     paths, texts, rest = _paths("improve", "data.path", words)
     is_chosen = any(word.startswith("data=") for word in words)
-    data = [] if is_chosen or not any(map(_holds_documents, paths)) else ["data=text"]
+    data = [] if is_chosen or not any(map(_contains_documents, paths)) else ["data=text"]
     return _with_words(["hydra/help=improve", "experiment=improve", *data, *texts], rest)
 
 
@@ -98,7 +116,7 @@ WORDS = {"adapt": adapt_words, "improve": improve_words, "race": race_words}
 
 def _with_words(added: list[str], words: list[str]) -> list[str]:
     """Insert arguments before the first ``KEY=VALUE``, but after leading options, which Hydra reads first."""
-    values = {place + 1 for place, word in enumerate(words) if word in WITH_VALUE}
+    values = {place + 1 for place, word in enumerate(words) if word in OPTIONS_WITH_VALUE}
     keys = (place for place, word in enumerate(words) if not word.startswith("-") and place not in values)
     first = next(keys, len(words))
     return [*words[:first], *added, *words[first:]]
@@ -112,25 +130,25 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
     """
     from contrastive_encoders.composition.config_keys import format_override
 
-    values = {place + 1 for place, word in enumerate(words) if word in WITH_VALUE}
+    values = {place + 1 for place, word in enumerate(words) if word in OPTIONS_WITH_VALUE}
     paths = [word for place, word in enumerate(words) if place not in values and _is_path(word)]
     if not paths and not any(word.startswith((f"{key}=", "-h", "--help")) for word in words):
-        raise InputError(key=key, expected=f"a file or a folder of your texts after {command}")
+        raise InputError(key=key, expected=f"a file or a directory of texts after {command}")
     for path in paths:
         if re.fullmatch(r"\w+", path) and not Path(path).exists():  # perhaps a key
             hint = f"contrastive-encoders {command} --help lists the keys."
             raise InputError(key=path, expected="a file or a directory that exists, or KEY=VALUE", hint=hint)
     listed = [format_override("", path)[1:] for path in paths]
-    together = listed[0] if len(listed) == 1 else f"[{','.join(listed)}]"
-    return paths, [f"{key}={together}"] if listed else [], [word for word in words if word not in paths]
+    value = listed[0] if len(listed) == 1 else f"[{','.join(listed)}]"
+    return paths, [f"{key}={value}"] if listed else [], [word for word in words if word not in paths]
 
 
-def _holds_documents(path: str) -> bool:
+def _contains_documents(path: str) -> bool:
     """Return whether a path is a document or a folder of documents, and not a table or a data set with rows."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         return not any((folder / name).exists() for name in DATASET_FILES)
-    return folder.is_file() and Path(folder.name.lower().removesuffix(".gz")).suffix not in ROWS
+    return folder.is_file() and Path(folder.name.lower().removesuffix(".gz")).suffix not in ROW_SUFFIXES
 
 
 def _is_path(word: str) -> bool:

@@ -50,11 +50,13 @@ if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before
 
 log = logging.getLogger(__name__)
 
-TEXTS_AT_ONCE = 8192  # texts of the corpus per read
-COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines when anchors and corpus are compared
+TEXTS_PER_READ = 8192  # of the corpus
+MAX_COSINES, MAX_ANCHORS = 2**28, 16384  # 1 GiB of cosines when anchors and corpus are compared
 PROGRESS_MIN_SCORES = 2**24  # beyond this size the library's statistics table fails, and with it the counts
-LEFT_OUT = re.compile(r"Skipped ([\d,]+) potential negatives .* due to the (absolute_margin|relative_margin|max_score)")
-ADVICE = " Name the column of the texts in column, or correct the row."
+SKIPPED_PATTERN = re.compile(
+    r"Skipped ([\d,]+) potential negatives .* due to the (absolute_margin|relative_margin|max_score)"
+)
+ADVICE = " Set column to the name of the column with the texts, or correct the row."
 LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
 RULES = ("num_negatives", "range_min", "range_max", *LIMITS, "sampling_strategy")
 PROMPTS = ("query_prompt", "corpus_prompt")
@@ -65,74 +67,83 @@ class MineConfig:
     """Configuration keys of ``contrastive-encoders mine-negatives``."""
 
     encoder: str | None = config_field(
-        None, "directory of a run or of a sentence-transformers or transformers model, or hub id"
+        None, "directory of a run, directory of a sentence-transformers or transformers model, or Hub id"
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "pairs: a file, several, or a directory, with anchor, positive; question, answer; premise, entailment; or "
-        "sent0, sent1",
+        "one or several files, or a directory, of text pairs in the columns anchor, positive; question, answer; "
+        "premise, entailment; or sent0, sent1",
     )
-    columns: Sequence[str] | None = config_field(None, "names of the two columns of input, if it has others")
+    columns: Sequence[str] | None = config_field(None, "names of the two columns of input, if they have other names")
     split: str = config_field("train", 'rows to use, if the rows have a "split"')
-    on_error: Literal["fail", "skip"] = config_field("fail", "skip: skip rows that cannot be read, and report how many")
+    on_error: Literal["fail", "skip"] = config_field(
+        "fail", "fail: an unreadable row is an error; skip: such rows are skipped and counted"
+    )
     max_skipped: float = config_field(
         0.05,
-        "maximum share of rows with on_error=skip that cannot be decoded or are malformed; empty ones do not count",
+        "maximum fraction of rows that on_error=skip may skip because they cannot be decoded or parsed; empty rows do "
+        "not count",
         ge=0,
         le=1,
     )
     encoding: str | None = config_field(None, ENCODING_MEANING)
     corpus: str | Sequence[str] | None = config_field(
-        None, "texts to find negatives in, besides all positives: a file, several, or a directory"
+        None, "one or several files, or a directory, of texts to find negatives in; all positives are added to them"
     )
     column: str | None = config_field(None, "field or column of corpus with the texts; null: text")
     output: str | None = config_field(
         None,
-        "FILE.jsonl: anchor, positive, negative_1, negative_2 ... and their scores, to train on with data=triplets",
+        "FILE.jsonl for the rows anchor, positive, negative_1, negative_2, ... and their scores; train on it with "
+        "data=triplets",
     )
 
     # Selection among the nearest texts, with the parameter names of sentence-transformers' mine_hard_negatives
-    num_negatives: int = config_field(3, "negatives per anchor; rows with fewer are left out, and counted", ge=1)
+    num_negatives: int = config_field(3, "negatives per anchor; rows with fewer are skipped and counted", ge=1)
     range_min: int = config_field(0, "number of nearest texts to skip", ge=0)
     range_max: int | None = config_field(
         None,
-        "highest rank to take; null: as many as are needed, or ten times that with a margin or max_score",
+        "highest rank of a negative among the nearest texts; null: as high as needed, or ten times that with a margin "
+        "or max_score",
     )
     absolute_margin: float | None = config_field(
-        None, "minimum distance of a negative's score to that of the anchor's farthest positive, e.g. 0.1", ge=0
+        None,
+        "minimum difference between the lowest score of the anchor's positives and a negative's score, e.g. 0.1",
+        ge=0,
     )
-    relative_margin: float | None = config_field(None, "likewise, as a share of that score, e.g. 0.05", ge=0)
+    relative_margin: float | None = config_field(
+        None, "minimum difference of absolute_margin as a fraction of the positive's score, e.g. 0.05", ge=0
+    )
     max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8")
     min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2")
     reranker: str | None = config_field(
         None,
-        "run of model=reranker, or directory or hub id of a cross-encoder, whose scores replace the cosines in "
+        "run of model=reranker, or directory or Hub id of a cross-encoder, whose scores replace the cosines in "
         "margins, limits, and the output",
     )
-    sampling_strategy: Literal["top", "random"] = config_field("top", "top: the nearest; random: any of the range")
+    sampling_strategy: Literal["top", "random"] = config_field(
+        "top", "top: use the nearest texts; random: sample from the range"
+    )
     seed: int = config_field(1, "seed of sampling_strategy=random")
     use_faiss: bool = config_field(
-        False, "true: compare with faiss, which is faster for large corpora; needs the extra faiss"
+        False, "whether to search with faiss, which is faster for large corpora (optional dependency faiss)"
     )
 
-    query_prompt: str | None = config_field(
-        None, "text in front of every anchor; null: the encoder's prompt for queries"
-    )
+    query_prompt: str | None = config_field(None, "prompt before each anchor; null: the encoder's prompt for queries")
     corpus_prompt: str | None = config_field(
-        None, "text in front of every text of the corpus; null: the encoder's prompt for documents"
+        None, "prompt before each text of the corpus; null: the encoder's prompt for documents"
     )
-    max_length: int | None = config_field(None, "maximum length in tokens; null: that of the encoder", ge=1)
+    max_length: int | None = config_field(None, "maximum length in tokens; null: the encoder's maximum", ge=1)
     precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of the encoder")
-    batch_size: int = config_field(32, "texts that are embedded, and pairs that are scored, at a time", ge=1)
+    batch_size: int = config_field(32, "number of texts or pairs per forward pass", ge=1)
     cache_folder: str | None = config_field(
         None,
-        "directory for the embeddings and the reranker's scores; a later command with other margins, or the same one "
-        "after an interruption, reads them there",
+        "directory in which embeddings and reranker scores are cached for later commands, e.g. with other margins or "
+        "after an interruption; null: no cache",
     )
-    device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
-    devices: int = config_field(1, "number of processes that embed and score, with a GPU each if there are any", ge=1)
-    overwrite: bool = config_field(False, "true: delete an existing output")
-    quiet: bool = config_field(False, "true: only warnings and errors")
+    device: str = config_field("auto", "device: auto, cpu, cuda, or a device such as cuda:1")
+    devices: int = config_field(1, "number of processes that embed and score, each on its own GPU if available", ge=1)
+    overwrite: bool = config_field(False, "whether to replace an existing output")
+    quiet: bool = config_field(False, "whether to show warnings and errors only")
 
 
 register("mine-negatives", MineConfig)
@@ -179,11 +190,16 @@ def check_values(config: MineConfig) -> Path:
     require(config, "output", "FILE.jsonl")
     output = Path(str(config.output))
     if output.suffix != ".jsonl":
-        raise InputError(f"output={config.output}: wanted a name that ends in .jsonl.")
+        raise InputError(key="output", value=config.output, expected="a file name that ends in .jsonl")
     check_rules(config)
     check_devices(config.devices, config.device)
     if config.column is not None and config.corpus is None:
-        raise InputError(f"column={config.column} is of the corpus, and there is none; columns names those of input.")
+        raise InputError(
+            key="column",
+            value=config.column,
+            expected="null without corpus",
+            hint="The columns of input are set with columns.",
+        )
     if config.use_faiss and find_spec("faiss") is None:
         raise missing_package("faiss", "faiss", key="use_faiss", value=True)
     check_output_apart(config.input or [], output, about(output))
@@ -198,12 +214,14 @@ def check_rules(config: MineConfig) -> None:
     """
     if config.range_max is not None and config.range_max - config.range_min < config.num_negatives:
         raise InputError(
-            f"range_max={config.range_max}: between it and range_min={config.range_min} there is no room for "
-            f"{config.num_negatives} negatives. Wanted {config.range_min + config.num_negatives} or more."
+            key="range_max",
+            value=config.range_max,
+            expected=f"at least {config.range_min + config.num_negatives}, the sum of range_min={config.range_min} and "
+            f"num_negatives={config.num_negatives}",
         )
     low, high = config.min_score, config.max_score
     if low is not None and high is not None and low > high:
-        raise InputError(f"min_score={low} max_score={high}: no score lies between; turn them round.")
+        raise InputError(key="min_score", value=low, expected=f"at most max_score={high}")
 
 
 def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
@@ -222,18 +240,18 @@ def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
         encoding=config.encoding,
         prefix="",
     )
-    given = [(record.texts[0], record.texts[1]) for record in records]
-    rows = list(dict.fromkeys(given))
+    all_rows = [(record.texts[0], record.texts[1]) for record in records]
+    rows = list(dict.fromkeys(all_rows))
     corpus = list(dict.fromkeys([*read_corpus(config), *(positive for _, positive in rows)]))
-    twice = len(given) - len(rows)
+    duplicates = len(all_rows) - len(rows)
     log.info(
-        "%d pairs of %d anchors, a corpus of %d texts%s",
+        "%d pairs with %d anchors, corpus of %d texts%s",
         *(len(rows), len({anchor for anchor, _ in rows}), len(corpus)),
-        f"; {twice} pairs were there twice" if twice else "",
+        f"; skipped {duplicates} duplicate pairs" if duplicates else "",
     )
     if len(corpus) < 2:
-        raise InputError(key="corpus", value=None, expected="a file of texts, since all positives are one text")
-    account = {"source": records.manifest(), "pairs": len(rows), "twice": twice, "corpus": len(corpus)}
+        raise InputError(key="corpus", value=None, expected="a file of texts, since all positives are the same text")
+    account = {"source": records.manifest(), "pairs": len(rows), "twice": duplicates, "corpus": len(corpus)}
     return MiningInput(rows, corpus), account
 
 
@@ -243,12 +261,14 @@ def read_corpus(config: MineConfig) -> list[str]:
         return []
     files = [one.path for one in list_files(config.corpus, "corpus", documents="named")]
     if config.column is not None and all(form_of(file) == ".txt" for file in files):
-        raise InputError(f"column={config.column}: a text file has lines and no columns; leave column out.")
+        raise InputError(key="column", value=config.column, expected="null for text files, which have no columns")
     encoding = Encoding(config.encoding, "encoding")
-    windows = read_windows(files, config.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE, encoding)
+    windows = read_windows(files, config.column or "text", TEXTS_PER_READ, lambda _: True, ADVICE, encoding)
     texts = [text for _, window in windows for text in window if text.strip()]
     if not texts:
-        raise InputError(f"corpus={config.corpus} has no texts. Name another file, or leave corpus out.")
+        raise InputError(
+            key="corpus", value=config.corpus, expected="files with texts", hint="Choose other files, or remove corpus."
+        )
     return texts
 
 
@@ -304,7 +324,7 @@ def folder_of(name: str) -> str:
             key="encoder",
             value=name,
             expected="a finished run, an exported checkpoint, a directory of sentence-transformers or transformers, "
-            "or a hub id",
+            "or a Hub id",
         )
     return str(path)
 
@@ -342,11 +362,11 @@ def mine(
     rules = {key: getattr(config, key) for key in RULES}
     if reranker is not None and all(getattr(config, key) is None for key in LIMITS):
         rules["min_score"] = -math.inf  # without a limit the library would not use the reranker
-    said = io.StringIO()
+    stdout = io.StringIO()
     with (
         seeded(config.seed),
         progress_shown(sys.stderr.isatty() and not config.quiet),
-        contextlib.redirect_stdout(said),
+        contextlib.redirect_stdout(stdout),
     ):
         rows = mine_hard_negatives(
             Dataset.from_dict({"anchor": anchors, "positive": positives}),
@@ -358,12 +378,14 @@ def mine(
             **{key: getattr(config, key) for key in ("use_faiss", "batch_size")},
             output_format="n-tuple",
             output_scores=True,
-            faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
+            faiss_batch_size=max(1, min(MAX_ANCHORS, MAX_COSINES // len(pairs.corpus))),
             use_multi_process=processes(config, model, reranker and reranker.model),
             cache_folder=cache_folder,
             verbose=len(anchors) * config.num_negatives < PROGRESS_MIN_SCORES,
         )
-    return Mined(rows, {rule: int(number.replace(",", "")) for number, rule in LEFT_OUT.findall(said.getvalue())})
+    return Mined(
+        rows, {rule: int(number.replace(",", "")) for number, rule in SKIPPED_PATTERN.findall(stdout.getvalue())}
+    )
 
 
 def prompts_of(config: MineConfig, model: "SentenceTransformer") -> dict[str, Any]:
@@ -390,7 +412,7 @@ class CachedReranker:
         if file is not None:
             check_output_folder("cache_folder", file.parent)
             file.parent.mkdir(parents=True, exist_ok=True)
-            with self._told():
+            with self._input_errors():
                 self.base = sqlite3.connect(file, timeout=60.0)  # another command may be writing
                 self.base.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, score REAL)")
                 _, self.newest = self.base.execute("SELECT count(score), max(rowid) FROM scores").fetchone()
@@ -410,14 +432,14 @@ class CachedReranker:
             return self._computed(pairs, **options)
         keys = [hashlib.blake2b("\0".join(pair).encode(), digest_size=16).digest() for pair in pairs]
         found = dict[bytes, float]()
-        with self._told():
+        with self._input_errors():
             for key in keys:
                 for score, place in self.base.execute("SELECT score, rowid FROM scores WHERE pair = ?", (key,)):
                     self.known += key not in found and place <= (self.newest or 0)
                     found[key] = score
         if new := {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in found}:
             scores = self._computed(list(new.values()), **options).tolist()
-            with self._told(), self.base:  # a transaction; another command may have written some of them
+            with self._input_errors(), self.base:  # a transaction; another command may have written some of them
                 self.base.executemany("INSERT OR IGNORE INTO scores VALUES (?, ?)", zip(new, scores, strict=True))
             found.update(zip(new, scores, strict=True))
         return torch.tensor([found[key] for key in keys])
@@ -425,11 +447,13 @@ class CachedReranker:
     def _computed(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
         scores = self.model.predict(pairs, **options).float()
         if not scores.isfinite().all():
-            raise InputError("reranker: it gives scores that are no finite numbers. Take another one.")
+            raise InputError(
+                key="reranker", expected="a model whose scores are finite numbers", hint="Choose another reranker."
+            )
         return scores
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _input_errors(self) -> Iterator[None]:
         """Context manager that raises errors of the database as InputError."""
         import sqlite3
 
@@ -437,13 +461,17 @@ class CachedReranker:
             yield
         except sqlite3.OperationalError as error:
             raise InputError(
-                f"cache_folder: {self.file} cannot be read and written ({error}). Make room there, or name another "
-                "folder."
+                key="cache_folder",
+                value=self.file,
+                expected=f"a file that can be read and written ({error})",
+                hint="Free disk space, or set another cache_folder.",
             ) from error
         except sqlite3.DatabaseError as error:
             raise InputError(
-                f"cache_folder: {self.file} is no database of scores ({error}). Remove the file; its scores are "
-                "computed anew."
+                key="cache_folder",
+                value=self.file,
+                expected=f"a database of scores ({error})",
+                hint="Delete the file; its scores are then computed again.",
             ) from error
 
 
@@ -463,7 +491,7 @@ def kept_scores(
         yield kept
     finally:
         if kept.known:
-            log.info("%d scores of the reranker were in %s already.", kept.known, folder)
+            log.info("%d scores of the reranker were read from %s.", kept.known, folder)
         if kept.base is not None:
             kept.base.close()
 
@@ -533,27 +561,29 @@ def write(
     """Write the mined rows atomically, and a record next to them: what was read, the number of rows, and the number of
     pairs with too few negatives.
     """
-    rows, given = 0, set(pairs.rows)
+    rows, input_rows = 0, set(pairs.rows)
     with atomic_file(output) as part:
         with part.open("w", encoding="utf-8") as file:
             for row in mined:
-                if (row["anchor"], row["positive"]) in given:
+                if (row["anchor"], row["positive"]) in input_rows:
                     scores = [round(score, 6) for score in row["scores"]]
                     file.write(json.dumps({**row, "scores": scores}, ensure_ascii=False) + "\n")
                     rows += 1
         if not rows:
             raise InputError(
-                f"output={output}: no anchor got {num_negatives} negatives. Ask for fewer, widen range_max, lower the "
-                "margin, or give a larger corpus."
+                key="num_negatives",
+                value=num_negatives,
+                expected="a number of negatives that at least one anchor has",
+                hint="Reduce num_negatives, increase range_max, reduce the margin, or use a larger corpus.",
             )
-        too_few = len(given) - rows
+        too_few = len(input_rows) - rows
         # The record is written before the rows, and would be attributed to an output file of another job
         output.unlink(missing_ok=True)
         write_record(about(output), {"version": RECORD_VERSION, **account, "rows": rows, "too_few": too_few})
     for rule, number in account["left_out"].items():
-        log.info("%d candidates were left out by %s.", number, rule)
+        log.info("%d candidates were excluded by %s.", number, rule)
     log.info(
-        "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
+        "%s: %d rows with %d negatives each; skipped %d pairs with fewer negatives.",
         *(output, rows, num_negatives, too_few),
     )
 
@@ -576,8 +606,10 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
         before = record["identity"]
     except (OSError, CorruptFileError, KeyError):
         raise InputError(
-            f"output={output} is there already, and {about(output).name} does not say that it was mined, as what is "
-            "replaced must be. Choose another output, or move it away."
+            key="output",
+            value=output,
+            expected=f"a new file, or one whose {about(output).name} shows that this command wrote it",
+            hint="Choose another output, or move the file.",
         ) from None
     if overwrite:
         return False

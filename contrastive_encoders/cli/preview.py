@@ -42,11 +42,11 @@ class PreviewConfig:
     """Own keys of ``contrastive-encoders preview``; the keys of ``train`` choose the batches."""
 
     output: str | None = config_field(
-        None, "FILE.png, FILE.svg, or FILE.pdf: a picture of the lengths and of the spans' positions"
+        None, "FILE.png, FILE.svg, or FILE.pdf for a figure of the lengths and of the positions of spans"
     )
     batches: int = config_field(20, "number of batches for the counts of lengths, padding, and duplicates", ge=1)
     examples: int = config_field(4, "number of examples of the first batch that are shown", ge=1)
-    quiet: bool = config_field(False, "true: nothing on the terminal")
+    quiet: bool = config_field(False, "whether to print nothing")
 
 
 class PreviewCommand(NamedTuple):
@@ -80,12 +80,12 @@ def _model_of_data(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]
     """Return the model of data that take part of their config from one model, with the backbone that needs no
     download.
     """
-    said = dict(word.split("=", 1) for word in words if "=" in word)
-    model = MODEL_OF.get(said.get("data", ""))
-    if model is None or {"model", "experiment"} & said.keys():
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    model = MODEL_OF.get(values.get("data", ""))
+    if model is None or {"model", "experiment"} & values.keys():
         return {}, {}
-    usual = {"backbone": "tiny", "batch_size": BATCH}
-    return {"model": model}, {key: value for key, value in usual.items() if key not in said}
+    defaults = {"backbone": "tiny", "batch_size": BATCH}
+    return {"model": model}, {key: value for key, value in defaults.items() if key not in values}
 
 
 def run(words: Sequence[str]) -> int:
@@ -111,12 +111,12 @@ def run(words: Sequence[str]) -> int:
         atomic_write(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
     if not config.quiet:
         if run.stage_name:
-            console.print(f"Stage {run.stage_name}; only_stage=NAME shows another.", highlight=False)
+            console.print(f"Stage {run.stage_name}. Set only_stage=NAME to preview another one.", highlight=False)
         show_facts(facts, console)
         for preview in previews:
             show(preview, console)
         if config.output:
-            console.print(f"{config.output} is written.", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"Wrote {config.output}.", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -185,8 +185,8 @@ def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
     models: dict[int, list[str]] = {}
     for name, length in sorted(lengths_of_models(run).items()):
         models.setdefault(length, []).append(name)
-    said = [f"{length} with model={' or '.join(names)}" for length, names in sorted(models.items())]
-    return [("length", f"of a training: {', '.join(said)}")] if said else []
+    lengths = [f"{length} with model={' or '.join(names)}" for length, names in sorted(models.items())]
+    return [("length", f"default maximum in training: {', '.join(lengths)}")] if lengths else []
 
 
 def spans_of(data: Any, row: int) -> SpanLayout:
@@ -195,8 +195,8 @@ def spans_of(data: Any, row: int) -> SpanLayout:
     places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
     found = [
         (role, int(start), int(length))
-        for role, of_role in zip(ROLES, places, strict=True)
-        for start, length in zip(*of_role, strict=True)
+        for role, starts_and_lengths in zip(ROLES, places, strict=True)
+        for start, length in zip(*starts_and_lengths, strict=True)
     ]
     return SpanLayout(row, tokens, found)
 

@@ -43,7 +43,9 @@ class SweepConfig(WorkersConfig):
     """Own keys of ``contrastive-encoders sweep``; all other arguments are passed to each training run."""
 
     output: str | None = config_field(None, "directory of the study and its runs")
-    trials: int | None = config_field(None, "number of trials; null: that of the file, or all of a grid", ge=1)
+    trials: int | None = config_field(
+        None, "number of trials; null: the number in the file, or the complete grid", ge=1
+    )
     seed: int = config_field(1, "seed of the search", ge=1)
 
 
@@ -65,12 +67,12 @@ def read_words(arguments: Sequence[str]) -> SweepCommand:
     parser.error = refuse_option  # type: ignore[method-assign]
     parser.add_argument("--config-dir", "-cd", action="append", default=[], type=Path)
     known, words = parser.parse_known_args(arguments)
-    if lacking := [folder for folder in known.config_dir if not folder.is_dir()]:
+    if missing := [folder for folder in known.config_dir if not folder.is_dir()]:
         raise InputError(
-            f"--config-dir={lacking[0]}: no such folder. Name the folder that holds model/ or experiment/."
+            key="--config-dir", value=missing[0], expected="an existing directory with model/ or experiment/"
         )
     if others := [word for word in words if word.startswith("-")]:
-        raise InputError(f"{others[0]}: of Hydra's options a sweep takes --config-dir=FOLDER alone. Leave it out.")
+        raise InputError(key=others[0], expected="no option of Hydra other than --config-dir=FOLDER")
     config, words = config_of_words(SweepConfig, words)
     files = [word for word in words if "=" not in word]
     if len(files) != 1:
@@ -104,7 +106,9 @@ def run(arguments: Sequence[str]) -> int:
         log.info("%d trials, %d of them finished; %s", trials.total, trials.count_finished(), command.output)
         if refused := trials.refused_folders():
             folders = shlex.join(map(str, refused))
-            log.warning("Refused before, and not tried again: %d. To try them: rm -r %s", len(refused), folders)
+            log.warning(
+                "%d trials were refused before and are skipped. To run them again: rm -r %s", len(refused), folders
+            )
 
         def record(job: Job, done: JobResult) -> None:
             trials.record(job, done)
@@ -126,7 +130,7 @@ def run(arguments: Sequence[str]) -> int:
     words = (f"runs=[{command.output}/runs/*]", f"output={command.output / 'comparison'}")
     log.info("Compare: contrastive-encoders compare %s", shlex.join(words))
     if failed and not finished and all(one.status == 2 for one in failed):
-        raise InputError(f"all {len(failed)} trials were refused. {failed[0].output_tail}")
+        raise InputError(f"All {len(failed)} trials were refused. {failed[0].output_tail}")
     return 1 if failed else 0
 
 

@@ -34,7 +34,7 @@ from contrastive_encoders.runtime.child_processes import start
 from contrastive_encoders.runtime.process_group import local_rank
 from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
 from contrastive_encoders.runtime.worker_pool import InProcess, WorkerCrashError, WorkerPool, open_pool
-from contrastive_encoders.runtime.worker_tasks import MOST_TRIES, TaskFailedError, WorkItem
+from contrastive_encoders.runtime.worker_tasks import MAX_TRIES, TaskFailedError, WorkItem
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +284,7 @@ def run_all(
         except TaskFailedError as error:
             for number in error.numbers:
                 name = driver.assigned[number].name
-                driver.finish(number, JobResult(name, 1, 0.0, MOST_TRIES, f"Its worker ended {MOST_TRIES} times."))
+                driver.finish(number, JobResult(name, 1, 0.0, MAX_TRIES, f"Its worker ended {MAX_TRIES} times."))
         except WorkerCrashError as error:
             raise OutputError(
                 f"{record}: {error}. Finished runs are kept. Rerun the same command to resume."

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from contrastive_encoders.composition.config_files import CONFIGS, MEANINGS, choices
 from contrastive_encoders.composition.config_store import keys_below
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import build, keys_of, matches_type, shorten
+from contrastive_encoders.core.config_schema import build, keys_of, matches_type
 
 GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),
@@ -24,7 +24,7 @@ GROUPS = {
     "compare": ("race",),
 }
 Config = TypeVar("Config")
-LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
+MAX_INTEGER, MAX_SEED = 10**18 - 1, 2**32 - 1
 
 
 def check_numbers(cfg: DictConfig) -> None:
@@ -38,11 +38,11 @@ def check_numbers(cfg: DictConfig) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool):
             continue
         if not math.isfinite(value):
-            raise InputError(f"{key}={value}: wanted a finite number.")
-        if isinstance(value, int) and abs(value) > LARGEST:
-            raise InputError(f"{key}={shorten(value)}: wanted a number of at most 18 digits.")
-        if key.rpartition(".")[2] == "seed" and not 0 <= value <= LARGEST_SEED:
-            raise InputError(f"{key}={value}: wanted 0 to {LARGEST_SEED}.")
+            raise InputError(key=key, value=value, expected="a finite number")
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise InputError(key=key, value=value, expected="a number of at most 18 digits")
+        if key.rpartition(".")[2] == "seed" and not 0 <= value <= MAX_SEED:
+            raise InputError(key=key, value=value, expected=f"0 to {MAX_SEED}")
 
 
 def leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -88,14 +88,14 @@ def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
     groups = GROUPS.get(config, ())
     chosen = [word for word in words if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", word)]
     folders = [f"file://{folder}" for folder in config_folders(words)]
-    searched = [f"hydra.searchpath={folders}"] if folders else []
+    searchpath = [f"hydra.searchpath={folders}"] if folders else []
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
-            composed = compose(config, overrides=[*searched, *chosen])
+            cfg = compose(config, overrides=[*searchpath, *chosen])
         except (HydraException, TypeError, ValueError):  # the choice itself is invalid
-            composed = compose(config)
+            cfg = compose(config)
     yield from groups if config == "train" else ()
-    yield from (key for key in keys_below(composed) if f".{MEANINGS}." not in key)
+    yield from (key for key in keys_below(cfg) if f".{MEANINGS}." not in key)
 
 
 def config_folders(words: Sequence[str]) -> list[Path]:

@@ -112,15 +112,19 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
         InputError: it does not exist.
     """
     place, _, name = key.rpartition(".")
-    above = OmegaConf.select(cfg, place) if place else cfg
-    if not isinstance(above, DictConfig):
-        raise InputError(f"{key}: there are no keys below {place}, which is {above}.")
-    if above._get_flag("struct"):
-        names = list(map(str, above))
+    parent = OmegaConf.select(cfg, place) if place else cfg
+    if not isinstance(parent, DictConfig):
+        raise InputError(key=key, expected=f"a key that exists, but {place} is {_shown(parent)} and has no keys")
+    if parent._get_flag("struct"):
+        names = list(map(str, parent))
         if name not in names:
-            otherwise = f"There are {', '.join(sorted(names))}." if place else "--help lists the keys."
+            otherwise = f"Available keys: {', '.join(sorted(names))}." if place else "--help lists the keys."
             raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python)
     OmegaConf.update(cfg, key, value, merge=True, force_add=True)
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)
 
 
 def keys_below(node: Any, prefix: str = "") -> Iterator[str]:

@@ -42,7 +42,7 @@ def imported(key: str, target: str) -> Any:
     """
     parts = target.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        raise InputError(f"{key}={target}: wanted the path of a class, as package.module.Class.")
+        raise InputError(key=key, value=target, expected="the path of a class, such as package.module.Class")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # last, so that it hides no installed module
     found, names = None, parts
@@ -52,34 +52,34 @@ def imported(key: str, target: str) -> Any:
             found, names = importlib.import_module(module), parts[number:]
         except ModuleNotFoundError as error:
             if error.name != module:  # it exists, but imports a missing module
-                raise _fails(key, target, module, error) from error
+                raise _import_failed(key, target, module, error) from error
             if number == 1 or (hasattr(found, "__path__") and not hasattr(found, parts[number - 1])):
                 raise _missing(key, target, module) from error
             break  # a class, whose attribute is named
         except (Exception, SystemExit) as error:  # a script without "if __name__" exits the process
-            raise _fails(key, target, module, error) from error
+            raise _import_failed(key, target, module, error) from error
     for name in names:
         if not hasattr(found, name):
             near = get_close_matches(name, dir(found), n=1, cutoff=0.5)
-            advice = f" The nearest is {near[0]}." if near else ""
             place = getattr(found, "__file__", None)
-            raise InputError(
-                f"{key}={target}: {getattr(found, '__name__', found)}{f' ({place})' if place else ''} has no {name!r}."
-                f"{advice}"
-            )
+            module = f"{getattr(found, '__name__', found)}{f' ({place})' if place else ''}"
+            hint = f"The nearest is {near[0]}." if near else None
+            raise InputError(key=key, value=target, expected=f"a name in {module}, which has no {name!r}", hint=hint)
         found = getattr(found, name)
     return found
 
 
 def _missing(key: str, target: str, module: str) -> InputError:
-    places = [os.environ.get("PYTHONPATH") and f"PYTHONPATH={os.environ['PYTHONPATH']}", f"the folder {Path.cwd()}"]
+    places = [os.environ.get("PYTHONPATH") and f"PYTHONPATH={os.environ['PYTHONPATH']}", f"the directory {Path.cwd()}"]
     return InputError(
-        f"{key}={target}: there is no module {module!r}. It was looked for in {', '.join(filter(None, places))} and "
-        "among the installed packages. Install it, or set PYTHONPATH=FOLDER to the folder that holds it."
+        key=key,
+        value=target,
+        expected=f"an existing module, but {module} is neither installed nor in {' or '.join(filter(None, places))}",
+        hint="Install it, or set PYTHONPATH=FOLDER to its directory.",
     )
 
 
-def _fails(key: str, target: str, module: str, error: BaseException) -> InputError:
+def _import_failed(key: str, target: str, module: str, error: BaseException) -> InputError:
     """Return the error with Python's message and the last executed line of the module's own code."""
     if isinstance(error, SyntaxError):
         place = f"{error.filename}, line {error.lineno}: {error.msg}"
@@ -87,6 +87,8 @@ def _fails(key: str, target: str, module: str, error: BaseException) -> InputErr
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
         place = f"{own[-1].filename}, line {own[-1].lineno}: {error}" if len(own) > 1 else str(error)
     return InputError(
-        f"{key}={target}: the module {module!r} cannot be imported, {type(error).__name__} in {place}. Mend it, or "
-        "install what it imports."
+        key=key,
+        value=target,
+        expected=f"a module that can be imported, but {module} raises {type(error).__name__} in {place}",
+        hint="Correct the module, or install the packages that it imports.",
     )

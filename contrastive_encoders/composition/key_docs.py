@@ -16,7 +16,7 @@ from contrastive_encoders.core.config_schema import keys_of as settings_keys
 
 FIRST_GROUPS, LAST_GROUPS = ("model", "data", "recipe", "race"), ("experiment",)  # in --help
 COLUMNS, MEANING_COLUMN = 100, 36  # of --help
-MAX_VALUE = 60  # characters of a value in --help
+MAX_VALUE_CHARS = 60  # in --help
 
 
 class KeyDoc(NamedTuple):
@@ -136,10 +136,10 @@ def flow(value: Any) -> str:
 def interpolation_in_words(value: Any) -> str | None:
     """Describe an interpolation of other keys; None for another value."""
     if plain := re.fullmatch(r"\$\{([\w.]+)\}", str(value)):
-        return f"that of `{plain.group(1)}`"
+        return f"value of `{plain.group(1)}`"
     if several := re.fullmatch(r"\$\{first_of:([\w.,]+)\}", str(value)):
-        *keys, otherwise = several.group(1).split(",")
-        return f"that of {', else of '.join(f'`{name}`' for name in keys)}, else `{otherwise}`"
+        *keys, default = several.group(1).split(",")
+        return f"value of {', else '.join(f'`{name}`' for name in keys)}, else `{default}`"
     return None
 
 
@@ -217,11 +217,11 @@ def row(key: KeyDoc) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        words = "to be given" if value == "???" else interpolation_in_words(value)
+        words = "required" if value == "???" else interpolation_in_words(value)
         text = f"({words.replace('`', '')})" if words else " ".join(value.split()) or "''"
     else:
         text = flow(value)
-    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 4]} ..."
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[: MAX_VALUE_CHARS - 4]} ..."
 
 
 def wrap_text(line: str, indent: str = "    ") -> str:

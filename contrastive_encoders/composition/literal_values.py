@@ -54,7 +54,7 @@ def literal_words(config: str, words: Sequence[str], kind: type | None = None) -
         literal = literal_word(word, kinds, multirun=multirun)
         if _parse(literal) is None:
             expected = " or ".join(dict.fromkeys(map(type_description, kinds))) or "a value that Hydra can read"
-            hint = f"If the value is right, quote it: {shlex.quote(_quoted(match[1], match[3]))}"
+            hint = f"If the value is intended, quote it: {shlex.quote(_quoted(match[1], match[3]))}"
             raise InputError(key=match[2], value=match[3], expected=expected, hint=hint)
         found.append(literal)
     return found

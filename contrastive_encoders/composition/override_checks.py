@@ -15,7 +15,7 @@ from contrastive_encoders.core import InputError, check_local_input, check_local
 from contrastive_encoders.core.config_schema import shorten
 
 # Config keys from which Hydra builds objects, from any source; an interpolation may refer to one
-BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
+OBJECT_KEYS = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
 # Names of gradient accumulation in other libraries
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
 # Last parts of the keys that set where a command writes, in any config group
@@ -34,7 +34,7 @@ LOCAL_INPUT_KEYS = (
 )
 HYDRA_OUTPUT_KEYS = ("hydra.run.dir", "hydra.sweep.dir")
 LIST_INDEX = re.compile(r"(\.\d+)+$")  # the index of a value in its list
-NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
+TARGET_OVERRIDE = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
 MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra that exclude each other
 
 
@@ -51,11 +51,11 @@ def check_options(config: str, words: Sequence[str]) -> None:
     if options:
         raise unknown_option(config, options[0], words)
     if rest:
-        hint = "Write all overrides together, in front of the options or after them."
+        hint = "Write all overrides together, either before or after the options."
         raise InputError(key=rest[0], expected="no option between the overrides", hint=hint)
     modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
     if len(modes) > 1:
-        raise InputError(key=" ".join(modes), expected="one of these options", hint=f"Keep {modes[0]} alone.")
+        raise InputError(key=" ".join(modes), expected="one of these options", hint=f"Use {modes[0]} only.")
 
 
 def refuse_option(message: str) -> NoReturn:
@@ -65,8 +65,8 @@ def refuse_option(message: str) -> NoReturn:
     option, _, reason = message.removeprefix("argument ").removeprefix("ambiguous option: ").partition(": ")
     if could_match := re.fullmatch(r"(\S+) could match (.*)", option):
         option, reason = could_match[1], f"one of {could_match[2]}"
-    if choices_there := re.search(r"\(choose from (.*)\)", reason):
-        reason = f"one of {choices_there[1]}".replace("'", "")
+    if listed := re.search(r"\(choose from (.*)\)", reason):
+        reason = f"one of {listed[1]}".replace("'", "")
     raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
 
 
@@ -106,17 +106,19 @@ def check_override_syntax(config: str, words: Sequence[str]) -> None:
         InputError: an override violates one of these rules.
     """
     for word in words:
-        said = word.lstrip("+~")
-        key, _, value = said.partition("=")
+        override = word.lstrip("+~")
+        key, _, value = override.partition("=")
         _check_path(key, value.strip("[]'\""))  # Hydra creates folders before the command begins
-        if BUILT.fullmatch(key) or NAMED.match(said):
-            raise InputError(location=shorten(word), expected="no code that Hydra runs before the command begins")
+        if OBJECT_KEYS.fullmatch(key) or TARGET_OVERRIDE.match(override):
+            raise InputError(location=shorten(word), expected="no code that Hydra runs before the command starts")
         if config == "train" and ACCUMULATED.fullmatch(key):
             raise InputError(
-                f"{shorten(word)}: gradients need no accumulating: set batch_size to all that a step learns from (your "
-                "batch times the number that you accumulate), and token_budget to the tokens that fit the memory; the "
-                "batch is cut into chunks, has the gradient of the whole, and all of it gives negatives, which "
-                "accumulated batches would not."
+                key=key,
+                value=value,
+                expected="no gradient accumulation, since large batches are split into chunks with the same gradient",
+                hint="Set batch_size to the total batch size (your batch times the accumulation steps) and "
+                "token_budget to the number of tokens that fit in memory. All examples of the batch are negatives of "
+                "each other, unlike with accumulated batches.",
             )
         if key in GROUPS.get(config, ()):
             _check_group(key, word)
@@ -150,4 +152,4 @@ def _check_group(group: str, word: str) -> None:
     # several experiments, each applied on top of the previous one
     names = value if group == "experiment" and isinstance(value, list) else [value]
     if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
-        raise InputError(f"{shorten(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")
+        raise InputError(key=group, value=word.partition("=")[2], expected=f"one of {', '.join(choices(group))}")

@@ -26,8 +26,8 @@ def _installed(name: str) -> str:
     for folder in (spec and spec.submodule_search_locations) or ():
         if (path := Path(folder, inside)).exists():
             return str(path)
-    lacking = f"{inside} is not in the package {package}" if spec else f"the package {package} is not installed"
-    raise InputError(f"${{installed:{name}}}: {lacking}. {INSTALLED_BY.get(package, 'Name another model.')}")
+    reason = f"{inside} is not in the package {package}" if spec else f"the package {package} is not installed"
+    raise InputError(f"${{installed:{name}}}: {reason}. {INSTALLED_BY.get(package, 'Choose another model.')}")
 
 
 def _installed_or_hub(name: str, hub_id: str) -> str:

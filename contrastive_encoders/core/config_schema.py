@@ -18,7 +18,7 @@ from contrastive_encoders.core.key_suggestions import check_known_keys
 
 Settings = TypeVar("Settings")
 
-MOST_SHOWN = 200  # characters of a value in a message
+MAX_VALUE_CHARS = 200  # characters of a value in a message
 REQUIRED = dataclasses.MISSING  # the default of a key that has none
 
 
@@ -37,14 +37,14 @@ UNSET: Any = _Unset()
 TARGET = "target"  # a field without metadata that names the class the settings are for; it is not a key
 NOT_A_KEY = {"is_key": False}  # metadata of a field that is not a key
 NAMES = {
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
-    str: "a text",
+    str: "a string",
     bool: "true or false",
     Mapping: "keys with their values",
     dict: "keys with their values",
 }
-SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
+PLURALS = {int: "integers", float: "numbers", str: "strings"}
 
 
 class Bounds(NamedTuple):
@@ -55,7 +55,7 @@ class Bounds(NamedTuple):
     gt: float | None = None
     lt: float | None = None
 
-    def hold(self, value: Any) -> bool:
+    def include(self, value: Any) -> bool:
         if self == Bounds() or isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return math.isfinite(value) and not (
@@ -71,7 +71,7 @@ class Bounds(NamedTuple):
             return f"{low} to {self.le:g}" if low else f"{self.le:g} or less"
         if self.lt is not None:
             low = low if self.ge is None else f"{low} or more"
-            return f"{low}, but less than {self.lt:g}" if low else f"less than {self.lt:g}"
+            return f"{low}, and less than {self.lt:g}" if low else f"less than {self.lt:g}"
         return f"{low} or more" if self.ge is not None else low
 
 
@@ -200,20 +200,21 @@ def settings_class(module: Any) -> type:
         if kind := inspect.get_annotations(one).get("settings"):
             return typing.cast(type, kind)
     raise InputError(
-        f"{module.__module__}.{module.__qualname__}: nobody says from which settings it is made. Declare their class: "
-        "settings: MySettings."
+        location=f"{module.__module__}.{module.__qualname__}",
+        expected="an annotation of the config class that it is built from",
+        hint="Declare it in the class: settings: MyConfig.",
     )
 
 
-def build(kind: type[Settings], given: Any, prefix: str = "") -> Settings:
+def build(kind: type[Settings], values: Any, prefix: str = "") -> Settings:
     """Build settings from plain values, and check each of them.
 
     Raises:
         InputError: as for `read` and `check`.
     """
-    made = read(kind, given, prefix)
-    check(made, prefix)
-    return made
+    config = read(kind, values, prefix)
+    check(config, prefix)
+    return config
 
 
 def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None = None) -> Settings:
@@ -229,12 +230,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     if not isinstance(given, Mapping):
         names = ", ".join(one.name for one in keys_of(kind))
         key = prefix.rstrip(".")
-        raise InputError(
-            f"{key}={shorten(given)}: wanted {names}, each with a value.",
-            key=key,
-            value=given,
-            expected=f"keys: {names}",
-        )
+        raise InputError(key=key, value=given, expected=f"a mapping with keys among {names}")
     keys = keys_of(kind)
     check_known_keys(given, [one.name for one in keys], prefix)
     values: dict[str, Any] = {} if target is None else {TARGET: target}
@@ -274,21 +270,13 @@ def check(settings: Any, prefix: str = "") -> None:
             continue
         if value is UNSET:
             if not one.of:
-                raise InputError(
-                    f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...",
-                    key=f"{prefix}{one.name}",
-                    expected=type_description(one.type),
-                )
+                key = f"{prefix}{one.name}"
+                raise InputError(key=key, value=None, expected=type_description(one.type), hint=f"Set {key}.")
             continue
         check_type(f"{prefix}{one.name}", value, one.type)
         numbers = value if isinstance(value, list | tuple) else [value]
-        if not all(map(one.bounds.hold, numbers)):
-            raise InputError(
-                f"{prefix}{one.name}={value}: wanted {one.bounds}.",
-                key=f"{prefix}{one.name}",
-                value=value,
-                expected=str(one.bounds),
-            )
+        if not all(map(one.bounds.include, numbers)):
+            raise InputError(key=f"{prefix}{one.name}", value=value, expected=str(one.bounds))
 
 
 def require(config: Any, key: str, expected: str) -> None:
@@ -397,64 +385,60 @@ def plain_value(value: Any) -> Any:
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
 
 
-def check_type(name: str, value: Any, wanted: Any) -> None:
+def check_type(name: str, value: Any, type_: Any) -> None:
     """Check the type of a value.
 
     Raises:
         InputError: the value of the key ``name`` has another type.
     """
-    if not matches_type(value, wanted):
-        got = "" if isinstance(value, str) and _has_names(wanted) else f", got {type(value).__name__}"
-        raise InputError(
-            f"{name}={shorten(repr(value))}: wanted {type_description(wanted)}{got}.",
-            key=name,
-            value=value,
-            expected=type_description(wanted),
-        )
+    if not matches_type(value, type_):
+        is_choice = isinstance(value, str) and _has_choices(type_)
+        hint = None if is_choice else f"The value is of type {type(value).__name__}."
+        raise InputError(key=name, value=value, expected=type_description(type_), hint=hint)
 
 
 def shorten(value: Any) -> str:
     """Return a value as text for a message, truncated if it is long."""
     text = str(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
 
 
-def matches_type(value: Any, wanted: Any) -> bool:
+def matches_type(value: Any, type_: Any) -> bool:
     """Return whether a plain value has a declared type."""
-    origin = typing.get_origin(wanted)
+    origin = typing.get_origin(type_)
     if origin in (Union, types.UnionType):
-        return any(matches_type(value, one) for one in typing.get_args(wanted))
+        return any(matches_type(value, one) for one in typing.get_args(type_))
     if origin is Literal:
-        return value in typing.get_args(wanted)
-    parts = [part for part in typing.get_args(wanted) if part is not Ellipsis]
-    wanted = origin or wanted
-    if wanted in (None, types.NoneType):
+        return value in typing.get_args(type_)
+    parts = [part for part in typing.get_args(type_) if part is not Ellipsis]
+    type_ = origin or type_
+    if type_ in (None, types.NoneType):
         return value is None
-    if wanted is int or wanted is float:
-        return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
-    if wanted in (str, Path):
+    if type_ is int or type_ is float:
+        return isinstance(value, int if type_ is int else int | float) and not isinstance(value, bool)
+    if type_ in (str, Path):
         return isinstance(value, str)
-    if wanted in (Sequence, list, tuple):
-        alike = parts[0] if len(parts) == 1 else Any
-        return isinstance(value, list | tuple) and all(matches_type(one, alike) for one in value)
-    return isinstance(value, wanted) if wanted in (bool, dict, Mapping) else True
+    if type_ in (Sequence, list, tuple):
+        element = parts[0] if len(parts) == 1 else Any
+        return isinstance(value, list | tuple) and all(matches_type(one, element) for one in value)
+    return isinstance(value, type_) if type_ in (bool, dict, Mapping) else True
 
 
-def _has_names(wanted: Any) -> bool:
+def _has_choices(type_: Any) -> bool:
     """Return whether a declared type is, or may be, one of several strings."""
-    return typing.get_origin(wanted) is Literal or any(map(_has_names, typing.get_args(wanted)))
+    return typing.get_origin(type_) is Literal or any(map(_has_choices, typing.get_args(type_)))
 
 
-def type_description(wanted: Any) -> str:
+def type_description(type_: Any) -> str:
     """Describe a declared type for a message."""
-    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    origin, parts = typing.get_origin(type_), typing.get_args(type_)
     if origin in (Union, types.UnionType):
         return " or ".join(type_description(one) for one in parts)
     if origin is Literal:
         return ", ".join(map(str, parts))
-    if wanted in (None, types.NoneType):
+    if type_ in (None, types.NoneType):
         return "null"
     if origin in (Sequence, list, tuple):
-        known = [SEVERAL[one] for one in (parts[0], *typing.get_args(parts[0])) if one in SEVERAL]
+        known = [PLURALS[one] for one in (parts[0], *typing.get_args(parts[0])) if one in PLURALS]
         return f"a list of {' or '.join(known)}" if known else "a list"
-    return NAMES.get(origin or wanted, str(wanted))
+    return NAMES.get(origin or type_, str(type_))

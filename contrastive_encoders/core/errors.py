@@ -45,6 +45,14 @@ class InputError(ValueError):
         self.hint = hint
         super().__init__(self._message(value is not NO_VALUE) if message is None else message)
 
+    def with_prefix(self, prefix: str) -> "InputError":
+        """Return the same error with a text before its message; the fields stay."""
+        error = InputError(
+            f"{prefix}: {self}", key=self.key, expected=self.expected, location=self.location, hint=self.hint
+        )
+        error.value = self.value
+        return error
+
     def _message(self, has_value: bool) -> str:
         value = _format_value(self.value)
         if self.location is None:

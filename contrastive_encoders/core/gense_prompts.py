@@ -68,27 +68,38 @@ def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Pro
         InputError: a piece is missing or is not a string, a key is unknown, or the assembly is unknown.
     """
     if assembly not in get_args(Assembly):
-        raise InputError(f"{where}: prompt_assembly is {assembly!r}; wanted one of {', '.join(get_args(Assembly))}.")
+        raise InputError(
+            location=where,
+            key="prompt_assembly",
+            value=repr(assembly),
+            expected=f"one of {', '.join(get_args(Assembly))}",
+        )
     kinds: dict[str, Any] = {"entailment": Generation, "contradiction": Generation, "discrimination": Discrimination}
     parsed: dict[str, Any] = {}
     where = f"prompts={found['file']}" if isinstance(found, Mapping) and "file" in found else where
-    _refuse_others(found, (*kinds, *IGNORED_PROMPT_KEYS), where, "prompts")
+    _check_prompt_keys(found, (*kinds, *IGNORED_PROMPT_KEYS), where, "prompts")
     for name, kind in kinds.items():
         part: Any = found.get(name) if isinstance(found, Mapping) else None
-        _refuse_others(part, kind._fields, where, f"prompts.{name}")
+        _check_prompt_keys(part, kind._fields, where, f"prompts.{name}")
         for key in kind._fields:
             if not isinstance(part, Mapping) or not isinstance(part.get(key), str):
                 raise InputError(
-                    f"{where}: wanted the text prompts.{name}.{key}, got {part!r}. configs/prompts/gense.yaml has all."
+                    location=where,
+                    key=f"prompts.{name}.{key}",
+                    value=repr(part),
+                    expected="a string",
+                    hint="See configs/prompts/gense.yaml for all keys.",
                 )
         parsed[name] = kind(**{key: part[key] for key in kind._fields})
     return Prompts(**parsed, assembly=cast(Assembly, assembly))
 
 
-def _refuse_others(found: object, known: Sequence[str], where: str, name: str) -> None:
+def _check_prompt_keys(found: object, known: Sequence[str], where: str, name: str) -> None:
     if isinstance(found, Mapping) and (others := [key for key in found if key not in known]):
-        quote = " YAML reads yes and no as True and False: quote them." if isinstance(others[0], bool) else ""
-        raise InputError(f"{where}: there is no {name}.{others[0]}, but {', '.join(known)}.{quote}")
+        hint = "YAML reads yes and no as booleans: quote them." if isinstance(others[0], bool) else None
+        raise InputError(
+            location=where, key=f"{name}.{others[0]}", expected=f"one of the keys {', '.join(known)}", hint=hint
+        )
 
 
 def read_generator_prompts(folder: Path) -> Prompts | None:
@@ -104,11 +115,15 @@ def read_generator_prompts(folder: Path) -> Prompts | None:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{path}: wanted JSON with prompts and prompt_assembly, got: {error}. Copy it from the generator's run, "
-            "or remove it where the generator was trained with the published prompts."
+            location=str(path),
+            expected=f"JSON with prompts and prompt_assembly, but it cannot be read ({error})",
+            hint="Copy the file from the generator's run, or remove it if the generator was trained with the published "
+            "prompts.",
         ) from None
     if not isinstance(found, dict):
-        raise InputError(f"{path}: wanted a mapping with prompts and prompt_assembly, got {type(found).__name__}.")
+        raise InputError(
+            location=str(path), value=type(found).__name__, expected="a mapping with prompts and prompt_assembly"
+        )
     return parse_prompts(found.get("prompts", {}), found.get("prompt_assembly"), str(path))
 
 
@@ -137,7 +152,11 @@ class PromptIds:
         self.prompts, self.tokenizer = prompts, tokenizer
         self.end: list[int] = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         if alone and not self.end:
-            raise InputError("the tokenizer has no end of sequence, so nothing would end a text. Set its eos_token.")
+            raise InputError(
+                location="the tokenizer",
+                expected="an end-of-sequence token, which ends a generated text",
+                hint="Set its eos_token.",
+            )
         self.begin, self.close = (self._beginning(), []) if alone else ([], self.end)
         self.blank = " " if alone and not self._writes_blanks() else ""
         words = {name: list(getattr(prompts, name)) for name in (*DIRECTIONS, "discrimination")}
@@ -186,19 +205,19 @@ class PromptIds:
         others = [self.written(entailed), self.written(contradicted)]
         if self.prompts.assembly == "pieces":
             return [self.written(premises), *others]
-        asked = [self.generation_texts(direction, premises, most) for direction in DIRECTIONS]
-        asked += [self.discrimination_texts(premises, other, most) for other in (entailed, contradicted)]
-        return [*asked, *others]
+        prompts = [self.generation_texts(direction, premises, most) for direction in DIRECTIONS]
+        prompts += [self.discrimination_texts(premises, other, most) for other in (entailed, contradicted)]
+        return [*prompts, *others]
 
     def generation_texts(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
         """Return the joined strings of the assembly ``string``."""
         prompt = getattr(self.prompts, direction)
-        return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._cut(sentences, most)]
+        return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._truncate(sentences, most)]
 
     def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[str]:
         """Return the joined strings of the assembly ``string``."""
         prompt = self.prompts.discrimination
-        pairs = zip(self._cut(premises, most), self._cut(hypotheses, most), strict=True)
+        pairs = zip(self._truncate(premises, most), self._truncate(hypotheses, most), strict=True)
         return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
 
     def answers(self) -> tuple[int, int]:
@@ -214,13 +233,15 @@ class PromptIds:
         yes, no = (ids[0] if ids and ids[0] != unknown else None for ids in found)
         if yes is None or no is None or yes == no:
             raise InputError(
-                f"the tokenizer's first ids of the answers {words.yes!r} and {words.no!r} are {yes} and {no}; wanted "
-                "two different ones, as the discriminator compares their logits. Choose other words: "
-                "prompts.discrimination.yes and .no."
+                location="the tokenizer",
+                expected=f"different first tokens for the answers {words.yes!r} and {words.no!r}, whose logits the "
+                "discriminator compares",
+                value=f"{yes} and {no}",
+                hint="Choose other answers: prompts.discrimination.yes and prompts.discrimination.no.",
             )
         return yes, no
 
-    def _cut(self, sentences: Sequence[str], most: int) -> list[str]:
+    def _truncate(self, sentences: Sequence[str], most: int) -> list[str]:
         """Truncate sentences, and return them as text because the text next to a sentence may change its tokens."""
         rows = self.ids(sentences)
         return [
@@ -233,11 +254,15 @@ class PromptIds:
 
     def _beginning(self) -> list[int]:
         """Return the ids that the tokenizer adds before every text."""
-        [plain], whole = self.ids(["a"]), list(self.tokenizer("a")["input_ids"])
-        places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
+        [plain], ids = self.ids(["a"]), list(self.tokenizer("a")["input_ids"])
+        places = [start for start in range(len(ids)) if ids[start : start + len(plain)] == plain]
         if not plain or not places:
-            raise InputError(f"the tokenizer reads 'a' as {whole}, in which {plain}, 'a' alone, does not stand.")
-        return whole[: places[0]]
+            raise InputError(
+                location="the tokenizer",
+                value=ids,
+                expected=f"ids of 'a' with special tokens that contain its ids without them, {plain}",
+            )
+        return ids[: places[0]]
 
     def _writes_blanks(self) -> bool:
         """Return whether the tokenizer adds a space before every text, as SentencePiece does."""

@@ -8,7 +8,7 @@ from contrastive_encoders.core.errors import InputError
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # prefix of an address on another machine; C:/ is a disk
 USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)[^\s/?#'\"@]*:[^\s/?#'\"@]*@")  # with a password
-OF_THE_WEB = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+WEB_URL = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 
 
 def is_address(path: object) -> bool:
@@ -26,7 +26,7 @@ def without_secrets(value: Any) -> Any:
         return {key: without_secrets(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [without_secrets(one) for one in value]
-    return USER.sub(r"\1", OF_THE_WEB.sub(r"\1\2", value)) if isinstance(value, str) else value
+    return USER.sub(r"\1", WEB_URL.sub(r"\1\2", value)) if isinstance(value, str) else value
 
 
 def check_local_output(key: str, path: object) -> None:
@@ -37,8 +37,10 @@ def check_local_output(key: str, path: object) -> None:
     """
     if is_address(path):
         raise InputError(
-            f"{key}={path}: results can only be written to a disk of this machine, and this is an address. Name a "
-            "local path, and copy what lies there once the command is done."
+            key=key,
+            value=path,
+            expected="a local path, since results cannot be written to a URL",
+            hint="Set a local path, and copy the files when the command has finished.",
         )
 
 
@@ -50,6 +52,8 @@ def check_local_input(key: str, path: object) -> None:
     """
     if is_address(path):
         raise InputError(
-            f"{key}={path}: wanted a path on this machine, and this is an address. Copy what lies there to this "
-            "machine, and name the copy; a model of the Hugging Face hub is OWNER/NAME."
+            key=key,
+            value=path,
+            expected="a local path or a Hub id, not a URL",
+            hint="Copy the files to this host, and set the path of the copy. The id of a Hub model is OWNER/NAME.",
         )

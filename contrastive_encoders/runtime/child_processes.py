@@ -46,10 +46,12 @@ def exit_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True, name="exit with parent").start()
 
 
-def start(command: Sequence[str], environment: Mapping[str, str] | None = None, **how: Any) -> subprocess.Popen[Any]:
+def start(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[Any]:
     """Start a command of this project."""
     env = os.environ if environment is None else environment
-    return subprocess.Popen(command, env={**env, PARENT_PID: str(os.getpid())}, **how)
+    return subprocess.Popen(command, env={**env, PARENT_PID: str(os.getpid())}, **options)
 
 
 def cores() -> int:
@@ -63,7 +65,7 @@ def check_number(key: str, number: int, gpus: int = 0) -> None:
     Raises:
         InputError: the number is too large.
     """
-    most = gpus or MAX_PROCESSES_PER_CORE * cores()
-    if number > most:
-        there = f"{gpus} GPUs" if gpus else f"{cores()} cores, and {MAX_PROCESSES_PER_CORE} processes share one at most"
-        raise InputError(f"{key}={number}: this machine has {there}. Wanted {most} processes or fewer.")
+    limit = gpus or MAX_PROCESSES_PER_CORE * cores()
+    if number > limit:
+        reason = f"{gpus} GPUs" if gpus else f"{cores()} cores, with at most {MAX_PROCESSES_PER_CORE} processes each"
+        raise InputError(key=key, value=number, expected=f"at most {limit}, since this host has {reason}")

@@ -32,9 +32,9 @@ from contrastive_encoders.runtime.signals import INTERRUPTED
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else needs their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp", "wandb"}
+HTTP_CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp", "wandb"}
 MAX_MESSAGE_CHARS = 2_400  # characters of a message
-UNUSABLE = (
+PATH_ERRORS = (
     errno.EACCES,
     errno.EPERM,
     errno.EROFS,
@@ -51,7 +51,7 @@ UNUSABLE = (
     errno.ENOTEMPTY,
     errno.EBUSY,
 )
-FOR_RANK_ZERO = 10.0  # seconds to wait for the message of rank 0
+RANK_ZERO_GRACE_S = 10.0  # seconds to wait for the message of rank 0
 # `output` of a race, which `adapt` calls output_dir
 OUTPUT_KEY = re.compile(r"\boutput(?==)|(?<=another )output\b|(?<=nearest is )output\b")
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -82,16 +82,16 @@ def exit_statuses(
     before = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1" if hydra else _USERS_FULL_ERROR  # the body starts processes, which inherit it
     try:
-        with _signals_first():
+        with _raise_signals_first():
             yield
     except KeyboardInterrupt:
-        _leave(INTERRUPTED)
+        _exit(INTERRUPTED)
     except Exception as error:
         if (found := exit_status_of(error, hydra=hydra, failed=failed, config=config, words=words)) is None:
             raise
         if isinstance(error, InputError | HydraException | OmegaConfBaseException):
             _delay_other_ranks()
-        _leave(*found, command=command or config)
+        _exit(*found, command=command or config)
     finally:
         os.environ[FULL_ERROR] = before
 
@@ -103,15 +103,15 @@ def exit_status_of(
 
     The arguments are those of `exit_statuses`.
     """
-    if reason := _of_a_server(error):
-        return 1, f"{reason} Start the same command again: what is whole is kept."
+    if reason := _server_error(error):
+        return 1, f"{reason} Rerun the same command; complete files are kept."
     if isinstance(error, InputError | HydraException | OmegaConfBaseException):
         return 2, explained(error, config, words)
     if isinstance(error, (OutputError, *failed)):
         return 1, str(error)
     if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
-        return 2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice."
-    return _of_a_disk(error)
+        return 2, f"the config cannot be composed ({error}). Set each config group to the name of one of its choices."
+    return _disk_error(error)
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False
 
 
 @contextlib.contextmanager
-def _signals_first() -> Iterator[None]:
+def _raise_signals_first() -> Iterator[None]:
     """Context manager that raises the interruption by a signal instead of an error that it caused.
 
     A library that is interrupted in the middle of an operation may raise another error while it cleans up.
@@ -166,10 +166,10 @@ def _delay_other_ranks() -> None:
     """
     rank = int(os.environ.get("RANK", "0"))
     if rank > 0:
-        time.sleep(FOR_RANK_ZERO + rank)
+        time.sleep(RANK_ZERO_GRACE_S + rank)
 
 
-def _leave(status: int, message: str = "", command: str = "") -> NoReturn:
+def _exit(status: int, message: str = "", command: str = "") -> NoReturn:
     if message and _USERS_FULL_ERROR == "1":
         traceback.print_exc()
     if message:
@@ -190,7 +190,7 @@ def _raised_in_hydra(error: BaseException) -> bool:
     return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
 
 
-def _of_a_server(error: BaseException | None) -> str:
+def _server_error(error: BaseException | None) -> str:
     """Return the message of a server's client, wherever it was called. Return an empty string if no server failed, or
     if the error was already explained.
 
@@ -199,18 +199,18 @@ def _of_a_server(error: BaseException | None) -> str:
     """
     while error is not None and not isinstance(error, InputError | OutputError):
         kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-        if kinds & CLIENTS:
+        if kinds & HTTP_CLIENTS:
             url = getattr(error.__dict__.get("_request"), "url", "")
             why = f"{url} {str(error).strip() or type(error).__name__}".strip().rstrip(".")
             callers = {frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)}
             if "wandb" in {*kinds, *(name.partition(".")[0] for name in callers)}:
-                return f"W&B cannot be written to: {why}. WANDB_MODE=offline records on this disk."
-            return f"a download broke off: {why}."
+                return f"W&B cannot be reached: {why}. Set WANDB_MODE=offline to log to the local disk."
+            return f"a download failed: {why}."
         error = error.__cause__ or error.__context__
     return ""
 
 
-def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
+def _disk_error(error: BaseException) -> tuple[int, str] | None:
     """Return the exit code and a one-sentence message for an error of a disk, folder, or file; None for other errors.
 
     Libraries written in Rust state the error number only in their message, and NumPy does not state it.
@@ -218,18 +218,18 @@ def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, OSError) and re.fullmatch(r"\d+ requested and \d+ written", str(error)):
         number = errno.ENOSPC
-    if in_text := re.search(r"\(os error (\d+)\)", str(error)):
-        number = int(in_text[1])
+    if code := re.search(r"\(os error (\d+)\)", str(error)):
+        number = int(code[1])
     if number is None:
         return None
-    name = getattr(error, "filename", None) or "a file or folder of this command"
+    name = getattr(error, "filename", None) or "a file or directory of this command"
     why = f"{name}: {os.strerror(number)}."
     if number in NO_ROOM:
-        return 1, f"{why} Make room, then start the same command again: what is whole is kept."
-    return (2, f"{why} Name another, or correct its permissions.") if number in UNUSABLE else None
+        return 1, f"{why} Free disk space, then rerun the same command; complete files are kept."
+    return (2, f"{why} Choose another path, or correct its permissions.") if number in PATH_ERRORS else None
 
 
-def input_error(error: BaseException | None) -> BaseException | None:
+def input_error(error: BaseException | None) -> InputError | None:
     """Return the error with the message for the user, which Hydra wraps when a constructor raises it."""
     while error is not None and not isinstance(error, InputError):
         error = error.__cause__ or error.__context__
@@ -252,12 +252,12 @@ def _refusal(error: BaseException, config: str, words: Sequence[str]) -> BaseExc
         return _interpolation_error(error, words)
     if isinstance(error, InterpolationResolutionError) and error.full_key:
         reason = str(error).splitlines()[0]
-        return InputError(key=error.full_key, expected=f"a reference to what exists ({reason})")
+        return InputError(key=error.full_key, expected=f"a reference to an existing key ({reason})")
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, words))
     if isinstance(error, UnsupportedValueType):
         kind = re.match(r"Value '(\w+)'", str(error))
-        expected = "a text, a number, a boolean, None, or a list or mapping of these"
+        expected = "a string, a number, a boolean, None, or a list or mapping of these"
         return InputError(key=error.full_key, value=kind[1] if kind else None, expected=expected)
     return _unknown_name(config, words) or InputError(" ".join(str(error).split()))
 
@@ -272,8 +272,8 @@ def _interpolation_error(error: InterpolationResolutionError, words: Sequence[st
     return InputError(
         key=key.lstrip("+"),
         value=value,
-        expected=f"a reference to what exists ({reason})",
-        hint=f"If the characters are meant themselves, set {literal}.",
+        expected=f"a reference to an existing key ({reason})",
+        hint=f"If the characters are meant literally, set {literal}.",
     )
 
 
@@ -291,15 +291,15 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
     known = {*known_keys(config, words), *GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
-        below_a_mapping = key.startswith(("data.parts.", "stages."))  # names chosen by the user
-        if key in known or below_a_mapping or override.is_add() or override.is_force_add():
+        has_user_name = key.startswith(("data.parts.", "stages."))  # names chosen by the user
+        if key in known or has_user_name or override.is_add() or override.is_force_add():
             continue
         if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command also adds
             continue
         group = key.partition(".")[0]
         if group in GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
             continue  # the choice of this group could not be composed, so its keys are not known
-        if config == "train" and key.startswith("data.") and (part := _of_a_part(key, overrides)):
+        if config == "train" and key.startswith("data.") and (part := _key_of_part(key, overrides)):
             return part
         value = None if override.is_delete() else str(override.input_line).partition("=")[2]
         if others := choices_with(key, config):
@@ -307,7 +307,7 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
                 key=key,
                 **({} if value is None else {"value": value}),
                 expected="a key that exists here",
-                hint=f"It is a key of {', '.join(others)}: leave it out.",
+                hint=f"It is a key of {', '.join(others)}. Remove it.",
             )
         return unknown_key(key, value, known, help_hint(config, words))
     return None
@@ -321,11 +321,11 @@ def _parsed(words: Sequence[str]) -> Iterator[Override]:
             yield parser.parse_override(word)
 
 
-def _of_a_part(key: str, overrides: Sequence[Override]) -> InputError | None:
+def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:
     """Return the error for a ``data`` key to set for each part of a mixture; None if no override names a part."""
     found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
     parts = sorted({match.group() for match in found if match})
     if not parts:
         return None
-    hint = f"Each part of a mixture has its own, {' and '.join(f'{part}{key[4:]}' for part in parts)}."
+    hint = f"Each part of a mixture has its own key: {' and '.join(f'{part}{key[4:]}' for part in parts)}."
     return InputError(key=key, expected="a key that exists here", hint=hint)

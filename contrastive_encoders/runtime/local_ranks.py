@@ -36,7 +36,7 @@ def start_ranks(devices: int, nodes: int = 1) -> None:
         for place in range(1, devices)
     ]
     os.environ |= _ranks(node * devices, 0)
-    threading.Thread(target=_end_with, args=(children,), name="ranks", daemon=True).start()
+    threading.Thread(target=_exit_with, args=(children,), name="ranks", daemon=True).start()
 
 
 def _ranks(first: int, place: int) -> dict[str, str]:
@@ -50,7 +50,7 @@ def _free_port() -> int:
     return port
 
 
-def _end_with(children: list[subprocess.Popen[Any]]) -> None:
+def _exit_with(children: list[subprocess.Popen[Any]]) -> None:
     """Exit after a child has failed, because NCCL would wait for it forever.
 
     This process may be saving, so it has a minute to exit, unless the process group is not initialized yet.

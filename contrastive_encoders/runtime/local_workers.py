@@ -14,7 +14,7 @@ from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.runtime.signals import exit_on_sigterm
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
-SECONDS_TO_END = 5.0  # for a process that was told to exit
+EXIT_TIMEOUT_S = 5.0  # for a process that was told to exit
 
 
 class LocalWorker:
@@ -22,12 +22,12 @@ class LocalWorker:
 
     def __init__(self, start: Start, place: int, workers: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
+        self.connection, worker_end = context.Pipe()
         threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // workers)))
         environment = {"OMP_NUM_THREADS": threads, "LOCAL_RANK": str(place), "TQDM_DISABLE": "1"}
-        self.process = context.Process(target=_main, args=(theirs, os.getpid(), environment), daemon=True)
+        self.process = context.Process(target=_main, args=(worker_end, os.getpid(), environment), daemon=True)
         self.process.start()
-        theirs.close()
+        worker_end.close()
         self.connection.send(start)
 
     def send(self, answer: Any) -> None:
@@ -35,14 +35,14 @@ class LocalWorker:
         try:
             self.connection.send(answer)
         except (BrokenPipeError, ConnectionResetError):
-            logging.getLogger(__name__).debug("worker %s has ended", self.process.pid)
+            logging.getLogger(__name__).debug("worker %s has exited", self.process.pid)
 
     def receive(self) -> Message | None:
         """Wait for a message; None if the worker has exited."""
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
-            self.process.join(SECONDS_TO_END)
+            self.process.join(EXIT_TIMEOUT_S)
             return None
 
     def stop(self) -> None:
@@ -53,7 +53,7 @@ class LocalWorker:
         """End the process. Return how it had exited before, if it had."""
         status = self.process.exitcode
         self.stop()
-        self.process.join(SECONDS_TO_END)
+        self.process.join(EXIT_TIMEOUT_S)
         self.process.kill()  # it may be executing library code that does not handle signals
         self.process.join()
         self.connection.close()
@@ -62,8 +62,8 @@ class LocalWorker:
 
 def wait_for_messages(workers: Sequence[LocalWorker]) -> list[LocalWorker]:
     """Wait until there are messages, and return the workers that have sent one or have exited."""
-    of = {worker.connection: worker for worker in workers}
-    return [of[ready] for ready in multiprocessing.connection.wait(list(of))]  # type: ignore[index]
+    by_connection = {worker.connection: worker for worker in workers}
+    return [by_connection[ready] for ready in multiprocessing.connection.wait(list(by_connection))]  # type: ignore[index]
 
 
 def _main(connection: Any, parent: int, environment: dict[str, str]) -> None:

@@ -38,7 +38,7 @@ class RankInfo(NamedTuple):
     world: int = 1
 
 
-class Launched(NamedTuple):
+class LauncherInfo(NamedTuple):
     """The number of processes that torchrun or srun started."""
 
     processes: int
@@ -65,14 +65,14 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
 
 
-def launcher_info() -> Launched | None:
+def launcher_info() -> LauncherInfo | None:
     """Return the number of processes that torchrun or srun started; None if neither did, or for one process."""
     launcher, world = _launcher(), find_ranks().world
     if launcher is None or world == 1:
         return None
     if launcher == "torchrun":
-        return Launched(world, int(os.environ["LOCAL_WORLD_SIZE"]))
-    return Launched(world, world // int(os.environ.get("SLURM_NNODES", "1")))
+        return LauncherInfo(world, int(os.environ["LOCAL_WORLD_SIZE"]))
+    return LauncherInfo(world, world // int(os.environ.get("SLURM_NNODES", "1")))
 
 
 def refuse_launcher() -> None:
@@ -83,8 +83,9 @@ def refuse_launcher() -> None:
     """
     if launcher_info():
         raise InputError(
-            "torchrun and srun start one process for each GPU; this command starts its own. Start it without them, and "
-            "set devices."
+            key="devices",
+            expected="a command without torchrun and srun, since it starts its processes itself",
+            hint="Run the command directly, and set devices.",
         )
 
 
@@ -99,31 +100,33 @@ def init_process_group(backend: str) -> None:
         return
     ranks, errors = find_ranks(), list[Exception]()
 
-    def meet() -> None:
+    def connect() -> None:
         try:
-            _meet(backend, ranks)
+            _connect(backend, ranks)
         except (RuntimeError, ValueError) as error:  # DistError is a RuntimeError
             errors.append(error)
 
     # In a thread, because torch does not handle signals while it waits
-    thread = threading.Thread(target=meet, name="rendezvous", daemon=True)
+    thread = threading.Thread(target=connect, name="rendezvous", daemon=True)
     thread.start()
     thread.join(WARN_AFTER_S)
     address, port = main_address()
-    place = f"process {ranks.rank} of {ranks.world}, at {address}:{port}"
+    place = f"rank {ranks.rank} of {ranks.world} at {address}:{port}"
     if thread.is_alive():
         if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun starts all processes of a node together
             launcher = _launcher() or "torchrun"
-            log.warning("%s, waits for the others. %s in front of the command starts all.", place, launcher)
+            log.warning(
+                "%s is waiting for the other ranks. To start all ranks, run the command with %s.", place, launcher
+            )
         thread.join(RENDEZVOUS_TIMEOUT_S - WARN_AFTER_S)
     if thread.is_alive() or errors:
-        reason = str(errors[0]).strip().splitlines()[0] if errors else f"{RENDEZVOUS_TIMEOUT_S:g} seconds have passed"
-        log.error("%s: the processes have not met: %s.", place, reason.rstrip("."))
+        reason = str(errors[0]).strip().splitlines()[0] if errors else f"no answer in {RENDEZVOUS_TIMEOUT_S:g} seconds"
+        log.error("%s could not connect to the other ranks: %s.", place, reason.rstrip("."))
         sys.exit(1)
     atexit.register(_leave_group)
 
 
-def _meet(backend: str, ranks: RankInfo) -> None:
+def _connect(backend: str, ranks: RankInfo) -> None:
     import torch.distributed as dist
 
     address, port = main_address()
@@ -174,7 +177,7 @@ def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
         try:
             dist.broadcast_object_list(decision, group=_decision_group)
         except RuntimeError:
-            log.error("process %d of %d: process 0 has ended. The same command continues.", *ranks)
+            log.error("rank %d of %d: rank 0 has exited. Rerun the same command to resume.", *ranks)
             sys.exit(1)
     return decision[0][0] if decision[0] else sys.exit(2)
 
@@ -206,6 +209,9 @@ def main_address() -> tuple[str, int]:
 def _launcher() -> str | None:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
-    in_a_shell = os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive")  # srun did not start the command itself
-    srun = {"SLURM_NTASKS", "SLURM_PROCID"} <= os.environ.keys() and not in_a_shell
+    is_interactive = os.environ.get("SLURM_JOB_NAME") in (
+        "bash",
+        "interactive",
+    )  # not started by srun
+    srun = {"SLURM_NTASKS", "SLURM_PROCID"} <= os.environ.keys() and not is_interactive
     return "srun" if srun else None

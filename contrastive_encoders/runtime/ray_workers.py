@@ -18,10 +18,10 @@ from contrastive_encoders.composition.config_files import PACKAGE
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
-SECONDS_TO_ANSWER = 20.0
-BEGINNING_OF_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # with empty settings: RFC 9113, 3.4
+ANSWER_TIMEOUT_S = 20.0
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # with empty settings: RFC 9113, 3.4
 START_OR_JOIN = "ray"
-SOURCES_OF_WORKERS = ("comparison", "core", "encoders", "export", "runtime", "synthesis")  # packages
+WORKER_PACKAGES = ("comparison", "core", "encoders", "export", "runtime", "synthesis")  # packages
 
 
 class Resources(NamedTuple):
@@ -30,7 +30,7 @@ class Resources(NamedTuple):
     num_cpus: float | None = None
     num_gpus: float | None = None
 
-    def asked(self) -> dict[str, float]:
+    def options(self) -> dict[str, float]:
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
@@ -46,14 +46,16 @@ def join_cluster(cluster: str, resources: Resources) -> None:
         raise missing_package("ray", "cluster", key="cluster", value=cluster) from None
     if not ray.is_initialized():
         _connect(ray, cluster)
-    wanted = {"CPU" if name == "num_cpus" else "GPU": value for name, value in resources.asked().items()}
+    needed = {"CPU" if name == "num_cpus" else "GPU": value for name, value in resources.options().items()}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(all(node.get(name, 0) >= value for name, value in wanted.items()) for node in nodes):
-        most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in wanted}
+    if not any(all(node.get(name, 0) >= value for name, value in needed.items()) for node in nodes):
+        most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in needed}
+        amounts = ", ".join(f"{value:g} {name} (at most {most[name]:g})" for name, value in needed.items())
         raise InputError(
-            f"cluster={cluster}: no node has what a worker asks for: "
-            + ", ".join(f"{name} {value:g} (the most there is {most[name]:g})" for name, value in wanted.items())
-            + ". Ask for less: num_cpus=, num_gpus=."
+            key="cluster",
+            value=cluster,
+            expected=f"a node with the resources of a worker: {amounts}",
+            hint="Reduce num_cpus and num_gpus.",
         )
 
 
@@ -65,7 +67,7 @@ def _connect(ray: Any, cluster: str) -> None:
     try:
         if host or address != cluster:
             if not (host and port.isdecimal()):
-                raise ValueError("wanted HOST:PORT")
+                raise ValueError("expected HOST:PORT")
             _check_answer(host, int(port))
         ray.init(None if cluster == START_OR_JOIN else cluster, runtime_env=environment, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
@@ -74,8 +76,8 @@ def _connect(ray: Any, cluster: str) -> None:
         raise InputError(
             key="cluster",
             value=cluster,
-            expected="auto on a node of the cluster, ray://HOST:PORT from elsewhere, or ray to start one here, with "
-            f"the same Python and Ray everywhere ({why})",
+            expected="auto on a node of the cluster, ray://HOST:PORT on another host, or ray to start one here, with "
+            f"the same versions of Python and Ray on all nodes ({why})",
         ) from None
 
 
@@ -85,18 +87,18 @@ def _check_answer(host: str, port: int) -> None:
     Raises:
         OSError: there is no server, or it does not respond.
     """
-    with socket.create_connection((host, port), SECONDS_TO_ANSWER) as connection:
-        connection.sendall(BEGINNING_OF_HTTP2)
+    with socket.create_connection((host, port), ANSWER_TIMEOUT_S) as connection:
+        connection.sendall(HTTP2_PREFACE)
         connection.recv(1)
 
 
 @functools.cache
-def software_here() -> dict[str, str]:
+def software_versions() -> dict[str, str]:
     """Return the versions that a driver and its workers must have in common, and a checksum of this project's
     sources.
     """
     sources = hashlib.sha256()
-    for package in SOURCES_OF_WORKERS:
+    for package in WORKER_PACKAGES:
         for path in sorted((PACKAGE / package).rglob("*.py")):
             sources.update(path.read_bytes())
     return {
@@ -106,7 +108,7 @@ def software_here() -> dict[str, str]:
     }
 
 
-class _Served:
+class _ServedWorker:
     """Ray actor. One of its threads does the work; messages wait until they are fetched."""
 
     def __init__(self) -> None:
@@ -117,7 +119,7 @@ class _Served:
 
         ``start`` is pickled separately, so that it is not loaded by another version.
         """
-        if (here := software_here()) != software:
+        if (here := software_versions()) != software:
             differing = ", ".join(
                 f"{name} {here.get(name)} instead of {value}"
                 for name, value in software.items()
@@ -126,8 +128,11 @@ class _Served:
             return [
                 Raised(
                     InputError(
-                        f"cluster: the node {platform.node()} has {differing}. Install the same on all nodes, then "
-                        "repeat the command."
+                        location=f"node {platform.node()}",
+                        key="cluster",
+                        value=differing,
+                        expected="the software of the driver",
+                        hint="Install the same versions on all nodes, and rerun the command.",
                     )
                 )
             ]
@@ -154,10 +159,10 @@ class RayWorker:
         import ray
 
         self.ray = ray
-        remote: Any = ray.remote(_Served)
-        self.actor: Any = remote.options(max_concurrency=3, **resources.asked()).remote()
+        remote: Any = ray.remote(_ServedWorker)
+        self.actor: Any = remote.options(max_concurrency=3, **resources.options()).remote()
         self.messages = deque[Message]()  # received messages
-        self.coming = self.actor.begin.remote(pickle.dumps(start), software_here())
+        self.next_messages = self.actor.begin.remote(pickle.dumps(start), software_versions())
 
     def send(self, answer: Any) -> None:
         self.actor.put.remote(answer)
@@ -166,18 +171,19 @@ class RayWorker:
         """Wait for a message; None if the worker has exited."""
         while not self.messages:
             try:
-                self.messages.extend(self.ray.get(self.coming))
+                self.messages.extend(self.ray.get(self.next_messages))
             except self.ray.exceptions.RayActorError:
                 return None
             # Ray's own error; errors of this project are sent as messages
             except self.ray.exceptions.RayTaskError as error:
                 return Raised(
                     InputError(
-                        f"cluster: a worker cannot begin ({error.cause}). Install the same version of this project on "
-                        "all nodes."
+                        key="cluster",
+                        expected=f"workers that can start ({error.cause})",
+                        hint="Install the same version of contrastive-encoders on all nodes.",
                     )
                 )
-            self.coming = self.actor.take.remote()
+            self.next_messages = self.actor.take.remote()
         return self.messages.popleft()
 
     def stop(self) -> None:
@@ -186,23 +192,23 @@ class RayWorker:
 
     def end(self) -> str:
         """Stop the actor. Return how it had exited before, if it had."""
-        ended = ""
+        reason = ""
         try:
-            self.ray.get(self.coming, timeout=0)
+            self.ray.get(self.next_messages, timeout=0)
         except self.ray.exceptions.RayActorError as error:
-            ended = str(error).strip().splitlines()[0]
+            reason = str(error).strip().splitlines()[0]
         except self.ray.exceptions.RayError:  # it is busy
             pass
         self.stop()
-        return ended
+        return reason
 
 
 def wait_for_messages(workers: Sequence[RayWorker]) -> list[RayWorker]:
     """Wait until there are messages, and return the workers that have sent one or have exited."""
     import ray
 
-    if there := [worker for worker in workers if worker.messages]:
-        return there
-    of = {worker.coming: worker for worker in workers}
-    ready, _ = ray.wait(list(of), num_returns=1, fetch_local=False)
-    return [of[message] for message in ready]
+    if ready_workers := [worker for worker in workers if worker.messages]:
+        return ready_workers
+    by_message = {worker.next_messages: worker for worker in workers}
+    ready, _ = ray.wait(list(by_message), num_returns=1, fetch_local=False)
+    return [by_message[message] for message in ready]

@@ -55,14 +55,14 @@ def ignore_closed_pipes() -> None:
         # not replaced by another stream
         if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
             stream.flush()
-            replaced = io.TextIOWrapper(
+            replacement = io.TextIOWrapper(
                 io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False)),
                 encoding=stream.encoding,
                 errors=stream.errors,
                 line_buffering=stream.line_buffering,
                 write_through=stream.write_through,
             )
-            setattr(sys, name, replaced)
+            setattr(sys, name, replacement)
 
 
 class _Pipe(io.FileIO):

@@ -16,7 +16,7 @@ from contrastive_encoders.runtime.worker_loop import Finished, Message, More, Ra
 from contrastive_encoders.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
 
 Answers = Generator[tuple[int | None, Any], None, None]
-MOST_IDLE_LOSSES = 3  # consecutive workers that exit without a result
+MAX_IDLE_LOSSES = 3  # consecutive workers that exit without a result
 
 log = logging.getLogger(__name__)
 
@@ -100,19 +100,19 @@ class WorkerPool:
             WorkerCrashError: three consecutive workers exited without a result.
             Exception: an error raised by a worker.
         """
-        dealer, idle_losses = TaskQueue(tasks, window), 0
+        queue, idle_losses = TaskQueue(tasks, window), 0
         most = self.size if number is None else min(self.size, number)
-        while self._engage(work, dealer, most):
+        while self._engage(work, queue, most):
             places = {id(self.workers[place]): place for place in self.busy}
             for worker in self.wait([self.workers[place] for place in sorted(self.busy)]):
                 place = places[id(worker)]
                 match worker.receive():
                     case More():
-                        worker.send(dealer.next_for(place))
+                        worker.send(queue.next_for(place))
                     case Result(None, report):
                         yield None, report
                     case Result(int(answered), value):
-                        dealer.done(place, answered)
+                        queue.done(place, answered)
                         idle_losses = 0
                         yield answered, value
                     case Finished():
@@ -120,18 +120,16 @@ class WorkerPool:
                     case Raised(error):
                         raise error
                     case None:
-                        idle_losses = 0 if self._lose(place, dealer) else idle_losses + 1
-                        if idle_losses == MOST_IDLE_LOSSES:
-                            raise WorkerCrashError(
-                                f"{idle_losses} workers ended, one after the other, before their first task"
-                            )
-        if dealer.failed:
-            raise TaskFailedError(sorted(dealer.failed))
+                        idle_losses = 0 if self._lose(place, queue) else idle_losses + 1
+                        if idle_losses == MAX_IDLE_LOSSES:
+                            raise WorkerCrashError(f"{idle_losses} consecutive workers exited before their first task")
+        if queue.failed:
+            raise TaskFailedError(sorted(queue.failed))
 
-    def _engage(self, work: Work, dealer: TaskQueue, most: int) -> bool:
+    def _engage(self, work: Work, queue: TaskQueue, most: int) -> bool:
         """Send the work to idle workers while there are tasks. Return whether any worker is busy."""
         for place in range(most):
-            if not dealer.has_more():
+            if not queue.has_more():
                 break
             if place not in self.workers:
                 self.workers[place] = self.hire(place)
@@ -140,14 +138,14 @@ class WorkerPool:
                 self.workers[place].send(work)
         return bool(self.busy)
 
-    def _lose(self, place: int, dealer: TaskQueue) -> list[int]:
+    def _lose(self, place: int, queue: TaskQueue) -> list[int]:
         self.busy.remove(place)
-        how, numbers = self.workers.pop(place).end(), dealer.lost(place)
+        reason, numbers = self.workers.pop(place).end(), queue.requeue(place)
         log.warning(
-            "worker %d of %d has ended (%s); its tasks under way: %s",
+            "worker %d of %d exited (%s); unfinished tasks: %s",
             place,
             self.size,
-            how or "for no known reason",
+            reason or "for an unknown reason",
             ", ".join(map(str, numbers)) or "none",
         )
         return numbers
@@ -155,12 +153,12 @@ class WorkerPool:
 
 def in_order(answers: Answers) -> Iterator[Any]:
     """Yield the results of tasks numbered 0, 1, ... in that order. Results that arrive early are buffered."""
-    early, wanted = dict[int | None, Any](), 0
+    early, expected = dict[int | None, Any](), 0
     for number, value in answers:
         early[number] = value
-        while wanted in early:
-            yield early.pop(wanted)
-            wanted += 1
+        while expected in early:
+            yield early.pop(expected)
+            expected += 1
 
 
 def open_pool(
@@ -190,7 +188,7 @@ def open_pool(
         return WorkerPool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
     for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
         if value is not None:
-            raise InputError(key=name, value=f"{value:g}", expected="null without a cluster, whose workers reserve it")
+            raise InputError(key=name, value=f"{value:g}", expected="null without cluster, whose nodes reserve it")
     if workers == 1:
         return InProcess(start)
     from contrastive_encoders.runtime.local_workers import LocalWorker, wait_for_messages

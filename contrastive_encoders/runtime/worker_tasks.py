@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-MOST_TRIES = 3  # for a task whose worker exits
+MAX_TRIES = 3  # for a task whose worker exits
 
 
 class WorkItem(NamedTuple):
@@ -32,26 +32,26 @@ class TaskQueue:
     """
 
     def __init__(self, tasks: Iterable[WorkItem], window: float = math.inf) -> None:
-        self.new, self.again, self.window = iter(tasks), deque[WorkItem](), window
-        self.ahead: WorkItem | None = None  # of ``new``, already fetched
+        self.new, self.retries, self.window = iter(tasks), deque[WorkItem](), window
+        self.fetched: WorkItem | None = None  # of ``new``
         self.open = set[int]()  # assigned, and without a result
-        self.held: dict[int, dict[int, WorkItem]] = {}  # worker -> number -> task
+        self.assigned: dict[int, dict[int, WorkItem]] = {}  # worker -> number -> task
         self.losses = Counter[int]()
         self.failed: list[int] = []
 
     def has_more(self) -> bool:
         """Return whether a task can be assigned now."""
-        return bool(self.again) or self._next_new() is not None
+        return bool(self.retries) or self._next_new() is not None
 
     def next_for(self, worker: int) -> WorkItem | None:
         """Return the next task for a worker; None if it must first finish its tasks, or if none is left."""
-        held = self.held.setdefault(worker, {})
+        held = self.assigned.setdefault(worker, {})
         if any(number in self.losses for number in held):
             return None
-        if self.again and not held:
-            task = self.again.popleft()
+        if self.retries and not held:
+            task = self.retries.popleft()
         elif new := self._next_new():
-            task, self.ahead = new, None
+            task, self.fetched = new, None
         else:
             return None
         held[task.number] = task
@@ -59,25 +59,25 @@ class TaskQueue:
         return task
 
     def _next_new(self) -> WorkItem | None:
-        if self.ahead is None:
-            self.ahead = next(self.new, None)
-        if self.ahead is None or self.ahead.number - min(self.open, default=self.ahead.number) >= self.window:
+        if self.fetched is None:
+            self.fetched = next(self.new, None)
+        if self.fetched is None or self.fetched.number - min(self.open, default=self.fetched.number) >= self.window:
             return None
-        return self.ahead
+        return self.fetched
 
     def done(self, worker: int, number: int) -> None:
-        del self.held[worker][number]
+        del self.assigned[worker][number]
         self.open.remove(number)
 
-    def lost(self, worker: int) -> list[int]:
+    def requeue(self, worker: int) -> list[int]:
         """Requeue the tasks of a worker that has exited, unless they failed too often. Return the numbers of all of
         them.
         """
-        held = self.held.pop(worker, {})
+        held = self.assigned.pop(worker, {})
         for number, task in held.items():
             self.losses[number] += 1
-            if self.losses[number] < MOST_TRIES:
-                self.again.append(task)
+            if self.losses[number] < MAX_TRIES:
+                self.retries.append(task)
             else:
                 self.failed.append(number)
         return list(held)

@@ -36,7 +36,7 @@ class Facts(NamedTuple):
     length: int | None = None  # the maximum length to which texts were truncated
     cut: float = 0.0  # share of the tokens after it
     longer: str = ""  # a value of data.max_length that truncates less; empty if the encoder reads no more
-    copies: float = 0.0  # share of the examples that repeat an earlier row of the user's files
+    copies: float = 0.0  # share of the examples that repeat an earlier row of the files
     unknown: str = ""  # what the tokenizer cannot read, if it matters
     multilingual: str = ""  # the setting of a backbone that can
     more: str = ""  # a setting that gives more examples
@@ -52,56 +52,60 @@ def suggestions(facts: Facts) -> list[str]:
     found = list[str]()
     first, last = (facts.scores[0], facts.scores[-1]) if facts.scores else (0.0, 0.0)
     if facts.worse and facts.rate and first - last > COLLAPSE * abs(first):  # no other cause is known
-        return [f"More than half of the score is gone: learn far more slowly, {key}model.lr={facts.rate / 100:.1e}."]
+        return [
+            f"The score fell by more than half. Use a much lower learning rate: {key}model.lr={facts.rate / 100:.1e}."
+        ]
     fell = len(facts.scores) > 1 and all(score < first for score in facts.scores[1:])
     if facts.unknown:
-        found.append(f"{facts.unknown}: use a multilingual backbone, {facts.multilingual}.")
+        found.append(f"{facts.unknown}. Use a multilingual backbone: {facts.multilingual}.")
     if not facts.worse and first >= NEARLY_ALL:
         found.append(
-            f"It had {first:.1f} of 100 before, so these texts leave little to gain: harder ones, "
-            f"{key}evaluation.custom_tasks=[FILE]."
+            f"The score was {first:.1f} of 100 before training, so these texts leave little room for improvement. "
+            f"Evaluate on more difficult texts: {key}evaluation.custom_tasks=[FILE]."
         )
-    elif wanted := _queries_wanted(facts, last - first):
+    elif queries := _num_conclusive_queries(facts, last - first):
         found.append(
-            f"{facts.queries:,} are few to tell {last - first:+.1f} from chance, about {wanted:,} would do: give more, "
-            f"{key}evaluation.custom_tasks=[FILE]."
+            f"{facts.queries:,} queries are too few to distinguish {last - first:+.1f} from chance; about {queries:,} "
+            f"would be enough. Evaluate on more: {key}evaluation.custom_tasks=[FILE]."
         )
     if fell and (facts.worse or len(facts.scores) > 2) and facts.rate:  # one slightly lower score may be chance
         found.append(
-            f"The score fell from the first scoring on: learn more slowly, {key}model.lr={facts.rate / 3:.1e}."
+            "Every score during training is lower than the score before it. Use a lower learning rate: "
+            f"{key}model.lr={facts.rate / 3:.1e}."
         )
     if facts.cut >= MIN_CUT and facts.longer:
         found.append(
-            f"{facts.cut:.0%} of the tokens lie behind token {facts.length}, where texts are cut: read more of them, "
-            f"{key}data.max_length={facts.longer}."
+            f"Texts are truncated to {facts.length} tokens, which removes {facts.cut:.0%} of all tokens. Increase the "
+            f"limit: {key}data.max_length={facts.longer}."
         )
     match end_of(facts.losses):
         # otherwise the objective does not agree with the score
         case "falling" if not (facts.worse or facts.stops_early):
             settings = [f"{key}{one}" for one in (f"max_steps={2 * facts.steps}", *facts.limits.split())]
-            found.append(f"The loss was still falling at the end: {' '.join(settings)}.")
+            found.append(f"The loss was still decreasing at the end. Train longer: {' '.join(settings)}.")
         case "still" if not (facts.worse or fell):  # otherwise it did learn, and too fast
             found.append(
-                f"The loss did not fall by more than its noise in {facts.steps:,} steps: the encoder knows these texts "
-                f"already, or it learns too slowly{f', {key}model.lr={3 * facts.rate:.1e}' if facts.rate else ''}."
+                f"The loss did not decrease by more than its noise in {facts.steps:,} steps. The encoder may already "
+                "fit these texts, or the learning rate is too low"
+                f"{f': {key}model.lr={3 * facts.rate:.1e}' if facts.rate else ''}."
             )
         case "floor" if not facts.stops_early:
             found.append(
-                f"The loss was at its floor for the last half of the {facts.steps:,} steps: more texts, or fewer "
-                f"steps, {key}max_steps={max(1, facts.steps // 2)}."
+                f"The loss did not decrease in the second half of the {facts.steps:,} steps. Use more texts, or fewer "
+                f"steps: {key}max_steps={max(1, facts.steps // 2)}."
             )
     if facts.copies >= MIN_COPIES and facts.files:
         found.append(
-            f"{facts.copies:.0%} of the examples are copies of others, and teach nothing more: leave one of each in "
-            f"{facts.files}."
+            f"{facts.copies:.0%} of the examples are copies of other examples and add no information. Remove the "
+            f"copies from {facts.files}."
         )
     if facts.examples < MIN_EXAMPLES and not facts.unknown:
-        setting = f", {key}{facts.more}" if facts.more else ""
-        found.append(f"{facts.examples:,} examples are few: give more{setting}.")
+        setting = f": {key}{facts.more}" if facts.more else ""
+        found.append(f"{facts.examples:,} examples are few. Train on more{setting}.")
     return found[:MAX_REASONS]
 
 
-def _queries_wanted(facts: Facts, gain: float) -> int:
+def _num_conclusive_queries(facts: Facts, gain: float) -> int:
     """Return the number of queries, to two digits, for which the confidence interval of a gain of this size would be
     above 0. Return 0 if more queries are not advisable.
     """
@@ -119,14 +123,14 @@ def end_of(losses: Sequence[float]) -> str:
     if len(losses) < MIN_LOSSES:
         return ""
     first, _, third, fourth = (np.asarray(part, np.float64) for part in np.array_split(losses, 4))
-    whole, fallen = _difference(first, fourth), _difference(third, fourth)
-    if fallen.sure > 0 and fallen.mean >= FALLING * whole.mean:
+    total, recent = _difference(first, fourth), _difference(third, fourth)
+    if recent.sign > 0 and recent.mean >= FALLING * total.mean:
         return "falling"
-    if fallen.sure < 0 or whole.sure < 0:
+    if recent.sign < 0 or total.sign < 0:
         return ""
-    if whole.sure == 0:
+    if total.sign == 0:
         return "still"
-    return "floor" if abs(fallen.mean) + fallen.doubt <= FALLING * whole.mean else ""
+    return "floor" if abs(recent.mean) + recent.doubt <= FALLING * total.mean else ""
 
 
 class _Difference(NamedTuple):
@@ -134,7 +138,7 @@ class _Difference(NamedTuple):
     doubt: float  # two standard errors
 
     @property
-    def sure(self) -> int:
+    def sign(self) -> int:
         """The sign of the difference if it is statistically significant, else 0."""
         return int(np.sign(self.mean)) if abs(self.mean) > self.doubt else 0
 
@@ -144,7 +148,7 @@ def _difference(one: np.ndarray, other: np.ndarray) -> _Difference:
     return _Difference(float(one.mean() - other.mean()), 2 * float(error))
 
 
-def of_manifest(manifest: Mapping[str, Any], reads: int | None = None) -> dict[str, Any]:
+def manifest_facts(manifest: Mapping[str, Any], reads: int | None = None) -> dict[str, Any]:
     """Return the facts that a data manifest contains.
 
     Args:
@@ -173,4 +177,7 @@ def _unread(counts: Sequence[Mapping[str, Any]]) -> str:
         sum(one[key] for one in counts) for key in ("unknown", "tokens", "rows_affected", "rows")
     )
     tokens_unknown = f"{unknown / max(1, tokens):.1%} of the tokens are unknown to the tokenizer, and "
-    return f"{tokens_unknown if unknown else ''}{affected / max(1, rows):.1%} of the rows have a text it cannot read"
+    return (
+        f"{tokens_unknown if unknown else ''}{affected / max(1, rows):.1%} of the rows have a text that the tokenizer "
+        "cannot represent"
+    )

@@ -41,7 +41,7 @@ FREE_FORM_KEYS = re.compile(
 
 CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODELS, "data": DATA}
 
-_at_work = threading.Lock()  # Hydra supports one config per process
+_run_lock = threading.Lock()  # Hydra supports one config per process
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def run(config: RunConfig) -> Results:
         >>> results["cost"]["steps"]
         2
     """
-    _, results = _trained(_checked(config))
+    _, results = _train(_checked(config))
     return results
 
 
@@ -163,19 +163,19 @@ def train(
         with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
             check_override_syntax("train", overrides)
             if rows is not None:
-                given = {**chosen, **values, **words}
-                if "data.path" in given:
+                settings = {**chosen, **values, **words}
+                if "data.path" in settings:
                     raise InputError(
                         key="data.path",
-                        value=given["data.path"],
+                        value=settings["data.path"],
                         expected="no path if rows are passed",
-                        hint="Pass one of them.",
+                        hint="Pass either rows or a path.",
                     )
                 folder = cache_folder(values.get("data.cache_dir"))
-                of_rows, of_file, cached = overrides_for_rows(rows, given, folder)
-                chosen, values = {**of_rows, **chosen}, {**of_file, **values}
+                groups, keys_of_file, cached = overrides_for_rows(rows, settings, folder)
+                chosen, values = {**groups, **chosen}, {**keys_of_file, **values}
             config = compose(overrides, chosen, {"devices": 1, **values})
-        folder, results = _trained(config)
+        folder, results = _train(config)
     except InputError as error:
         if cached is None:
             raise
@@ -203,7 +203,7 @@ def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[
         if name in CONFIGS and not isinstance(value, str | Mapping):
             choice, changed = _choice_of(name, value)
             if recipe is not None:
-                raise _beside_recipe(name, value, recipe, dotted(changed, f"{name}."))
+                raise _config_with_experiment(name, value, recipe, dotted(changed, f"{name}."))
             chosen[name], value = choice, changed
         if name in GROUPS["train"] and isinstance(value, str):
             chosen[name] = value
@@ -225,7 +225,7 @@ def _checked(run: Any, key: str = "run") -> RunConfig:
         InputError: the value is not a run, its model or data is not a config, or a stage is not a run.
     """
     if not isinstance(run, RunConfig):
-        hint = "compose makes one of overrides." if isinstance(run, str | list | tuple) else None
+        hint = "Create one from overrides: compose(OVERRIDES)." if isinstance(run, str | list | tuple) else None
         raise InputError(key=key, value=type(run).__name__, expected="a RunConfig", hint=hint)
     for group, kinds in CONFIGS.items():
         config = getattr(run, group)
@@ -251,7 +251,7 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
     if name is not None:
         return name, changed_fields(config)
     kinds = sorted({kind.__name__ for kind in CONFIGS[group].values()})
-    hint = "docs/custom-objective.md shows how to train with a class of your own."
+    hint = "docs/custom-objective.md shows how to train with a custom class."
     if config in CONFIGS[group].values():
         hint = f"Pass a value of the class: {group}={config.__name__}()."
     expected = f"the name of a choice or one of {', '.join(kinds)}"
@@ -269,14 +269,14 @@ def _parts(parts: Any) -> Any:
     return found
 
 
-def _beside_recipe(group: str, config: Any, recipe: Any, changed: Mapping[str, Any]) -> InputError:
+def _config_with_experiment(group: str, config: Any, recipe: Any, changed: Mapping[str, Any]) -> InputError:
     """Return the error about a config with an experiment: its default fields would undo settings of the experiment."""
     keys = ", ".join(f"{key.replace('.', '__')}={plain_value(value)!r}" for key, value in changed.items())
     return InputError(
         key=group,
         value=type(config).__name__,
-        expected=f"single keys with experiment={recipe}, whose other settings a config would replace",
-        hint=f"Set {keys}." if keys else f"Leave {group} out.",
+        expected=f"single keys with experiment={recipe}, because a config would replace all settings of the experiment",
+        hint=f"Set {keys}." if keys else f"Remove {group}.",
     )
 
 
@@ -288,15 +288,15 @@ def _is_config(value: Any) -> bool:
     return is_dataclass(value) and not isinstance(value, type)
 
 
-def _trained(config: RunConfig) -> tuple[Path, Results]:
+def _train(config: RunConfig) -> tuple[Path, Results]:
     if launcher_info() or str(config.devices) not in ("1", "auto") or config.num_nodes != 1:
         raise InputError(
             key="devices",
             value=config.devices,
-            expected="1 from Python, since only the command trains with several processes",
+            expected="1 when called from Python; only the command trains with several processes",
         )
-    if not _at_work.acquire(blocking=False):
-        raise InputError("train: another run is in progress in this process. Wait until it ends.")
+    if not _run_lock.acquire(blocking=False):
+        raise InputError("Another run is in progress in this process. Wait until it ends.")
     try:
         run = resolve(replace(config, devices=1))  # of "auto" Lightning would start a process for each GPU
         with as_exceptions("train", hydra=True), logs_shown(quiet=run.quiet):
@@ -315,7 +315,7 @@ def _trained(config: RunConfig) -> tuple[Path, Results]:
 
         return run.folder, read_results(run.folder / "results.json")
     finally:
-        _at_work.release()
+        _run_lock.release()
 
 
 @contextlib.contextmanager

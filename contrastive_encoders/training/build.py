@@ -25,20 +25,20 @@ def make_data(run: ResolvedRun, **changed: Any) -> Any:
     Raises:
         InputError: the data cannot be read; the error names the part of a mixture.
     """
-    whole: Any = get_class(run.data.target)
+    data_class: Any = get_class(run.data.target)
     config = replace(run.data, **changed)
     if not hasattr(config, "parts"):
-        data = whole(config)
+        data = data_class(config)
     else:
         parts = {}
         for name, part in config.parts.items():
-            made: Any = get_class(part.target)
+            part_class: Any = get_class(part.target)
             try:
-                parts[name] = made(part)
+                parts[name] = part_class(part)
             except InputError as error:
                 place = f"data.parts.{name}"
-                raise InputError(f"{place}, where data.KEY is {place}.KEY: {error}") from error
-        data = whole(config, parts)
+                raise error.with_prefix(f"{place} (its keys are {place}.KEY)") from error
+        data = data_class(config, parts)
     _inherit_prompts(run, data)
     return data
 

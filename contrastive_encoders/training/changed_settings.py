@@ -81,11 +81,11 @@ def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
         return changes(before, now)
     if [*there] != [*here]:
         return [SettingChange("stages", [*there], [*here])]
-    of_stages = {name: changes(there[name], here[name]) for name in here}
-    shared = [one for one in next(iter(of_stages.values())) if all(one in found for found in of_stages.values())]
+    by_stage = {name: changes(there[name], here[name]) for name in here}
+    shared = [one for one in next(iter(by_stage.values())) if all(one in found for found in by_stage.values())]
     own = [
         one._replace(key=f"stages.{name}.{one.key}")
-        for name, found in of_stages.items()
+        for name, found in by_stage.items()
         for one in found
         if one not in shared
     ]

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,10 @@ LOGGED_BY_EVERY_RUN = (
     "throughput/padding_share",
     "time/elapsed_s",
 )
-OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # metrics of any objective; the losses of mixture parts by their names
+STEP_PREFIX, PART_PREFIX = (
+    "train/",
+    "train/loss/",
+)  # metrics of any objective; the losses of mixture parts by their names
 
 
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
@@ -78,13 +81,18 @@ def check_model_and_data(run: ResolvedRun) -> Any:
         yields = hydra.utils.get_object(settings.target).yields
         if yields is not None and yields not in consumes:
             raise InputError(
-                f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
-                f"{place}={settings.target} yields {yields.__name__}. Choose a data that fits."
+                key=place,
+                value=settings.target,
+                expected=f"data that yields {' or '.join(one.__name__ for one in consumes)} for "
+                f"model={model.objective}, but it yields {yields.__name__}",
+                hint="Choose another data or another model.",
             )
         if model.objective == "reranker" and getattr(settings, "prompts", None):
             raise InputError(
-                f"{place}.prompts: a folder of a cross-encoder has no place for prompts, so whoever uses it would "
-                "leave them out. Set it to null."
+                key=f"{place}.prompts",
+                value=settings.prompts,
+                expected="null for a reranker, since the directory of a cross-encoder cannot store prompts",
+                hint=f"Set {place}.prompts=null.",
             )
     return model
 
@@ -93,14 +101,19 @@ def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
     """Check that the weights of this model class can be averaged, if ``initial_weights_fraction`` is set."""
     if not run.initial_weights_fraction:
         return
-    said = f"initial_weights_fraction={run.initial_weights_fraction:g}"
+    expected = None
     if is_stage:
-        raise InputError(f"{said} is for a run without stages, whose next stage would not begin from what it leaves.")
-    if not issubclass(model, Objective):
-        raise InputError(f"{said} is for encoders, and model={model.objective} trains none. Leave it out.")
-    if run.model.lora.rank is not None:
+        expected = "null in a run with stages, since the next stage starts from the weights without averaging"
+    elif not issubclass(model, Objective):
+        expected = f"null with model={model.objective}, which does not train an encoder"
+    elif run.model.lora.rank is not None:
+        expected = f"null with model.lora.rank={run.model.lora.rank}, since averaging needs all weights"
+    if expected:
         raise InputError(
-            f"{said} averages all weights, and model.lora.rank={run.model.lora.rank} trains an adapter. Leave one out."
+            key="initial_weights_fraction",
+            value=f"{run.initial_weights_fraction:g}",
+            expected=expected,
+            hint="Set initial_weights_fraction=null.",
         )
     if run.is_sharded:
         raise InputError(
@@ -113,25 +126,37 @@ def check_values(run: ResolvedRun) -> None:
     known = {one.name for one in keys_of(Trainer)}  # other keys are passed to Lightning unchanged
     build(Trainer, {name: value for name, value in run.trainer.items() if name in known}, "trainer.")
     for key, kind in run.missing.items():
-        raise InputError(
-            f"{key} has no value, and has to be given: {key}=...", key=key, expected=type_description(kind)
-        )
+        raise InputError(key=key, value=None, expected=type_description(kind), hint=f"Set {key}.")
     if run.model is not None:  # a preview has no model
         if run.batch_size is None and getattr(run.data, "batch_size", None) is None:  # the config of a model sets it
-            raise InputError(key="batch_size", value=None, expected="a whole number from 1", hint="Set batch_size=64.")
+            raise InputError(
+                key="batch_size", value=None, expected="an integer of at least 1", hint="Set batch_size=64."
+            )
         if run.model.backbone is None:  # the config of a model sets it
-            expected = "a hub id, a folder of an encoder, or tiny"
+            expected = "a Hub id, the directory of an encoder, or tiny"
             raise InputError(key="backbone", value=None, expected=expected, hint="Set backbone=tiny.")
         check(run.model, "model.")
         betas = run.model.betas
         if len(betas) != 2:
-            raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
+            raise InputError(
+                key="model.betas", value=betas, expected="two numbers of at least 0 and less than 1, e.g. [0.9,0.999]"
+            )
     for place, settings in {"data": run.data, **run.datasets}.items():
         check(settings, f"{place}.")
     if run.max_time is not None and not MAX_TIME.fullmatch(run.max_time):
-        raise InputError(f"max_time={run.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
+        raise InputError(
+            key="max_time",
+            value=run.max_time,
+            expected="DD:HH:MM:SS, up to 23 hours, 59 minutes, and 59 seconds",
+            hint="Set max_time=00:12:00:00 for 12 hours.",
+        )
     if run.max_steps == 0 or run.max_steps < -1:
-        raise InputError(f"max_steps={run.max_steps}: wanted 1 or more optimizer steps, or -1 to stop by max_epochs.")
+        raise InputError(
+            key="max_steps",
+            value=run.max_steps,
+            expected="at least 1, or -1 to train for max_epochs",
+            hint="Set max_steps=1000.",
+        )
 
 
 def check_device(run: ResolvedRun) -> None:
@@ -142,7 +167,12 @@ def check_device(run: ResolvedRun) -> None:
     accelerator = keys["accelerator"]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if run.precision == "fp16" and on_cpu:
-        raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
+        raise InputError(
+            key="precision",
+            value="fp16",
+            expected="bf16 or fp32 on a CPU; fp16 needs a GPU",
+            hint="Set precision=bf16.",
+        )
     devices = str(keys["devices"])  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launcher_info():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
@@ -160,40 +190,47 @@ def check_device(run: ResolvedRun) -> None:
         check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
-def check_scoring(run: ResolvedRun, whole: Scorer, during: Scorer) -> None:
+def check_scoring(run: ResolvedRun, final: Scorer, during: Scorer) -> None:
     """Check that the tasks that are scored during training exist, and that one of them computes the monitored score."""
-    names = list(dict.fromkeys(task.name for task in [*whole, *during]))
-    often = run.evaluation.every_n_steps
-    if often:
+    names = list(dict.fromkeys(task.name for task in [*final, *during]))
+    every = run.evaluation.every_n_steps
+    if every:
         for name in names_of(run.evaluation.during_training):
             if name not in names:
-                there = f"the tasks of this run are {', '.join(names)}" if names else "this run has no tasks"
                 raise InputError(
-                    f"evaluation.during_training: there is no task {name!r}; {there}. Name some of these, or give "
-                    "evaluation.data_root and a suite that has it, or evaluation.every_n_steps=null."
+                    key="evaluation.during_training",
+                    value=name,
+                    expected=f"one of {', '.join(names)}" if names else "null, since this run has no tasks",
+                    hint="Set evaluation.data_root and an evaluation.suite with this task, or set "
+                    "evaluation.every_n_steps=null.",
                 )
     monitor = run.monitor
     if run.early_stopping is not None and monitor is None:
         raise InputError(
-            f"early_stopping={run.early_stopping}: there is nothing to wait for. Name a score: "
-            "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=N, or monitor=train/loss."
+            key="early_stopping",
+            value=run.early_stopping,
+            expected="null without monitor, whose values decide when to stop",
+            hint="Set monitor=train/loss, or a score with evaluation.every_n_steps.",
         )
     if monitor is None or monitor in LOGGED_BY_EVERY_RUN or run.callbacks:
         return
-    if monitor.startswith((OF_THE_STEP, *{f"{one.partition('/')[0]}/" for one in LOGGED_BY_EVERY_RUN})):
+    if monitor.startswith((STEP_PREFIX, *{f"{one.partition('/')[0]}/" for one in LOGGED_BY_EVERY_RUN})):
         _check_logged(run, monitor)
         return
-    if not often:
+    if not every:
         raise InputError(
-            f"monitor={monitor}: nothing is scored while training. Set evaluation.every_n_steps too, or monitor=null."
+            key="monitor",
+            value=monitor,
+            expected="null or train/loss, since nothing is evaluated during training (evaluation.every_n_steps=null)",
+            hint="Set evaluation.every_n_steps, or set monitor=null.",
         )
     known = sorted(during.score_names())
     if monitor not in known:
-        near = nearest(monitor, known)
         raise InputError(
-            f"monitor={monitor}: no such score is computed while training."
-            + (f" The nearest is {near}." if near else "")
-            + f" There are {', '.join(known)}, and train/loss; evaluation.during_training names the tasks."
+            key="monitor",
+            value=monitor,
+            expected=f"train/loss or one of {', '.join(known)} (evaluation.during_training lists the tasks)",
+            hint=nearest_hint(monitor, known),
         )
 
 
@@ -201,16 +238,23 @@ def _check_logged(run: ResolvedRun, monitor: str) -> None:
     """Check that steps log the monitored metric. Metrics of the objective are known only at the first logged step
     (telemetry.py).
     """
-    parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in run.datasets if place != "data"]
+    parts = [f"{PART_PREFIX}{place.rpartition('.')[2]}" for place in run.datasets if place != "data"]
     known = [*LOGGED_BY_EVERY_RUN, *(parts if getattr(run.data, "homogeneous", False) else [])]
-    is_of_step = monitor.startswith(OF_THE_STEP) and not (parts and monitor.startswith(OF_A_PART))
+    is_of_step = monitor.startswith(STEP_PREFIX) and not (parts and monitor.startswith(PART_PREFIX))
     if monitor in known or is_of_step:
         return
-    near = nearest(monitor, known)
     raise InputError(
-        f"monitor={monitor}: no step logs it." + (f" The nearest is {near}." if near else "") + f" There are "
-        f"{', '.join(known)}, and what the objective measures."
+        key="monitor",
+        value=monitor,
+        expected=f"one of {', '.join(known)}, or a metric of the objective",
+        hint=nearest_hint(monitor, known),
     )
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the most similar known name; None if no name is similar."""
+    near = nearest(name, known)
+    return f"The nearest is {near}." if near else None
 
 
 def names_of(value: str | Sequence[str]) -> list[str]:
@@ -225,13 +269,13 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
     Raises:
         OutputError: it does not fit.
     """
-    of_optimizer = 8  # bytes per trained weight
-    wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
+    adam_bytes = 8  # per trained weight
+    needed = sum(weight.nbytes + weight.requires_grad * adam_bytes * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
-    if free < wanted:
+    if free < needed:
         raise OutputError(
-            f"output_dir={folder}: a checkpoint takes about {wanted / 2**30:.2f} GiB, and {free / 2**30:.2f} are free "
-            "there. Make room, or choose another output_dir."
+            f"output_dir={folder}: a checkpoint needs about {needed / 2**30:.2f} GiB, but only {free / 2**30:.2f} GiB "
+            "are free. Free disk space, or choose another output_dir."
         )
 
 
@@ -248,25 +292,30 @@ def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, 
         raise InputError(
             key="resume",
             value=path,
-            expected="a checkpoint with optimizer state, which the best one of a finished run does not have",
-            hint=f"To continue that run, set {words[0]}. To begin a new run from its weights, set {words[1]} without "
+            expected="a checkpoint with optimizer state, which the best checkpoint of a finished run does not have",
+            hint=f"To continue that run, set {words[0]}. To start a new run from its weights, set {words[1]} without "
             "resume.",
         )
     if why:
-        raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
+        raise InputError(key="resume", value=path, expected=f"a checkpoint of a run, but the file is unusable ({why})")
     found = load_checkpoint(path)
     objective = found.get("objective")
     if objective != model.objective:
         raise InputError(
-            f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
+            key="resume",
+            value=path,
+            expected=f"a checkpoint of objective {model.objective}, but its objective is {objective}",
         )
     check_settings(path, found, recipe)
     model.on_load_checkpoint(found)
-    wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    own = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     saved = shapes(found["state_dict"])
-    if different := sorted(name for name in wanted.keys() | saved.keys() if wanted.get(name) != saved.get(name)):
+    if different := sorted(name for name in own.keys() | saved.keys() if own.get(name) != saved.get(name)):
         name = different[0]
         raise InputError(
-            f"resume={path}: {len(different)} weights do not fit this model, the first is {name}: wanted "
-            f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run."
+            key="resume",
+            value=path,
+            expected=f"a checkpoint with the weights of this model, but {len(different)} differ; the first is {name}: "
+            f"expected shape {own.get(name, 'none')}, got {saved.get(name, 'none')}",
+            hint="Resume with the backbone of that run.",
         )

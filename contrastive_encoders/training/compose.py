@@ -35,23 +35,23 @@ from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.runtime.exit_codes import as_exceptions, explained
 from contrastive_encoders.training.run_config import RunConfig
 
-STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
+STAGE_OVERRIDE = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 STAGE_CONFIG_GROUPS = ("model", "data", "trainer", "logger")  # groups for which a stage may choose another file
 BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
 
 
-class _OfStage(NamedTuple):
+class _StageKey(NamedTuple):
     """One key that was set for a stage, and whether it creates the stage if it does not exist."""
 
     text: str
     name: str
     key: str
     value: Any
-    makes: bool
+    creates: bool
 
 
-class _Asked(NamedTuple):
+class _Overrides(NamedTuple):
     """The requested settings, for all stages."""
 
     words: Sequence[str]
@@ -116,59 +116,56 @@ def _composed_run(
     words, for_stages = _split(literal_words("train", overrides))
     for name, value in list((keys or {}).items()):
         if name.partition(".")[0] == "stages":
-            for_stages += _of_stages(name, value, makes=name == "stages")
-    asked = _Asked(words, groups or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
+            for_stages += _stage_keys(name, value, creates=name == "stages")
+    shared = {key: one for key, one in (keys or {}).items() if not _is_stage_key(key, one)}
+    explicit = _Overrides(words, groups or {}, shared)
     if config is None or for_stages:
-        config = compose_config("train", asked.words, asked.chosen)
-    for name, value in asked.keys.items():
+        config = compose_config("train", explicit.words, explicit.chosen)
+    for name, value in explicit.keys.items():
         assign(config, name, value, in_python=True)
     known, stages = [*map(str, config), *STAGE_CONFIG_GROUPS], dict[str, RunConfig]()
     for name, written in _stages(config, for_stages).items():
         own = {one.key: one.value for one in for_stages if one.name == name}
         try:
-            stages[name] = _stage(name, dotted(written), own, asked, known)
+            stages[name] = _stage(name, dotted(written), own, explicit, known)
         except (HydraException, OmegaConfBaseException) as error:
             files = [f"{key}={value}" for key, value in own.items() if key in STAGE_CONFIG_GROUPS]
-            raise InputError(f"stages.{name}: {explained(error, 'train', [*asked.words, *files])}") from error
+            raise InputError(f"stages.{name}: {explained(error, 'train', [*explicit.words, *files])}") from error
         except InputError as error:
             if str(error).startswith("stages."):
                 raise
-            raise InputError(f"stage {name} (its keys are stages.{name}.KEY): {error}") from error
-    return replace(run_of(config, asked.names), stages=stages)
+            raise error.with_prefix(f"stage {name} (its keys are stages.{name}.KEY)") from error
+    return replace(run_of(config, explicit.names), stages=stages)
 
 
 def _stage(
-    name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked: _Asked, known: Sequence[str]
+    name: str, written: Mapping[str, Any], own: Mapping[str, Any], explicit: _Overrides, known: Sequence[str]
 ) -> RunConfig:
     """Return the config of a stage from the dotted keys ``written`` in config files and ``said`` on the command
     line.
     """
-    for key in [*written, *said]:
+    for key in [*written, *own]:
         _check_key(name, key)
         check_known_keys([key.partition(".")[0]], known, f"stages.{name}.")
-    for key, value in {**written, **said}.items():
+    for key, value in {**written, **own}.items():
         if key in STAGE_CONFIG_GROUPS and not isinstance(value, str | Mapping):
-            raise InputError(
-                f"stages.{name}.{key}={value}: wanted the name of one of its choices: {', '.join(choices(key))}."
-            )
+            raise InputError(key=f"stages.{name}.{key}", value=value, expected=f"one of {', '.join(choices(key))}")
     files = {
-        key: value
-        for key, value in {**written, **said}.items()
-        if key in STAGE_CONFIG_GROUPS and isinstance(value, str)
+        key: value for key, value in {**written, **own}.items() if key in STAGE_CONFIG_GROUPS and isinstance(value, str)
     }
-    below = {key: value for key, value in written.items() if key not in files}
-    words = [word for word in asked.words if word.partition("=")[0] not in files.keys() & said.keys()]
-    cfg = compose_config("train", words, {**asked.chosen, **files}, nested(below))
-    for key, value in asked.keys.items():
+    values = {key: value for key, value in written.items() if key not in files}
+    words = [word for word in explicit.words if word.partition("=")[0] not in files.keys() & own.keys()]
+    cfg = compose_config("train", words, {**explicit.chosen, **files}, nested(values))
+    for key, value in explicit.keys.items():
         assign(cfg, key, value)
-    for key, value in said.items():
+    for key, value in own.items():
         if key not in files:
             OmegaConf.update(cfg, key, value, merge=True, force_add=True)
     cfg.only_stage = None
-    return run_of(cfg, [*asked.names, *said])
+    return run_of(cfg, [*explicit.names, *own])
 
 
-def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
+def run_of(cfg: DictConfig, explicit_keys: Sequence[str] = ()) -> RunConfig:
     """Return the run of a composed config, without its stages.
 
     Raises:
@@ -191,7 +188,7 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
         data=_settings(cfg.get("data"), "data", allowed),
         trainer=to_container(cfg.trainer),
         logger=to_container(cfg.logger) or {},
-        asked=tuple(asked),
+        explicit_keys=tuple(explicit_keys),
     )
 
 
@@ -199,10 +196,12 @@ def _refuse_unread(cfg: DictConfig) -> None:
     """Check that each key belongs to a run or is used by an interpolation. ``+KEY=...`` and user-defined config files
     may add others.
     """
-    taken = set(re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False))))))
+    referenced = set(
+        re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False)))))
+    )
     known = {*(one.name for one in keys_of(RunConfig)), *STAGE_CONFIG_GROUPS}
     for key in map(str, cfg):
-        if key not in taken | known:
+        if key not in referenced | known:
             others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)
             raise unknown_key(key, cfg[key], others, help_hint("train"))
 
@@ -212,7 +211,9 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
     data = cfg.get("data") or {}
     parts = data.get("parts")
     if "parts" in data and not isinstance(parts, DictConfig):
-        raise InputError(f"data.parts={parts}: wanted the name of each part with its keys: data.parts.NAME.data=qa.")
+        raise InputError(
+            key="data.parts", value=parts, expected="a mapping of names to keys, such as data.parts.NAME.data=qa"
+        )
     if parts is None:
         return {}
     found: dict[str, Any] = {}
@@ -221,23 +222,37 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
         kind = part.get("data") if isinstance(part, DictConfig) else None
         if isinstance(part, DictConfig) and "_target_" in part:
             if kind is not None:
-                raise InputError(f"{place}.data={kind}: the recipe has chosen what this part is. Name another part.")
+                raise InputError(
+                    key=f"{place}.data",
+                    value=kind,
+                    expected="no value, since the experiment has set the data of this part",
+                    hint="Choose another name for your part.",
+                )
             continue
         if not isinstance(kind, str):
             raise InputError(
-                f"{place}: nobody says what it is. Say {place}.data=triplets, or any other; in a YAML file, under "
-                f"defaults: /data@{place}: triplets."
+                key=f"{place}.data",
+                value=kind,
+                expected=f"one of {', '.join(choices('data'))}",
+                hint=f"Set {place}.data=triplets, or in the defaults list of a YAML file: /data@{place}: triplets.",
             )
         try:
             known = compose_config(f"data/{kind}", ()).data
         except HydraException as error:
             near = nearest(kind, choices("data"))
             raise InputError(
-                f"{place}.data={kind} does not exist; choose {', '.join(choices('data'))}."
-                + (f" The nearest is {near}." if near else "")
+                key=f"{place}.data",
+                value=kind,
+                expected=f"one of {', '.join(choices('data'))}",
+                hint=f"The nearest is {near}." if near else None,
             ) from error
         if "parts" in known:
-            raise InputError(f"{place}: a mixture is no part of another. Name its parts beside the others.")
+            raise InputError(
+                key=f"{place}.data",
+                value=kind,
+                expected="data other than a mixture, since mixtures cannot be nested",
+                hint="Add its parts to data.parts.",
+            )
         own = {key: value for key, value in part.items() if key != "data"}
         check_known_keys(own, map(str, known), f"{place}.")
         found[str(name)] = OmegaConf.merge(known, own)
@@ -278,82 +293,87 @@ def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
     return found
 
 
-def _stages(cfg: DictConfig, for_stages: Sequence[_OfStage]) -> dict[str, Mapping[str, Any]]:
+def _stages(cfg: DictConfig, for_stages: Sequence[_StageKey]) -> dict[str, Mapping[str, Any]]:
     """Return the names of stages in their order, with their keys in the config files."""
     written: Any = to_container(cfg.get("stages", {}))
     if not isinstance(written, dict):
-        raise InputError(f"stages={written!r}: wanted a mapping, of the name of each stage to its keys.")
+        raise InputError(key="stages", value=written, expected="a mapping of names of stages to their keys")
     for name, keys in written.items():
         _check_stage(str(name), keys)
     found = {str(name): keys or {} for name, keys in written.items()}
     for one in for_stages:
-        if one.makes:
+        if one.creates:
             _check_stage(one.name, {one.key: one.value})
             found.setdefault(one.name, {})
     for one in for_stages:
         if one.name not in found:
-            raise InputError(f"{one.text}: {unknown_stage_message(one.name, list(found))}")
+            raise unknown_stage(f"stages.{one.name}.{one.key}", one.value, one.name, list(found))
     return found
 
 
 def _check_stage(name: str, keys: Any) -> None:
     if not NAME.fullmatch(name) or not isinstance(keys, dict | None):
-        raise InputError(f"stages.{name}={keys!r}: wanted a name of letters, digits, - and _, and its keys.")
+        raise InputError(
+            key=f"stages.{name}", value=keys, expected="a name of letters, digits, - and _, with a mapping of its keys"
+        )
 
 
-def unknown_stage_message(name: str, names: Sequence[str]) -> str:
-    """Return the message about an unknown stage, with a suggestion."""
-    new = f"Set +stages.{name}.KEY=VALUE to make it."
+def unknown_stage(key: str, value: Any, name: str, names: Sequence[str]) -> InputError:
+    """Return the error about a key that names a stage which the run does not have."""
+    add = f"Set +stages.{name}.KEY=VALUE to add a stage."
     if not names:
-        return f"this run has no stages. {new}"
+        return InputError(key=key, value=value, expected="no stage, since this run has none", hint=add)
     near = nearest(name, names, cutoff=0.4)
-    advice = f" The nearest is {near}." if near else ""
-    return f"there is no stage {name!r}; there are {', '.join(names)}.{advice} {new}"
+    hint = f"The nearest is {near}. {add}" if near else add
+    return InputError(key=key, value=value, expected=f"a stage of this run ({', '.join(names)})", hint=hint)
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:
+def _split(words: Sequence[str]) -> tuple[list[str], list[_StageKey]]:
     """Split overrides into those for all stages and keys of single stages."""
-    parser, for_all, for_one = OverridesParser.create(), list[str](), list[_OfStage]()
+    parser, for_all, for_one = OverridesParser.create(), list[str](), list[_StageKey]()
     for word in words:
-        if not STAGE_WORD.match(word):
+        if not STAGE_OVERRIDE.match(word):
             for_all.append(word)
             continue
         try:
-            said = parser.parse_override(word)
+            override = parser.parse_override(word)
         except HydraException:
             for_all.append(word)  # Hydra raises an error for it, with its position
             continue
-        if said.is_sweep_override():
-            raise InputError(location=word, expected="one value, since stages are no sweep")
-        value = said.value()
-        if _is_of_stages(said.key_or_group, value):
+        if override.is_sweep_override():
+            raise InputError(location=word, expected="one value, since keys of stages cannot be swept")
+        value = override.value()
+        if _is_stage_key(override.key_or_group, value):
             sign = word[: len(word) - len(word.lstrip("+"))]
-            for_one += _of_stages(said.key_or_group, value, makes=sign == "+" or said.key_or_group == "stages")
+            creates = sign == "+" or override.key_or_group == "stages"
+            for_one += _stage_keys(override.key_or_group, value, creates=creates)
         else:
             for_all.append(word)
     return for_all, for_one
 
 
-def _is_of_stages(key: str, value: Any) -> bool:
+def _is_stage_key(key: str, value: Any) -> bool:
     """Return whether an entry sets keys of stages: ``stages.nli.max_steps: 3``, or a mapping at ``stages.nli``."""
-    first, *below = key.split(".")
-    return first == "stages" and (len(below) > 1 or (isinstance(value, Mapping) and bool(value)))
+    first, *rest = key.split(".")
+    return first == "stages" and (len(rest) > 1 or (isinstance(value, Mapping) and bool(value)))
 
 
-def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
+def _stage_keys(key: str, value: Any, creates: bool) -> list[_StageKey]:
     """Return the keys of stages at a dotted key, which is ``stages`` or a key below it."""
-    _, name, below = [*key.split(".", 2), "", ""][:3]
-    if not below and not isinstance(value, Mapping):
+    _, name, rest = [*key.split(".", 2), "", ""][:3]
+    if not rest and not isinstance(value, Mapping):
         expected = "keys of this stage with their values" if name else "a mapping of names to keys of stages"
         raise InputError(key=key, value=value, expected=expected)
     if not name:
-        return [one for stage, keys in value.items() for one in _of_stages(f"{key}.{stage}", keys or {}, makes)]
-    keys = {below: value} if below else dotted(value)
-    return [_OfStage(f"stages.{name}.{one}={entry}", name, one, entry, makes) for one, entry in keys.items()]
+        return [one for stage, keys in value.items() for one in _stage_keys(f"{key}.{stage}", keys or {}, creates)]
+    keys = {rest: value} if rest else dotted(value)
+    return [_StageKey(f"stages.{name}.{one}={entry}", name, one, entry, creates) for one, entry in keys.items()]
 
 
 def _check_key(name: str, key: str) -> None:
     if key == "trainer" or not effect_of(key).per_stage:  # trainer=NAME chooses how processes work together
         raise InputError(
-            key=f"stages.{name}.{key}", expected="a key that stages differ in", hint=f"Set {key}=... for all stages."
+            key=f"stages.{name}.{key}",
+            expected="a key that may differ between stages",
+            hint=f"Set {key} for the entire run.",
         )

@@ -11,7 +11,7 @@ MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone t
     Seq2SeqBatch: "google/mt5-small",
     None: "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
 }
-LONGEST_REASON = 160  # characters of the reason why the first row cannot be read
+MAX_REASON_CHARS = 160  # characters of the reason why the first row cannot be read
 MIN_UNKNOWN = 0.01  # of the tokens
 MIN_AFFECTED = 0.05  # of the rows
 MAX_WITH_TAGS = 0.1  # of the rows
@@ -19,10 +19,10 @@ MAX_WITH_TAGS = 0.1  # of the rows
 
 def name_of(data: Any) -> str:
     """Return the path of the data, or the class that generates them."""
-    named = getattr(data, "path", None)
-    if named is None:
+    paths = getattr(data, "path", None)
+    if paths is None:
         return str(data.target).rpartition(".")[2]
-    first, *more = [named] if isinstance(named, str) else [str(one) for one in named]
+    first, *more = [paths] if isinstance(paths, str) else [str(one) for one in paths]
     return without_secrets(f"{first} and {len(more)} more" if more else first)
 
 
@@ -37,42 +37,42 @@ def account_of(
         prefix: prefix of the keys of these data, for the advice.
     """
     for name, part in found.get("parts", {}).items():
-        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part, batches, f"data.parts.{name}."))
+        yield from ((fact, f"{name}: {text}") for fact, text in account_of(part, batches, f"data.parts.{name}."))
     source = found.get("source", {})
     if files := _files(source):
         yield "files", files
-    if made := source.get("pairs_by_kind"):
-        yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in made.items())
+    if pairs := source.get("pairs_by_kind"):
+        yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in pairs.items())
     if steps := [step for step in source.get("steps", ()) if step["added"]]:
         yield "added", _added(steps, source)
-    if held := source.get("held_out"):
-        yield "held out", _held_out(**held)
+    if held_out := source.get("held_out"):
+        yield "held out", _held_out(**held_out)
     for cut in found.get("cuts", ()):
         yield "length", _cut(**cut)
     if unknown := _unknown(found.get("unknown_tokens"), batches):
         yield "unknown", unknown
     if html := _html(source.get("source", source), prefix):
         yield "HTML", html
-    if out := _left_out(found):
-        yield "skipped", out
-    if twice := found.get("repeated"):
-        yield "duplicates", f"{twice:,} of {found['kept']:,} rows have all texts of an earlier one"
+    if skipped := _skipped(found):
+        yield "skipped", skipped
+    if duplicates := found.get("repeated"):
+        yield "duplicates", f"{duplicates:,} of {found['kept']:,} rows have the same texts as an earlier row"
 
 
 def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str:
     number = sum(step["added"] for step in steps)
     smoothing = source["settings"].get("smoothing")
-    labels = f", and labels 0 and 1 become {smoothing / 2:g} and {1 - smoothing / 2:g}" if smoothing else ""
-    return f"{number:,} random pairs with label 0{labels}, as data.postprocess adds"
+    labels = f"; labels 0 and 1 are smoothed to {smoothing / 2:g} and {1 - smoothing / 2:g}" if smoothing else ""
+    return f"{number:,} random pairs with label 0 by data.postprocess{labels}"
 
 
 def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:
     chosen = ""
     if wanted is not None:
-        most = f", all that the encoder reads ({wanted:,} would hold 99% of them whole)"
-        chosen = ", which holds 99% of them whole" if wanted <= max_length else most
-    behind = f"{_percent(share_behind)} of their tokens lie behind that" if share_behind else "none is longer"
-    return f"{of} are cut at {max_length:,} tokens{chosen}; {behind}"
+        limit = f", the maximum of the encoder ({wanted:,} would cover 99% of them completely)"
+        chosen = ", which covers 99% of them completely" if wanted <= max_length else limit
+    removed = f"this removes {_percent(share_behind)} of their tokens" if share_behind else "none is longer"
+    return f"{of} are truncated to {max_length:,} tokens{chosen}; {removed}"
 
 
 def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
@@ -98,12 +98,12 @@ def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
         f"{found['rows_affected']:,} of {found['rows']:,} rows ({_percent(found['rows_affected'] / found['rows'])})"
     )
     if found["bytes"]:
-        counts = f"{affected} have a text with more than 1.5 tokens for each character"
+        counts = f"{affected} have a text with more than 1.5 tokens per character"
     else:
         share = _percent(found["unknown"] / max(1, found["tokens"]))
         counts = (
             f"{found['unknown']:,} of {found['tokens']:,} tokens ({share}) in {found['rows_with_unknown']:,} rows are "
-            f"unknown to the tokenizer; {affected} have a text that is more than half unknown"
+            f"unknown to the tokenizer; in {affected}, more than half of a text is unknown"
         )
     sample = f" (counted on {found['rows']:,} of {found['of']:,} rows)" if found["rows"] < found["of"] else ""
     advice = (
@@ -127,12 +127,12 @@ def _html(source: Mapping[str, Any], prefix: str) -> str:
 
 def _files(source: Mapping[str, Any]) -> str:
     """Return the number of files of each kind, for a folder of documents or for several files."""
-    read, passed_over = (
+    read, skipped = (
         ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
         for key in ("kinds", "passed_over")
     )
-    if passed_over:
-        return f"{read}; passed over: {passed_over}"
+    if skipped:
+        return f"{read}; skipped: {skipped}"
     return read if source.get("number_of_files", 1) > 1 else ""
 
 
@@ -147,21 +147,21 @@ def _held_out(
     all_rows: int = 0,
 ) -> str:
     if not rows:
-        reason = "the rows or their texts are too few for a test"
+        reason = "there are too few rows or distinct texts for a test"
         if equal_texts:
             reason = f"anchor and positive are the same text in {equal_texts:,} of {all_rows:,} rows"
-        return f"none: {reason}, so there is no verdict but of evaluation.custom_tasks"
-    also = f"; {near_copies_left_out:,} rows that repeat them are not trained on" if near_copies_left_out else ""
-    shared = ", whose right documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
+        return f"none, because {reason}; set evaluation.custom_tasks to get a verdict"
+    also = f"; {near_copies_left_out:,} near-duplicate rows are excluded from training" if near_copies_left_out else ""
+    shared = ", some of which also occur in training, because rows share them" if kept_apart_by == "anchors" else ""
     kind = f" ({scored})" if scored else ""
-    return f"{rows:,} rows; scored: {queries:,} queries{kind} among {documents:,} documents of all data{shared}{also}"
+    return f"{rows:,} rows, evaluated as {queries:,} queries{kind} against all {documents:,} documents{shared}{also}"
 
 
 def _percent(share: float) -> str:
     return f"{share:.1%}" if share >= 0.0005 else "less than 0.1%"
 
 
-def _left_out(found: Mapping[str, Any]) -> str:
+def _skipped(found: Mapping[str, Any]) -> str:
     source = found.get("source", {})
     source = source.get("source", source)  # pairs that were prepared before this was stored
     counts = {
@@ -171,6 +171,6 @@ def _left_out(found: Mapping[str, Any]) -> str:
         "too short": found.get("too_short", 0) + found.get("too_few_tokens", 0),
         **{f"with split={name!r}": number for name, number in source.get("other_splits", {}).items()},
     }
-    where = "".join(f"; the first that cannot be used: {one}" for one in source.get("skipped_where", [])[:1])
-    said = ", ".join(f"{number:,} {reason}" for reason, number in counts.items() if number)
-    return f"{said}{textwrap.shorten(where, LONGEST_REASON, placeholder=' ...')}"
+    where = "".join(f"; the first invalid row: {one}" for one in source.get("skipped_where", [])[:1])
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.items() if number)
+    return f"{reasons}{textwrap.shorten(where, MAX_REASON_CHARS, placeholder=' ...')}"

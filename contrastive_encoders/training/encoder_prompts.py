@@ -27,27 +27,29 @@ def settle_prompts(model: Any, data: Any) -> None:
     """
     if not isinstance(model, Objective):
         return
-    parts, of_backbone = data_modules(data), model.encoder.prompts
+    parts, backbone_prompts = data_modules(data), model.encoder.prompts
     rows = [part.prompts_of(part.store.width) for part in parts.values()]
     columns = [{row[min(place, len(row) - 1)] for row in rows} for place in range(max(map(len, rows)))]
     model.know_prompts(columns)
     inheriting = [f"{place}.prompts={{}}" for place, part in parts.items() if part.inherits_prompts]
     if len(inheriting) < len(parts):
-        of_roles = {"query": columns[0], "document": columns[:2][-1]}
-        named = {role: next(iter(prompts)) if len(prompts) == 1 else "" for role, prompts in of_roles.items()}
-        model.encoder.prompts = EncoderPrompts(named) if any(named.values()) else NO_PROMPTS
+        by_role = {"query": columns[0], "document": columns[:2][-1]}
+        unique = {role: next(iter(prompts)) if len(prompts) == 1 else "" for role, prompts in by_role.items()}
+        model.encoder.prompts = EncoderPrompts(unique) if any(unique.values()) else NO_PROMPTS
     for part in parts.values():
         part.encoder_prompts = model.encoder.prompts
     for place, part in parts.items():
-        if part.inherits_prompts and part.has_roles and of_backbone and not (of_backbone.query or of_backbone.document):
-            _warn_of_no_role(of_backbone, f"{place}.prompts", part.store.width)
-    if of_backbone and inheriting:
-        where = ", from the backbone" if len(inheriting) == len(parts) else " in scores and the export, as parts differ"
-        used = f"{_described(model.encoder.prompts)}{where}; {' '.join(inheriting)} turns the backbone's off"
+        has_roles = bool(backbone_prompts.query or backbone_prompts.document)
+        if part.inherits_prompts and part.has_roles and backbone_prompts and not has_roles:
+            _warn_of_missing_roles(backbone_prompts, f"{place}.prompts", part.store.width)
+    if backbone_prompts and inheriting:
+        same = len(inheriting) == len(parts)
+        where = ", from the backbone" if same else " in evaluation and export, because the parts differ"
+        used = f"{_described(model.encoder.prompts)}{where}; set {' '.join(inheriting)} to train without them"
         model.resolved_settings = {**model.resolved_settings, "data.prompts": used}
 
 
-def _warn_of_no_role(prompts: EncoderPrompts, key: str, width: int) -> None:
+def _warn_of_missing_roles(prompts: EncoderPrompts, key: str, width: int) -> None:
     """Warn that the backbone has no prompt for queries or for documents, which the rows contain."""
     named = {name: text for name, text in prompts.named.items() if text}
     query, document = (

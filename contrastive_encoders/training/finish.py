@@ -41,8 +41,8 @@ from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
 from contrastive_encoders.training.teacher_comparison import compare_with_teacher, teacher_comparison_table
 
-MOST_ROWS = 16  # rows of the final table up to which it shows all scores
-MOST_SHOWN = 100  # characters of a query, and of a retrieved text
+MAX_ROWS = 16  # rows of the final table up to which it shows all scores
+MAX_CHARS = 100  # characters of a query, and of a retrieved text
 log = logging.getLogger(__name__)
 
 
@@ -74,7 +74,7 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
     try:
         draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=run.monitor, against=curve, title=title)
     except (RenderError, ValueError) as error:  # ValueError: metrics.csv was edited by hand
-        log.warning("%s is not written: %s", folder / "curve.png", error)
+        log.warning("Could not write %s: %s", folder / "curve.png", error)
     if items:
         write_items(items_beside(folder / "results.json"), items)
     if not run.checkpoint.keep_all:
@@ -106,7 +106,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
     """Return the results of a run without stages, or of a stage, without the comparisons."""
     run, model, data = prepared.run, prepared.model, prepared.data
     suite, scores = fitted.score_callback.suite, fitted.final.scores
-    made_with = environment()
+    current = environment()
     results = Results(
         version=RECORD_VERSION,
         objective=model.objective,
@@ -117,14 +117,14 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         best_step=fitted.final.best_step,
         cost=fitted.telemetry.total,
         seeds=[run.seed],
-        versions=made_with["versions"],
-        device=made_with["device"],
+        versions=current["versions"],
+        device=current["device"],
         processes=fitted.trainer.world_size,
-        git_commit=made_with["git_commit"],
+        git_commit=current["git_commit"],
         data=[data.manifest() | ({"license": run.data_license} if run.data_license else {})],
         overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
     )
-    where_there_are_some = {
+    optional = {
         "scores_before": fitted.score_callback.scores_before,
         "scores_at_start": fitted.score_callback.scores_at_start,
         "changed_keys": fitted.changes,
@@ -138,7 +138,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         "embeddings": model.encoder.vectors if isinstance(model, Objective) else None,
         "prompts": model.encoder.prompts.to_json() if isinstance(model, Objective) else None,
     }
-    return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
+    return cast(Results, results | {name: value for name, value in optional.items() if value})
 
 
 def finish_stages(run: ResolvedRun) -> bool:
@@ -158,10 +158,10 @@ def finish_stages(run: ResolvedRun) -> bool:
     items = items_of_all(folders)
     if verdict := verdict_of_all(results, last, items):
         results["verdict"] = verdict
-    for made in PRODUCTS:
-        if (folders[-1] / made).is_dir():
-            with atomic_directory(folder / made) as part:
-                shutil.copytree(folders[-1] / made, part, dirs_exist_ok=True)
+    for name in PRODUCTS:
+        if (folders[-1] / name).is_dir():
+            with atomic_directory(folder / name) as part:
+                shutil.copytree(folders[-1] / name, part, dirs_exist_ok=True)
     if (folder / "encoder").is_dir():
         (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
     (folder / "checkpoints").mkdir(exist_ok=True)
@@ -190,11 +190,11 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
     results.pop("changes", None)
     results.pop("verdict", None)  # about the last stage alone
     first: Any = stages[0]
-    whole: Any = results
+    merged: Any = results
     for key in ("scores_before", "scores_at_start", "changed_keys"):  # of the encoder that the first stage started from
-        whole.pop(key, None)
+        merged.pop(key, None)
         if key in first:
-            whole[key] = first[key]
+            merged[key] = first[key]
     results["stages"] = {
         name: StageResults(
             place=place,
@@ -212,9 +212,9 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
 
 def total_cost(parts: Sequence[RunCost]) -> RunCost:
     """Return the sum over all stages. The memory is the maximum over the stages."""
-    some: list[Any] = list(parts)
-    names = dict.fromkeys(name for part in some for name in part)
-    sums: Any = {name: sum(part.get(name, 0) for part in some) for name in names}
+    costs: list[Any] = list(parts)
+    names = dict.fromkeys(name for part in costs for name in part)
+    sums: Any = {name: sum(part.get(name, 0) for part in costs) for name in names}
     return cast(RunCost, sums | {"peak_memory_bytes": max(part["peak_memory_bytes"] for part in parts)})
 
 
@@ -240,9 +240,8 @@ def scores_table(
     baseline is in the row of the score with the same name, or with the same name without the protocol; otherwise it has
     its own row.
     """
-    given = baselines or {}
-    heading = "TF-IDF" if all(ScoreName.parse(name).protocol == "tfidf" for name in given) else "baseline"
-    baselines = {_row_of(name, after): value for name, value in given.items()}
+    heading = "TF-IDF" if all(ScoreName.parse(name).protocol == "tfidf" for name in baselines or {}) else "baseline"
+    baselines = {_row_of(name, after): value for name, value in (baselines or {}).items()}
     table = Table(title="Scores", title_justify="left")
     table.add_column("task / protocol / metric")
     columns = {"before": before, "at start": at_start, "after": True, "change": before, heading: baselines}
@@ -274,7 +273,7 @@ def shown_names(results: Results, names: Sequence[str]) -> list[str]:
     monitor = results["recipe"].get("monitor") or ""
     averages = results.get("averages", {})
     shown = [name for name in names if name in averages or name == monitor or is_alike(name, monitor)]
-    return list(names) if len(names) <= MOST_ROWS or not shown else shown
+    return list(names) if len(names) <= MAX_ROWS or not shown else shown
 
 
 def closing_table(
@@ -284,29 +283,29 @@ def closing_table(
     the log of a job.
     """
     console = console if console is not None else Console()
-    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    print_line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
-    if every := {**before, **results["scores"], **baselines}:
-        shown = shown_names(results, sorted(every))
+    if all_scores := {**before, **results["scores"], **baselines}:
+        shown = shown_names(results, sorted(all_scores))
         columns = (before, results["scores"], baselines, results.get("scores_at_start") or {})
-        console.print(scores_table(*({name: of[name] for name in shown if name in of} for of in columns)))
-        if more := len(every) - len(shown):
-            say(f"{more} other scores are in {folder / 'results.json'}")
-    if beside := results.get("teacher_comparison"):
-        console.print(teacher_comparison_table(beside, results))
+        console.print(scores_table(*({name: scores[name] for name in shown if name in scores} for scores in columns)))
+        if more := len(all_scores) - len(shown):
+            print_line(f"{more} other scores are in {folder / 'results.json'}")
+    if comparison := results.get("teacher_comparison"):
+        console.print(teacher_comparison_table(comparison, results))
     if verdict := results.get("verdict"):
-        say(in_words(verdict))
+        print_line(in_words(verdict))
     for task, changes in results.get("changes", {}).items():
-        say(format_changes(task, changes))
+        print_line(format_changes(task, changes))
     spent = results["cost"]
-    say(
-        f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
-        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. Everything is in {folder}"
+    print_line(
+        f"Training: {spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
+        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. All files are in {folder}"
     )
     if line := disk_usage(folder):
-        say(line)
+        print_line(line)
     if next_steps:
-        say(f"\n{next_steps.rstrip()}")
+        print_line(f"\n{next_steps.rstrip()}")
 
 
 def disk_usage(folder: Path) -> str:
@@ -316,8 +315,8 @@ def disk_usage(folder: Path) -> str:
         return ""
     remove = f"rm -r {' '.join(shlex.quote(str(place)) for place in places)}"
     return (
-        f"The directory takes {size_of(folder)}, its checkpoints {size_of(*places)}. To remove these, so that the run "
-        f"can no longer be resumed: {remove}. To keep more of them: checkpoint.keep_all=true."
+        f"The directory takes {size_of(folder)}, of which checkpoints take {size_of(*places)}. To delete them (the run "
+        f"can then no longer be resumed): {remove}. To keep more checkpoints: checkpoint.keep_all=true."
     )
 
 
@@ -332,11 +331,11 @@ def format_changes(task: str, changes: Changes) -> str:
     """Describe how training changed the results of queries, with examples, one line per text."""
     after = changes["correct_before"] + changes["gained"] - changes["lost"]
     lines = [
-        f"{task}: {changes['correct_before']} of {changes['queries']} queries found their own text first before "
-        f"training, {after} do after it: {changes['gained']} gained, {changes['lost']} lost."
+        f"{task}: the correct text ranked first for {changes['correct_before']} of {changes['queries']} queries before "
+        f"training and for {after} after training: {changes['gained']} gained, {changes['lost']} lost."
     ]
     if changes["examples"]:
-        lines.append(f"{len(changes['examples'])} of these, drawn at random, and what they find first:")
+        lines.append(f"{len(changes['examples'])} random examples of these, with the text that ranked first:")
     for change in changes["examples"]:
         lines.append(f"  {_beginning(change['query'])}")
         for when, text in (("before", change["before"]), ("after", change["after"])):
@@ -350,10 +349,10 @@ def _beginning(text: str) -> str:
     spaces.
     """
     line = " ".join(text.split())
-    if len(line) <= MOST_SHOWN:
+    if len(line) <= MAX_CHARS:
         return line
-    words = line[: MOST_SHOWN + 1].rpartition(" ")[0]
-    return f"{words if len(words) > MOST_SHOWN // 2 else line[:MOST_SHOWN]} ..."
+    words = line[: MAX_CHARS + 1].rpartition(" ")[0]
+    return f"{words if len(words) > MAX_CHARS // 2 else line[:MAX_CHARS]} ..."
 
 
 def _number(value: float | None) -> str:

@@ -53,7 +53,7 @@ def fit(
     prepared: PreparedRun,
     checkpoint: str | None,
     loggers: Sequence[Any],
-    companions: RankFailureMonitor,
+    rank_monitor: RankFailureMonitor,
     saved: Callable[[], None] | None = None,
 ) -> tuple[FitResult, int]:
     """Train a model, and score its best checkpoint.
@@ -101,16 +101,16 @@ def fit(
     def load(module: pl.LightningModule, checkpoint: dict[str, Any]) -> bool:
         was_narrow = dequantize_frozen_layers(module, lambda: make_model(run), "model.frozen_dtype=nf4")
         module.on_load_checkpoint(checkpoint)  # as Lightning does: restores what the checkpoint omits
-        as_last = load_weights(module, checkpoint["state_dict"]) and not was_narrow
+        is_last = load_weights(module, checkpoint["state_dict"]) and not was_narrow
         if start is None:
-            return as_last
+            return is_last
         assert isinstance(module, Objective)
         average_with(module, start, share)
         return False
 
     final = FinalScores(score_callback, checkpoints.best_path, skip=is_cut, load=load)
     callbacks = [
-        companions,
+        rank_monitor,
         record,
         Reseed(run.seed),
         score_callback,
@@ -138,20 +138,20 @@ def fit(
         log.info("%s", f"{name:<{WIDTH}} {fact}")
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
-        log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)
+        log.warning("monitor=%s was never computed, so best.ckpt is the last checkpoint.", run.monitor)
     return FitResult(trainer, score_callback, final, telemetry, changes, record.resumed), interruption.exit_status or 0
 
 
-def mode_of(monitor: str | None, said: str | None) -> str:
+def mode_of(monitor: str | None, mode: str | None) -> str:
     """Return "min" or "max": what the user ``said``, else "min" for losses, including those of parts, and else
     "max".
     """
     less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
-    return said or ("min" if less else "max")
+    return mode or ("min" if less else "max")
 
 
 def make_loggers(run: ResolvedRun) -> list[Any]:
     """Return the logger of metrics.csv and the logger of ``logger=``. If its folder is null, it is that of the run."""
     keys = {name: run.output_dir if value is None and name in FOLDERS else value for name, value in run.logger.items()}
-    added = [hydra.utils.instantiate(keys)] if "_target_" in keys else []
-    return [MetricsCSV(run.folder), *added]
+    others = [hydra.utils.instantiate(keys)] if "_target_" in keys else []
+    return [MetricsCSV(run.folder), *others]

@@ -44,29 +44,34 @@ def synthesize_domain(run: ResolvedRun) -> bool:
     if domain.path is None or done:
         return False
     folder = Path(domain.folder).absolute()
-    wanted = str(folder / TRIPLETS)
+    output = str(folder / TRIPLETS)
     readers = [
-        stage for stage in run.trainings if wanted in (getattr(one, "path", None) for one in stage.datasets.values())
+        stage for stage in run.trainings if output in (getattr(one, "path", None) for one in stage.datasets.values())
     ]
     if not readers and run.backbone != "tiny":  # its vocabulary is built from all stages
         return False
     list_files(paths_of(domain), "domain.path", any_name=True)
     if domain.generator is None:
-        raise InputError(key="domain.generator", value=None, expected="the run of a generator, or a hub id")
+        raise InputError(key="domain.generator", value=None, expected="the run directory of a generator, or a Hub id")
     for stage in run.trainings:
         if stage not in readers:
             with stage.named_in_errors():
                 make_data(stage)
     folder.mkdir(parents=True, exist_ok=True)
     number = write_held_out(run, folder / HELD_OUT)
-    log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
+    log.info("domain: generating triplets for %s; %d sentences of the evaluation are excluded", domain.path, number)
     try:
         recipe = synthesis_of(run, folder)
         recipe.plan()
         recipe.run()
     except InputError as error:
         raise InputError(
-            f"domain: {error} (The input is domain.path, the generator domain.generator, the output domain.folder.)"
+            f"domain: {error} (The keys are domain.path for the input, domain.generator for the generator, and "
+            "domain.folder for the output.)",
+            key=error.key,
+            expected=error.expected,
+            location=error.location,
+            hint=error.hint,
         ) from error
     except SynthesisError as error:
         raise TrainingError(f"domain: {error}") from error
@@ -82,14 +87,14 @@ def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
     """Return the recipe ``gense`` for the sentences of the domain. The user's settings take precedence."""
     domain, generator = run.domain, str(run.domain.generator)
     cfg = compose_config("generate", (), {"recipe": "gense"})
-    given = {
+    settings = {
         "generator": str(Path(generator).absolute()) if Path(generator).exists() else generator,
         "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # also patterns
         "output": str(folder / TRIPLETS),
         "sentences.exclude": str(folder / HELD_OUT),
         "quiet": run.quiet,
     }
-    for name, value in {**given, **dotted(domain.synthesis)}.items():
+    for name, value in {**settings, **dotted(domain.synthesis)}.items():
         assign(cfg, name, value)
     check_numbers(cfg)
     check_paths(cfg)
@@ -101,13 +106,13 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
     scoring, config = run.evaluation, EvaluateConfig()
     tasks = own_suite(run, config)
     if scoring.data_root is None:
-        log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")
+        log.warning("domain: evaluation.data_root is not set, so sentences of its suite are not excluded.")
     else:
         during = [available_variant(scoring.data_root, name) for name in names_of(scoring.during_training)]
         names = dict.fromkeys([*names_of(scoring.suite), *during])
         tasks += load_tasks(scoring.data_root, list(names), config, prefix="evaluation.").tasks
-    whole = {text for task in Suite(tasks) for texts in task.texts() for text in texts}
-    sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
+    all_texts = {text for task in Suite(tasks) for texts in task.texts() for text in texts}
+    sentences = {" ".join(part.split()) for text in all_texts for part in (text, *text.splitlines())} - {""}
     path.write_text("".join(f"{one}\n" for one in sorted(sentences)), encoding="utf-8")
     return len(sentences)
 
@@ -115,8 +120,8 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
 def outcome(triplets: Path) -> str:
     """Describe the result from the manifest of the synthesis."""
     found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
-    sentences, left_out = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
+    sentences, excluded = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
     return (
-        f"{left_out:,} of its {sentences:,} sentences are among those that are scored, and were left out; "
+        f"{excluded:,} of its {sentences:,} sentences occur in the evaluation and were excluded; "
         f"{found['counts']['accepted']:,} triplets in {triplets}"
     )

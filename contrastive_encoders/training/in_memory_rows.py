@@ -59,12 +59,12 @@ class CachedRows(NamedTuple):
     """The cache file of rows in memory, and the sorted indices of the rows that it omits."""
 
     path: Path
-    left_out: list[int]
+    skipped: list[int]
 
     def row_index(self, line: int) -> int:
         """Return the index in memory of the row in a line of the file, counted from 1."""
         index = line - 1
-        for empty in self.left_out:
+        for empty in self.skipped:
             if empty > index:
                 break
             index += 1
@@ -99,7 +99,7 @@ def overrides_for_rows(
         InputError: they are not rows, or have different forms.
     """
     rows = _rows_in(rows)
-    columns = _names_said(overrides.get("data.columns"))
+    columns = _column_names(overrides.get("data.columns"))
     kind = overrides.get("data", "")
     complete = _Complete(rows, kind, columns, fail=overrides.get("data.on_error") == "fail")
     numbered = iter(complete)
@@ -126,7 +126,7 @@ def overrides_for_rows(
         if not columns:  # otherwise the columns are passed to the reader
             names = _names(kind, shape)
             if isinstance(row, Mapping):
-                _say_columns(dict(zip(names, map(str, row), strict=True)))
+                _log_columns(dict(zip(names, map(str, row), strict=True)))
             numbered = _columns(numbered, shape, names)
     path = keep_rows(_mappings(numbered), folder)
     choices, keys = dict[str, str](), {"data.path": str(path)}
@@ -154,7 +154,7 @@ def _rows_in(rows: Any) -> Iterable[Any]:
             key="rows",
             value=rows,
             expected=ACCEPTED,
-            hint='Read a file by its path: train(model="pairs", data="qa", data__path=PATH).',
+            hint='To train on a file, pass its path: train(model="pairs", data="qa", data__path=PATH).',
         )
     if isinstance(rows, Mapping):
         splits = ", ".join(map(str, rows))
@@ -195,7 +195,7 @@ class _Complete:
                     key=name or None,
                     value="an empty cell",
                     expected="a text",
-                    hint=f'{_columns_hint(row)}Set data__on_error="skip" to leave such rows out.',
+                    hint=f'{_columns_hint(row)}Set data__on_error="skip" to skip such rows.',
                 )
             self.empty[index] = name
 
@@ -204,7 +204,7 @@ class _Complete:
             places = [f"rows[{index}]{f', {name}' if name else ''}" for index, name in self.empty.items()]
             listed = "; ".join(places[:MAX_LISTED]) + ("; ..." if len(places) > MAX_LISTED else "")
             log.warning(
-                "rows: %s of %s have an empty cell and are left out (%s).",
+                "rows: %s of %s have an empty cell and are skipped (%s).",
                 *(f"{len(self.empty):,}", f"{self.number:,}", listed),
             )
 
@@ -256,53 +256,56 @@ def _columns_hint(row: Any) -> str:
     return f"Columns: {', '.join(map(str, row))}. " if isinstance(row, Mapping) else ""
 
 
-def _names_said(columns: Any) -> list[Any]:
+def _column_names(columns: Any) -> list[Any]:
     try:
         found = (yaml.safe_load(columns) if isinstance(columns, str) else columns) or []
     except yaml.YAMLError:
         found = columns
     if not isinstance(found, list):
-        raise InputError(f"data.columns={columns}: wanted a list of names, such as ['question', 'answer'].")
+        raise InputError(key="data.columns", value=columns, expected="a list of names, such as ['question', 'answer']")
     return found
 
 
 def _names(kind: str, shape: Shape) -> Sequence[str]:
     names = NAMES.get(kind)
     if names is None:
-        expected = f"one of {', '.join(NAMES)} for rows without the names of columns"
+        expected = f"one of {', '.join(NAMES)} for rows without column names"
         raise InputError(key="data", value=kind, expected=expected)
     more = shape.texts - 2
     if kind == "triplets" and more > 0 and not shape.has_score:
         return (*names, "negative") if more == 1 else (*names, *(f"negative_{place + 1}" for place in range(more)))
     if len(names) != shape.texts + shape.has_score:
-        raise InputError(f"data={kind}: wanted rows of {', '.join(names)}; the first has {_described(shape)}.")
+        raise InputError(location="rows[0]", value=_described(shape), expected=f"{', '.join(names)} for data={kind}")
     return names
 
 
-def _say_columns(meant: Mapping[str, str]) -> None:
+def _log_columns(columns: Mapping[str, str]) -> None:
     """Log the meaning of columns that are used in order, regardless of their names: ``anchor=question,
     positive=answer``.
 
     Raises:
         InputError: the column that would be a negative does not have a name that marks it as one.
     """
-    for place, own in meant.items():
-        if place.startswith("negative") and not NEGATIVE.search(own):
+    for place, name in columns.items():
+        if place.startswith("negative") and not NEGATIVE.search(name):
             raise InputError(
-                f"rows: the column {own} would be trained on as a {place.partition('_')[0]}, texts that do not belong "
-                f"to the {next(iter(meant.values()))} of their row. If they are such, call it negative; else say which "
-                f"columns are meant, in this order: data__columns={list(meant.values())[:2]}."
+                key="rows",
+                value=f"column {name}",
+                expected="a column whose name identifies it as negatives, since it would be trained on as the "
+                f"{place.partition('_')[0]} of {next(iter(columns.values()))}",
+                hint="If these texts are negatives, rename the column to negative. Otherwise name the columns to use, "
+                f"in this order: data__columns={list(columns.values())[:2]}.",
             )
-    log.info("rows: %s", ", ".join(f"{place}={own}" for place, own in meant.items()))
+    log.info("rows: %s", ", ".join(f"{place}={name}" for place, name in columns.items()))
 
 
 def _chosen(row: Any, index: int, columns: Sequence[str]) -> dict[str, Any]:
     """Return the cells of these columns."""
-    lacking = [name for name in columns if not isinstance(row, Mapping) or name not in row]
-    if lacking:
+    missing = [name for name in columns if not isinstance(row, Mapping) or name not in row]
+    if missing:
         raise InputError(
             location=f"rows[{index}]",
-            key=str(lacking[0]),
+            key=str(missing[0]),
             value="no such column" if isinstance(row, Mapping) else repr(row),
             expected="a text",
             hint=_columns_hint(row).strip() or None,
@@ -319,12 +322,17 @@ def _columns(
             columns = columns or list(row)
             if row.keys() != set(columns):
                 raise InputError(
-                    f"rows[{index}] has the columns {', '.join(map(str, row))}; wanted {', '.join(map(str, columns))}, "
-                    "as the first has."
+                    location=f"rows[{index}]",
+                    value=f"the columns {', '.join(map(str, row))}",
+                    expected=f"the columns of the first row ({', '.join(map(str, columns))})",
                 )
             row = {name: row[name] for name in columns}  # in any order
         if (found := _shape(row, index)) != shape:
-            raise InputError(f"rows[{index}] has {_described(found)}; wanted {_described(shape)}, as the first has.")
+            raise InputError(
+                location=f"rows[{index}]",
+                value=_described(found),
+                expected=f"{_described(shape)}, like the first row",
+            )
         values = [float(one) if isinstance(one, Real) else one for one in _cells(row)]
         yield index, dict(zip(names, values, strict=True))
 
@@ -333,7 +341,7 @@ def _mappings(numbered: Iterable[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
     for index, row in numbered:
         if not isinstance(row, Mapping):
             raise InputError(
-                location=f"rows[{index}]", value=repr(row), expected="a mapping of columns, as the first row is"
+                location=f"rows[{index}]", value=repr(row), expected="a mapping of columns, like the first row"
             )
         yield {str(name): _plain(value) for name, value in row.items()}
 
@@ -374,11 +382,11 @@ def _shape(row: Any, index: int) -> Shape:
     texts = list(itertools.takewhile(lambda cell: isinstance(cell, str), cells))
     rest = cells[len(texts) :]
     if not texts or rest not in ([], [one for one in rest if isinstance(one, Real)][:1]) or (rest and len(texts) != 2):
-        raise _no_example(row, index)
+        raise _invalid_row(row, index)
     return Shape(len(texts), bool(rest))
 
 
-def _no_example(row: Any, index: int) -> InputError:
+def _invalid_row(row: Any, index: int) -> InputError:
     """Return the error about a row that is not one of the accepted forms; it names the first cell that is not a
     text.
     """
@@ -386,13 +394,13 @@ def _no_example(row: Any, index: int) -> InputError:
         return InputError(location=f"rows[{index}]", value=repr(row), expected=ACCEPTED)
     name, value = next((name, value) for name, value in row.items() if not isinstance(value, str))
     texts = [str(name) for name, cell in row.items() if isinstance(cell, str)][:2]
-    named = f"Name the columns of the texts: data__columns={texts}." if texts else ""
+    columns = f"Set the columns of the texts: data__columns={texts}." if texts else ""
     return InputError(
         location=f"rows[{index}]",
         key=str(name),
         value=repr(value),
         expected="a text",
-        hint=f"{_columns_hint(row)}{named}".strip(),
+        hint=f"{_columns_hint(row)}{columns}".strip(),
     )
 
 

@@ -37,11 +37,11 @@ def check_lengths(run: ResolvedRun) -> None:
         cut = getattr(config, "max_length", None)
         if read is None or cut is None:
             continue
-        _refuse_longer(cut, read, place, f"model.max_length={read}")
+        _refuse_longer(cut, read, place, "model.max_length")
         if f"{place}.max_length" in run.unset:
             log.info(
-                "model.max_length=%d is what the encoder reads in scores and export; it no longer sets the length of "
-                "training texts: they are cut at %s.max_length=%d.",
+                "model.max_length=%d applies to evaluation and export only. Training texts are truncated to "
+                "%s.max_length=%d tokens.",
                 read,
                 place,
                 cut,
@@ -55,12 +55,12 @@ def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
         InputError: training texts would be longer than the backbone or the encoder can read, or than a prompt allows.
     """
     if isinstance(model, Objective):  # a generator has its own lengths
-        encoder, appended = model.encoder, model.encoder.appended
-        behind = 0 if appended is None else len(appended.ids)
-        _settle(run, data, encoder.longest, encoder.max_length, _kept(run, behind))
-        if appended is not None:
+        encoder, suffix = model.encoder, model.encoder.appended
+        suffix_tokens = 0 if suffix is None else len(suffix.ids)
+        _settle(run, data, encoder.longest, encoder.max_length, _reserved(run, suffix_tokens))
+        if suffix is not None:
             for one in data_modules(data).values():
-                appended.room_in(one.max_length)
+                suffix.room_in(one.max_length)
     elif isinstance(model, Reranker):
         _settle(run, data, model.cross_encoder.longest, model.cross_encoder.max_length, 0)
 
@@ -71,12 +71,12 @@ def settle_without_weights(run: ResolvedRun, data: Any) -> None:
         return
     backbone = str(run.backbone)
     config, tokenizer = from_pretrained(AutoConfig, backbone), load_tokenizer(backbone)
-    longest, asked = longest_input(config), getattr(run.model, "max_length", None)
+    longest, max_length = longest_input(config), getattr(run.model, "max_length", None)
     prompt = prompt_of(run.model) if isinstance(run.model, GenSEConfig) else None
-    behind = len(ids_behind(tokenizer, prompt)) if prompt else 0
+    suffix_tokens = len(ids_behind(tokenizer, prompt)) if prompt else 0
     own = own_encoder(backbone, getattr(run.model, "pooling", None)).exported
-    read = length_to_train(asked, own_length(own, config, tokenizer), config, backbone)
-    _settle(run, data, longest, read, _kept(run, behind))
+    read = length_to_train(max_length, own_length(own, config, tokenizer), config, backbone)
+    _settle(run, data, longest, read, _reserved(run, suffix_tokens))
 
 
 def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
@@ -105,33 +105,35 @@ def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
     return found
 
 
-def _kept(run: ResolvedRun, behind: int) -> int:
+def _reserved(run: ResolvedRun, suffix_tokens: int) -> int:
     """Return the number of prompt tokens that texts must not replace."""
-    return 0 if getattr(run.model, "truncation", None) == "official" else behind
+    return 0 if getattr(run.model, "truncation", None) == "official" else suffix_tokens
 
 
-def _settle(run: ResolvedRun, data: Any, longest: int, read: int, behind: int) -> None:
-    most = min(longest, read)
-    by_default = most if getattr(run.model, "max_length", None) else min(most, USUAL_LENGTH)
+def _settle(run: ResolvedRun, data: Any, longest: int, read: int, reserved: int) -> None:
+    limit = min(longest, read)
+    default = limit if getattr(run.model, "max_length", None) else min(limit, USUAL_LENGTH)
     for place, one in data_modules(data).items():
         if hasattr(one, "settle_length"):  # documents are not truncated, but the spans in them are
-            one.settle_length(by_default, behind)
-        if one.max_length > most and f"{place}.max_length" in run.unset:
+            one.settle_length(default, reserved)
+        if one.max_length > limit and f"{place}.max_length" in run.unset:
             log.info(
-                "%s.max_length: %d, all that backbone=%s reads (%d otherwise).",
+                "%s.max_length is reduced from %d to %d, the maximum of backbone=%s.",
                 place,
-                most,
-                run.backbone,
                 one.max_length,
+                limit,
+                run.backbone,
             )
-            one.max_length = most
-        _refuse_longer(one.max_length, longest, place, f"backbone={run.backbone}, which takes {longest} tokens")
-        _refuse_longer(one.max_length, read, place, f"the {read} tokens that the encoder reads")
+            one.max_length = limit
+        _refuse_longer(one.max_length, longest, place, f"backbone={run.backbone}")
+        _refuse_longer(one.max_length, read, place, "the encoder")
 
 
-def _refuse_longer(cut: int, most: int, place: str, of: str) -> None:
-    if cut > most:
+def _refuse_longer(length: int, limit: int, place: str, of: str) -> None:
+    if length > limit:
         raise InputError(
-            f"{place}.max_length={cut}: training texts would be longer than {of}. Set {place}.max_length={most}, or a "
-            "larger model.max_length where the backbone takes more."
+            key=f"{place}.max_length",
+            value=length,
+            expected=f"at most {limit}, the limit of {of}",
+            hint=f"Set {place}.max_length={limit}, or increase model.max_length if the backbone supports it.",
         )

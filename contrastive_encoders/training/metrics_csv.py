@@ -61,8 +61,8 @@ class MetricsCSV(Logger):
             self._write(number, values)
         except OSError as error:
             raise TrainingError(
-                f"Cannot write {self.path}: {error.strerror or error}. Make room or correct the permissions, "
-                "then start the same command again: it continues from the last checkpoint."
+                f"Cannot write {self.path}: {error.strerror or error}. Free disk space or correct the permissions, "
+                "then rerun the same command to resume from the last checkpoint."
             ) from error
 
     @rank_zero_only
@@ -85,7 +85,7 @@ class MetricsCSV(Logger):
         saved = [row for row in parse_rows(content or "") if int(row["step"]) <= step]
         if len(rows) < len(saved):
             lost = len(saved) - len(rows)
-            log.warning("%s: %d rows were missing and are restored from the checkpoint.", self.path, lost)
+            log.warning("%s: restored %d missing rows from the checkpoint.", self.path, lost)
             rows = saved
         self._rewrite(rows)
         self._opened = True

@@ -30,9 +30,9 @@ from contrastive_encoders.reports.progress import ProgressBar
 
 SNAPSHOTS = ".mirror"  # in the folder: links to the files of one moment, until they are copied
 INDEX, CONTENTS = "index.json", "files"
-OURS = re.compile("[0-9a-f]{64}")  # names of contents
-NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # never modified in place, so a link preserves the content
-TRIES, BETWEEN, POLL_INTERVAL_S = 5, 3.0, 0.5  # last copy: attempts, seconds between, seconds of polling
+CONTENT_NAME = re.compile("[0-9a-f]{64}")  # names of contents
+IMMUTABLE_SUFFIXES = (".ckpt", ".safetensors", ".bin")  # never modified in place, so a link preserves the content
+MAX_TRIES, RETRY_DELAY_S, POLL_INTERVAL_S = 5, 3.0, 0.5  # of the last copy
 
 log = logging.getLogger(__name__)
 
@@ -55,19 +55,19 @@ class Mirror:
         self._writer, self._started = uuid.uuid4().hex, time.time()  # stored in the index: the last process that copied
         self._numbers = count()
         self._sent = 0  # bytes uploaded by the current copy
-        self._there = set[str]()  # contents that are complete at the address
+        self._uploaded = set[str]()  # contents that are complete at the URL
         self._sums: dict[tuple[int, int, int], str] = {}  # checksums of files that were already read
         self._waiting: Path | None = None  # the newest snapshot that is not being copied yet
         self._changed = threading.Condition()
         self._copying, self._failed, self._taken_over = False, False, False
         self._thread: threading.Thread | None = None
 
-    def begin(self, *, anew: bool, fetch: bool) -> list[str]:
+    def begin(self, *, replace: bool, fetch: bool) -> list[str]:
         """Check that the address is writable, take it over from any previous writer, and return the names of the files
         in it.
 
         Args:
-            anew: ignore the existing copies.
+            replace: ignore the existing copies.
             fetch: replace the contents of the folder by the copies.
 
         Raises:
@@ -77,15 +77,15 @@ class Mirror:
         index = self._index()
         if index is None:
             self._refuse_foreign()
-        if index and not anew and index["identity"] != self.identity:
+        if index and not replace and index["identity"] != self.identity:
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,
-                expected=f"copies of this run, config {self.identity}, but they are of {index['identity']}",
+                expected=f"copies of this run (config {self.identity}), but they are from config {index['identity']}",
                 hint=overwrite_hint("remote_output_dir"),
             )
-        files = index["files"] if index and not anew else {}
-        self._there = {file["sha256"] for file in files.values()}
+        files = index["files"] if index and not replace else {}
+        self._uploaded = {file["sha256"] for file in files.values()}
         with self._plain_errors("written"):
             self._write_index(files)
         if fetch and files:
@@ -103,7 +103,7 @@ class Mirror:
                 remove(self.folder / SNAPSHOTS)  # left by a process that was killed
             snapshot = self._snapshot()
         except OSError as error:
-            self._say_failed(error)
+            self._log_failure(error)
             return
         with self._changed:
             before, self._waiting = self._waiting, snapshot
@@ -121,11 +121,11 @@ class Mirror:
 
     def wait_at_end(self, seconds: float) -> None:
         """Wait for the copies of a run that was stopped, and log it if the last checkpoint was not copied."""
-        if whole := self.wait(seconds):
+        if complete := self.wait(seconds):
             remove(self.folder / SNAPSHOTS)
-        if not whole or self._failed:
+        if not complete or self._failed:
             log.warning(
-                "remote_output_dir=%s: the last checkpoint is not there; what was copied before is.", self.shown
+                "remote_output_dir=%s: the last checkpoint was not copied; the previous copy is complete.", self.shown
             )
 
     def finish(self) -> None:
@@ -134,8 +134,8 @@ class Mirror:
         Raises:
             TrainingError: the copy failed.
         """
-        for again in range(TRIES):
-            time.sleep(BETWEEN if again else 0)
+        for retry in range(MAX_TRIES):
+            time.sleep(RETRY_DELAY_S if retry else 0)
             self.copy()
             files = [path.stat().st_size for path in self._files()]
             log.info("mirror: copying %d files, %.1f MB, to %s", len(files), sum(files) / 1e6, self.shown)
@@ -147,8 +147,8 @@ class Mirror:
         remove(self.folder / SNAPSHOTS)
         if self._failed:
             raise TrainingError(
-                f"remote_output_dir={self.shown}: the last copy is not whole; what is there is older. All of it lies "
-                f"in {self.folder}. Start the same command again: it copies the folder."
+                f"remote_output_dir={self.shown}: the last copy is incomplete. All files of the run are in {self.folder}. Rerun "
+                "the same command to copy them."
             )
 
     def _snapshot(self) -> Path:
@@ -167,34 +167,35 @@ class Mirror:
                 self._changed.wait_for(lambda: self._waiting is not None)
                 snapshot, self._waiting, self._copying = self._waiting, None, True
             try:
-                self._copy_and_say(cast(Path, snapshot))
+                self._copy_and_log(cast(Path, snapshot))
             finally:
                 with self._changed:
                     self._copying = False
                     self._changed.notify_all()
 
-    def _copy_and_say(self, snapshot: Path) -> None:
+    def _copy_and_log(self, snapshot: Path) -> None:
         try:
             self._copy(snapshot)
         except MirrorTakeoverError:
             log.warning(
-                "remote_output_dir=%s: another start of this run copies there now, and this one no more.", self.shown
+                "remote_output_dir=%s: copying stopped, because another process of this run copies there now.",
+                self.shown,
             )
             self._failed, self._taken_over = False, True
         except Exception as error:  # noqa: BLE001  each library of an address has its own
-            self._say_failed(error)
+            self._log_failure(error)
         else:
             if self._failed:
-                log.warning("remote_output_dir=%s: copied again.", self.shown)
+                log.warning("remote_output_dir=%s: copying works again.", self.shown)
             self._failed = False
         finally:
             remove(snapshot)
 
-    def _say_failed(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         """Warn that a copy has failed, once until a copy succeeds again."""
         if not self._failed:
-            said = explained(self.address, "remote_output_dir", error, "written")
-            log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
+            cause = explained(self.address, "remote_output_dir", error, "written")
+            log.warning("%s Training continues; the next checkpoint is copied again.", cause or error)
         self._failed = True
 
     def _copy(self, snapshot: Path) -> None:
@@ -206,20 +207,20 @@ class Mirror:
         for path in sorted(path for path in snapshot.rglob("*") if path.is_file()):
             checksum, size = self._sum_of(path), path.stat().st_size
             files[path.relative_to(snapshot).as_posix()] = {"sha256": checksum, "bytes": size}
-            if checksum not in self._there:
+            if checksum not in self._uploaded:
                 self._system.put_file(str(path), self._path(CONTENTS, checksum))
-                self._there.add(checksum)
+                self._uploaded.add(checksum)
             self._sent += size
-        found = {name for name in self._names(CONTENTS) if OURS.fullmatch(name)}  # other files are not touched
-        self._there &= found
-        wanted = {file["sha256"] for file in files.values()}
-        if lost := wanted - self._there:
-            raise FileNotFoundError(f"{len(lost)} files that were copied there are gone")
+        found = {name for name in self._names(CONTENTS) if CONTENT_NAME.fullmatch(name)}  # other files are not touched
+        self._uploaded &= found
+        current = {file["sha256"] for file in files.values()}
+        if lost := current - self._uploaded:
+            raise FileNotFoundError(f"{len(lost)} copied files are missing there")
         self._check_taken_over()  # an upload may have taken hours
         self._write_index(files)
-        for name in found - wanted:
+        for name in found - current:
             self._system.rm(self._path(CONTENTS, name))
-        self._there = wanted
+        self._uploaded = current
 
     def _sum_of(self, path: Path) -> str:
         about = path.stat()
@@ -250,8 +251,10 @@ class Mirror:
                     self._system.get_file(self._path(CONTENTS, file["sha256"]), str(path))
                 if sha256_of(path) != file["sha256"]:
                     raise InputError(
-                        f"remote_output_dir={self.shown}: {name} is not the file that was copied there. Remove the "
-                        "copies, or give another address, to begin anew."
+                        key="remote_output_dir",
+                        value=self.shown,
+                        expected=f"unmodified copies, but the checksum of {name} differs from the index",
+                        hint="Remove the copies, or set another remote_output_dir.",
                     )
 
     def _index(self) -> dict[str, Any] | None:
@@ -264,8 +267,10 @@ class Mirror:
             _ = index["identity"], index["writer"], float(index["started"]), index["files"].values()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
-                f"remote_output_dir={self.shown}: wanted copies of a run, got an {INDEX} that is none of ours "
-                f"({error}). Give another address."
+                key="remote_output_dir",
+                value=self.shown,
+                expected=f"copies of a run, but its {INDEX} is not an index of this project ({error})",
+                hint="Set another remote_output_dir.",
             ) from error
         return index
 
@@ -310,8 +315,10 @@ class Mirror:
             names = [name for name in self._names() if name != CONTENTS and not name.endswith(".part")]
         if names:
             raise InputError(
-                f"remote_output_dir={self.shown}: wanted copies of a run or nothing, got "
-                f"{', '.join(sorted(names)[:3])}. Give an address of its own."
+                key="remote_output_dir",
+                value=self.shown,
+                expected=f"copies of a run or an empty location, but it contains {', '.join(sorted(names)[:3])}",
+                hint="Set a URL that only this run uses.",
             )
 
     def _refuse_nested(self) -> None:
@@ -325,8 +332,10 @@ class Mirror:
         here, there = self.folder.resolve(), Path(self.address).resolve()
         if here.is_relative_to(there) or there.is_relative_to(here):
             raise InputError(
-                f"remote_output_dir={self.shown}: wanted a place outside of output_dir={self.folder}, on another disk. "
-                "Give another address."
+                key="remote_output_dir",
+                value=self.shown,
+                expected=f"a location outside output_dir={self.folder}, on another disk",
+                hint="Set another remote_output_dir.",
             )
 
     @contextlib.contextmanager
@@ -334,9 +343,9 @@ class Mirror:
         try:
             yield
         except Exception as error:  # each file system library raises its own
-            if (said := explained(self.address, "remote_output_dir", error, done)) is None:
+            if (cause := explained(self.address, "remote_output_dir", error, done)) is None:
                 raise
-            raise said from error
+            raise cause from error
 
     @property
     def _system(self) -> Any:
@@ -358,7 +367,7 @@ class Mirror:
 
 def _keep(path: Path, kept: Path) -> None:
     """Preserve the current content of a file under another name."""
-    if path.suffix in NEVER_CHANGED:
+    if path.suffix in IMMUTABLE_SUFFIXES:
         with contextlib.suppress(OSError):  # the file system does not support links
             os.link(path, kept)
             return
@@ -368,5 +377,5 @@ def _keep(path: Path, kept: Path) -> None:
 def _within(name: str, address: object) -> Path:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise InputError(f"remote_output_dir={address}: a file of its {INDEX} lies outside of the folder: {name}.")
+        raise InputError(location=f"{address}/{INDEX}", value=name, expected="paths of files inside the run directory")
     return Path(path)

@@ -20,7 +20,7 @@ from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
 NEIGHBORS = "neighbors"  # folder of the groups, with one file per data set
-SMALLEST = 8  # minimum number of groups in a batch, so that most of it is as distant as random rows
+MIN_GROUPS = 8  # minimum number of groups in a batch, so that most of it is as distant as random rows
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
     """
     data.setup()  # the shares of a mixture are those of all rows, of which the groups contain those that the steps need
     for place, one in data_modules(data).items():
-        size = min(getattr(one.settings, "neighbor_group_size", None) or 0, one.batch_size // SMALLEST)
+        size = min(getattr(one.settings, "neighbor_group_size", None) or 0, one.batch_size // MIN_GROUPS)
         if size < 2 or not isinstance(model, Objective):
             continue
         path = run.folder / NEIGHBORS / f"{place}-{one.data_id[:12]}.npy"
-        if not broadcast_from_rank_zero(partial(_is_whole, path)):
+        if not broadcast_from_rank_zero(partial(_is_readable, path)):
             broadcast_from_rank_zero(partial(_write, run, model, one, size, path))
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
 
@@ -48,7 +48,7 @@ def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path)
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
     examples = rows_to_group(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
     rows = data.subset[examples]
-    log.info("neighbors: reading %d first texts, for groups of %d in a batch", len(rows), size)
+    log.info("neighbors: embedding %d anchors to form groups of %d similar rows", len(rows), size)
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     vectors = model.encoder.embed_ids(data.sequences(store, rows, 0), autocast=autocast)
     texts = [text_groups(store, rows, column).numpy() for column in (0, 1)]
@@ -62,12 +62,12 @@ def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path)
     atomic_write(path, content.getvalue())
 
 
-def _is_whole(path: Path) -> bool:
+def _is_readable(path: Path) -> bool:
     try:
         np.load(path, allow_pickle=False)
     except FileNotFoundError:
         return False
     except (OSError, ValueError, EOFError) as error:
-        log.warning("%s: cut short or damaged (%s). The groups are made anew.", path, error)
+        log.warning("%s is truncated or damaged (%s). The groups are computed again.", path, error)
         return False
     return True

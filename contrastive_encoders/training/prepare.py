@@ -20,7 +20,7 @@ from contrastive_encoders.training.encoder_prompts import settle_prompts
 from contrastive_encoders.training.max_length import settle_lengths
 from contrastive_encoders.training.neighbor_batches import group_neighbors
 from contrastive_encoders.training.resolve import ResolvedRun
-from contrastive_encoders.training.run_setup import Start, take_weights
+from contrastive_encoders.training.run_setup import Start, load_stage_weights
 from contrastive_encoders.training.scoring import choose
 from contrastive_encoders.training.teacher import learn_from_teacher, load_teacher
 from contrastive_encoders.training.usable_negatives import count_usable_negatives
@@ -66,7 +66,7 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model, run.recipe())
     elif before:
-        take_weights(model, before)
+        load_stage_weights(model, before)
     group_neighbors(prepared.run, model, prepared.data)
     return prepared
 
@@ -101,8 +101,8 @@ def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False
         del teacher
         free_memory()
     recipe = fitted.with_values(backbone=name).recipe()
-    scored, suites = choose(fitted, model, data)
-    return PreparedRun(scored, name, recipe, model, data, suites)
+    evaluated, suites = choose(fitted, model, data)
+    return PreparedRun(evaluated, name, recipe, model, data, suites)
 
 
 def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
@@ -114,12 +114,12 @@ def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
     if run.few_rows_epochs is None or run.batch_size is None or rows >= MIN_ROWS:
         return run
     size, steps = run.batch_size, run.max_steps
-    if "batch_size" not in run.asked:
+    if "batch_size" not in run.explicit_keys:
         size = min(size, max(1, rows // MIN_STEPS // MULTIPLE * MULTIPLE or rows // MIN_STEPS))
-    if "max_steps" not in run.asked and steps > 0:
+    if "max_steps" not in run.explicit_keys and steps > 0:
         steps = min(steps, max(1, run.few_rows_epochs * rows // size))
     if (size, steps) != (run.batch_size, run.max_steps):
-        log.info("batch_size=%d max_steps=%d, since there are %d rows", size, steps, rows)
+        log.info("batch_size=%d max_steps=%d, because there are only %d rows", size, steps, rows)
     return run.with_values(batch_size=size, max_steps=steps)
 
 
@@ -138,7 +138,7 @@ def check_samples(model: Any, data: DataModule) -> None:
             model.check_batch(batch)
         except InputError as error:
             if isinstance(batch.part, str):
-                raise InputError(f"data.parts.{batch.part}: {error}") from error
+                raise error.with_prefix(f"data.parts.{batch.part}") from error
             raise
 
 

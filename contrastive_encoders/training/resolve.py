@@ -20,7 +20,7 @@ from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.exit_codes import input_error
 from contrastive_encoders.runtime.process_group import launcher_info
-from contrastive_encoders.training.compose import unknown_stage_message
+from contrastive_encoders.training.compose import unknown_stage
 from contrastive_encoders.training.identity import identity_in, identity_of, stage_identity
 from contrastive_encoders.training.run_config import RunConfig, Trainer
 
@@ -89,7 +89,9 @@ class ResolvedRun(RunConfig):
 
     def keys(self) -> dict[str, Any]:
         """Return all keys of the run with their values."""
-        return {one.name: as_mapping(getattr(self, one.name)) for one in fields(RunConfig) if one.name != "asked"}
+        return {
+            one.name: as_mapping(getattr(self, one.name)) for one in fields(RunConfig) if one.name != "explicit_keys"
+        }
 
     def recipe(self) -> dict[str, Any]:
         """Return `keys` as they are written to ``results.json`` and ``.hydra/config.yaml``: without passwords in
@@ -105,7 +107,7 @@ class ResolvedRun(RunConfig):
         run = replace(run, data=run.data and inherit(run.data, run, run.unset, "data"))
         return replace(run, trainer=_trainer_arguments(run))
 
-    def begun_from(self, before: str) -> "ResolvedRun":
+    def starting_from(self, before: str) -> "ResolvedRun":
         """Return the stage with a run of this identity as its start, or with the backbone as its start if the identity
         is empty.
         """
@@ -120,7 +122,7 @@ class ResolvedRun(RunConfig):
             cause = input_error(error)
             if cause is None or not self.stage_name:
                 raise
-            raise InputError(f"stage {self.stage_name} (its keys are stages.{self.stage_name}.KEY): {cause}") from error
+            raise cause.with_prefix(f"stage {self.stage_name} (its keys are stages.{self.stage_name}.KEY)") from error
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
@@ -133,17 +135,19 @@ def resolve(config: RunConfig) -> ResolvedRun:
     stages = list[ResolvedRun]()
     for name, one in config.stages.items():
         stage = _with_identity(_with_triplets(one, config) if name == "domain" else one, name)
-        stages.append(stage.begun_from(stages[-1].identity if stages else ""))
+        stages.append(stage.starting_from(stages[-1].identity if stages else ""))
     if config.only_stage is not None and config.only_stage not in config.stages:
-        raise _no_such_stage(config.only_stage, list(config.stages))
+        raise unknown_stage("only_stage", config.only_stage, config.only_stage, list(config.stages))
     last = stages[-1] if stages else run
     folder = config.output_dir or _default_directory(last, list(config.stages))
-    alone = config.overwrite and config.only_stage is not None
-    placed = [
-        stage.with_values(output_dir=str(Path(folder, f"stage-{stage.stage_name}")), overwrite=alone, next_steps=None)
+    overwrite = config.overwrite and config.only_stage is not None
+    all_stages = tuple(
+        stage.with_values(
+            output_dir=str(Path(folder, f"stage-{stage.stage_name}")), overwrite=overwrite, next_steps=None
+        )
         for stage in stages
-    ]
-    return replace(run.with_values(output_dir=folder), identity=last.identity, all_stages=tuple(placed))
+    )
+    return replace(run.with_values(output_dir=folder), identity=last.identity, all_stages=all_stages)
 
 
 def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
@@ -158,10 +162,10 @@ def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
         if values[place] is not None
         for name, key in unset_keys(values[place], place).items()
     }
-    of_trainer = {f"trainer.{name}" for name, value in values["trainer"].items() if value is None}
+    unset_trainer = {f"trainer.{name}" for name, value in values["trainer"].items() if value is None}
     missing = {name: key.type for name, key in unset.items() if not key.of}
     run = ResolvedRun(
-        **values, stage_name=stage, unset=frozenset(unset.keys() | of_trainer), missing=missing
+        **values, stage_name=stage, unset=frozenset(unset.keys() | unset_trainer), missing=missing
     ).with_values()
     identity = identity_of(run.keys())
     return replace(run, own_identity=identity, identity=identity)
@@ -201,19 +205,11 @@ def _default_directory(run: ResolvedRun, stages: Sequence[str]) -> str:
     return str(Path("outputs", "-".join([model, *(stages or data), run.identity])))
 
 
-def _with_triplets(stage: RunConfig, whole: RunConfig) -> RunConfig:
+def _with_triplets(stage: RunConfig, run: RunConfig) -> RunConfig:
     """Return the stage ``domain`` with the triplets that are generated for it as its data, unless it has a path."""
-    if whole.domain.path is None or getattr(stage.data, "path", None) is not UNSET:
+    if run.domain.path is None or getattr(stage.data, "path", None) is not UNSET:
         return stage
-    return replace(stage, data=replace(stage.data, path=str(Path(whole.domain.folder).absolute() / TRIPLETS)))
-
-
-def _no_such_stage(name: str, stages: Sequence[str]) -> InputError:
-    if not stages:
-        return InputError(
-            f"only_stage={name}: this run has no stages. Leave it out, or take experiment=NAME with some."
-        )
-    return InputError(f"only_stage={name}: {unknown_stage_message(name, stages)}")
+    return replace(stage, data=replace(stage.data, path=str(Path(run.domain.folder).absolute() / TRIPLETS)))
 
 
 def finished_before(run: ResolvedRun) -> bool:

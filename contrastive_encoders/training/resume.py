@@ -17,7 +17,7 @@ from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.training.changed_settings import LENGTH, SettingChange, changes, described
 
 CONFIG, RATES_DIFFER, RESUMED = "config", "rates_differ", "resumed"  # entries of a checkpoint
-OF_THE_RATES = (
+LR_KEYS = (
     *LENGTH,
     "model.lr",
     "model.lr_schedule",
@@ -26,7 +26,7 @@ OF_THE_RATES = (
     "model.layer_decay",
     "model.head_lr",
 )
-OF_GROUPS = ("model.layer_decay", "model.head_lr")  # keys that give some weights another learning rate
+LR_GROUP_KEYS = ("model.layer_decay", "model.head_lr")  # keys that give some weights another learning rate
 
 
 class Resumption(NamedTuple):
@@ -50,13 +50,13 @@ class Resumption(NamedTuple):
         yield "resumed", f"from {self.path}, step {self.step:,}"
         if self.changed:
             yield "changed", "; ".join(f"{one.key}={one.shown_now} (was {one.shown_before})" for one in self.changed)
-        if any(one.key in OF_THE_RATES for one in self.changed) or self.rates_differ:
+        if any(one.key in LR_KEYS for one in self.changed) or self.rates_differ:
             first = f"the first {self.step:,} had" if self.step > 1 else "the first had"
             yield (
                 "schedule",
                 f"over {self.total_steps:,} steps; {first} other learning rates than in an uninterrupted run"
                 if self.rates_differ
-                else f"over {self.total_steps:,} steps; {first} the learning rates of an uninterrupted run",
+                else f"over {self.total_steps:,} steps; {first} the same learning rates as in an uninterrupted run",
             )
 
 
@@ -71,12 +71,12 @@ def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str
         return
     before = " ".join(format_override(one.key, one.shown_before) for one in fixed)
     run = Path(path).parent.parent
-    anew = f" To start a new run from its weights, set {format_override('backbone', str(run))} without resume."
+    new_run = f" To start a new run from its weights, set {format_override('backbone', str(run))} without resume."
     raise InputError(
         key="resume",
         value=path,
         expected=f"the settings of that checkpoint: {described(fixed)}",
-        hint=f"Set {before}.{anew if run_folder(str(run)) else ''}",
+        hint=f"Set {before}.{new_run if run_folder(str(run)) else ''}",
     )
 
 
@@ -98,17 +98,17 @@ def resumption(
     total, rate = _rates(recipe, batches, examples)
     if step >= total and folder.resolve() not in Path(path).resolve().parents:
         by_steps = recipe["trainer"]["max_steps"] > 0
-        least = step + 1 if by_steps else math.ceil((step + 1) / batches)
+        minimum = step + 1 if by_steps else math.ceil((step + 1) / batches)
         key = LENGTH[0] if by_steps else LENGTH[1]
         raise InputError(
             key=key,
             value=recipe["trainer"][key],
-            expected=f"at least {least}, since {path} is of step {step}",
-            hint=f"Set {key}={least} or more.",
+            expected=f"at least {minimum}, since the checkpoint {path} is from step {step}",
+            hint=f"Set {key}={minimum} or more.",
         )
     changed = changes(before, recipe)
-    differ = bool(checkpoint.get(RATES_DIFFER)) or any(one.key in OF_GROUPS for one in changed)
-    if not differ and any(one.key in OF_THE_RATES for one in changed):
+    differ = bool(checkpoint.get(RATES_DIFFER)) or any(one.key in LR_GROUP_KEYS for one in changed)
+    if not differ and any(one.key in LR_KEYS for one in changed):
         _, rate_before = _rates(before, batches, examples)
         differ = any(rate_before(done) != rate(done) for done in range(step))
     return Resumption(path, step, changed, total, differ, checkpoint.get(RESUMED, []))

@@ -166,7 +166,7 @@ class RunConfig:
     data: Any = field(default=None, metadata=NOT_A_KEY)
     trainer: Mapping[str, Any] = field(default_factory=lambda: config_node(Trainer), metadata=NOT_A_KEY)
     logger: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_A_KEY)
-    asked: Sequence[str] = field(
+    explicit_keys: Sequence[str] = field(
         default=(), metadata=NOT_A_KEY
     )  # keys that the user has set; an experiment's other keys are dropped if they do not apply
 

@@ -69,7 +69,7 @@ def is_empty(folder: Path) -> bool:
     if folder.exists():
         lock_folder("output_dir", folder)
         release_lock(folder / LOCK)
-    return not _holds_work(folder)
+    return not _has_results(folder)
 
 
 class Claim(NamedTuple):
@@ -94,7 +94,7 @@ def claim_folder(
         InputError: the folder contains another run or other files, its contents would be lost, or another process is
             training in it.
     """
-    given, own = _given(resume, folder), {"config": identity}
+    checkpoint, own = _resume_path(resume, folder), {"config": identity}
     marker = check_owner("output_dir", folder, RUN)
     if not overwrite and marker and _is_finished(folder):
         _check_same_run(folder, marker, identity, recipe)
@@ -103,17 +103,17 @@ def claim_folder(
     marker = check_owner("output_dir", folder, RUN)  # another process may have written it in the meantime
     # another command may have claimed the directory and ended before its first step, for example because of an invalid
     # key
-    begins = overwrite or marker is None or (marker.identity != own and not _holds_work(folder))
-    if marker and not begins:
+    is_new = overwrite or marker is None or (marker.identity != own and not _has_results(folder))
+    if marker and not is_new:
         _check_same_run(folder, marker, identity, recipe)
-    for name in () if begins else PRODUCTS:
+    for name in () if is_new else PRODUCTS:
         if (folder / name).exists():  # it is replaced at the end of the run, and should not fail there
             check_replaceable("output_dir", folder / name, EXPORT)
-    if begins:
+    if is_new:
         remove_entries(folder)
     write_marker(folder, RUN, ENTRIES, own)
     # the run started from a given checkpoint, but is resumed from its own
-    return Claim(False, given if begins else _continued(folder, resume) or given)
+    return Claim(False, checkpoint if is_new else _resumable_checkpoint(folder, resume) or checkpoint)
 
 
 def check_writable(folder: Path) -> None:
@@ -123,13 +123,16 @@ def check_writable(folder: Path) -> None:
         InputError: the folder cannot be created or written to.
     """
     check_local_output("output_dir", str(folder))
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir():
-        raise InputError(f"output_dir={folder}: wanted a folder, but {there} is a file. Choose another output_dir.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"output_dir={folder}: {there} cannot be written to. Choose another output_dir.")
+    parent = folder.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    hint = "Choose another output_dir."
+    if not parent.is_dir():
+        raise InputError(key="output_dir", value=folder, expected=f"a directory, but {parent} is a file", hint=hint)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(
+            key="output_dir", value=folder, expected=f"a writable directory, but {parent} is not writable", hint=hint
+        )
 
 
 def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping[str, Any] | None) -> None:
@@ -141,23 +144,25 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
     if marker.identity == {"config": identity}:
         return
     found = changes_in(folder, recipe or {})
-    there = f": {described(found)}" if found else f", which {folder / CONFIG} does not have"
+    difference = f": {described(found)}" if found else f", but {folder / CONFIG} does not contain them"
     raise InputError(
         key="output_dir",
         value=folder,
-        expected=f"the settings of the run that is there{there}",
-        hint=_ways_on(folder, found),
+        expected=f"the settings of the run in this directory{difference}",
+        hint=_options_hint(folder, found),
     )
 
 
-def _ways_on(folder: Path, found: Sequence[SettingChange]) -> str:
+def _options_hint(folder: Path, found: Sequence[SettingChange]) -> str:
     """Return a suggestion for a run whose settings differ from those of the run in its folder."""
     other, last = new_folder(folder), folder / "checkpoints" / LAST
-    anew = f"To train anew, set {format_override('output_dir', str(other))}, or overwrite=true, which removes that run."
+    restart = (
+        f"To train from scratch, set {format_override('output_dir', str(other))}, or overwrite=true to delete that run."
+    )
     if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
-        return anew
+        return restart
     words = f"{format_override('resume', str(last))} {format_override('output_dir', str(other))}"
-    return f"To continue that run with the new settings, set {words}. {anew}"
+    return f"To continue that run with the new settings, set {words}. {restart}"
 
 
 def new_folder(folder: Path) -> Path:
@@ -172,17 +177,17 @@ def _is_finished(folder: Path) -> bool:
     path = folder / "results.json"
     why = damage_of(path)
     if why:
-        log.warning("%s: %s. The run goes on from its last checkpoint, and writes it again.", path, why)
+        log.warning("%s: %s. The run resumes from its last checkpoint and writes the file again.", path, why)
     return path.is_file() and not why
 
 
-def _holds_work(folder: Path) -> bool:
+def _has_results(folder: Path) -> bool:
     if any((folder / name).exists() for name in RESULTS_OF_TRAINING):
         return True
-    return any(_holds_work(stage) for stage in folder.glob(STAGES))
+    return any(_has_results(stage) for stage in folder.glob(STAGES))
 
 
-def _continued(folder: Path, resume: str | None) -> str | None:
+def _resumable_checkpoint(folder: Path, resume: str | None) -> str | None:
     checkpoints = folder / "checkpoints"
     if not any(checkpoints.glob("*.ckpt")):
         return None
@@ -190,7 +195,7 @@ def _continued(folder: Path, resume: str | None) -> str | None:
         raise InputError(
             key="resume",
             value=None,
-            expected=f"auto, since {checkpoints} holds a run that can be continued",
+            expected=f"auto, since {checkpoints} contains checkpoints of this run",
             hint=overwrite_hint("output_dir"),
         )
     path, warning = find_resumable(checkpoints)
@@ -199,7 +204,7 @@ def _continued(folder: Path, resume: str | None) -> str | None:
     return str(path) if path is not None else None  # killed between the first best.ckpt and the first last.ckpt
 
 
-def _given(resume: str | None, folder: Path) -> str | None:
+def _resume_path(resume: str | None, folder: Path) -> str | None:
     """Return the checkpoint that ``resume`` names; None if it names none.
 
     Raises:
@@ -214,5 +219,5 @@ def _given(resume: str | None, folder: Path) -> str | None:
         words = format_override("resume", str(last))
         if last.parent.parent == folder:
             words += f" {format_override('output_dir', str(new_folder(folder)))}"
-        raise InputError(key="resume", value=resume, expected="a file, auto, or null", hint=f"Set {words}.")
+        raise InputError(key="resume", value=resume, expected="a checkpoint file, auto, or null", hint=f"Set {words}.")
     return resume

@@ -130,8 +130,10 @@ def prepare_multi_stage_run(run: ResolvedRun) -> Start:
     """
     if run.resume not in (None, "auto"):
         raise InputError(
-            f"resume={run.resume}: a run of stages goes on by itself where it stopped. Say resume=auto, or continue "
-            "from a checkpoint in a run without stages."
+            key="resume",
+            value=run.resume,
+            expected="auto or null in a run with stages, which resumes automatically",
+            hint="Set resume=auto. A checkpoint can be resumed in a run without stages.",
         )
     stages, chosen = run.all_stages, run.trainings
     poolings = _poolings(stages)
@@ -139,10 +141,10 @@ def prepare_multi_stage_run(run: ResolvedRun) -> Start:
         _refuse_lost_pooling(before, poolings[before.stage_name], after)
         _refuse_lost_head(before, after)
         _refuse_lost_layers(before, after)
-    alone = len(chosen) < len(stages)
-    if alone and run.overwrite:
+    is_single = len(chosen) < len(stages)
+    if is_single and run.overwrite:
         _check_no_dependent_stages(stages, chosen[-1], run.folder)
-    claim = _claim(run, overwrite=run.overwrite and not alone)
+    claim = _claim(run, overwrite=run.overwrite and not is_single)
     backbone = chosen[0].backbone
     if claim.finished or backbone != "tiny":
         return Start(claim.finished, None, backbone)
@@ -166,12 +168,12 @@ def resolve_stage_backbone(
     """
     place = stages.index(stage)
     folder, identity = broadcast_from_rank_zero(lambda: _finished_before(stages, place))
-    begun = stage.begun_from(identity).with_values(backbone=folder or backbone)
+    resolved = stage.starting_from(identity).with_values(backbone=folder or backbone)
     if folder or not place:
-        log.info("stage %s begins from %s", stage.stage_name, begun.backbone)
+        log.info("stage %s starts from %s", stage.stage_name, resolved.backbone)
     else:
-        log.info("stage %s begins from backbone=%s: there is no finished stage before it", stage.stage_name, backbone)
-    return begun, Path(folder) if folder else None
+        log.info("stage %s starts from backbone=%s, because no earlier stage is finished", stage.stage_name, backbone)
+    return resolved, Path(folder) if folder else None
 
 
 def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | None, str]:
@@ -180,19 +182,19 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
     if before is None or not before.is_finished:
         return None, ""
     identity = identity_in(before.folder)
-    if identity in (before.identity, before.begun_from("").identity):
+    if identity in (before.identity, before.starting_from("").identity):
         return before.output_dir, identity
     found = [one for one in changes_in(before.folder, before.recipe()) if one.key != "backbone"]  # of the first stage
-    there = described(found) if found else "it begins from other weights"
+    difference = described(found) if found else "it starts from other weights"
     raise InputError(
         location=before.output_dir,
-        expected=f"the settings of stage {before.stage_name} that was trained there: {there}",
-        hint="Set them as there, or set "
-        f"{format_override('output_dir', str(new_folder(before.folder.parent)))} to train all stages anew.",
+        expected=f"the settings of stage {before.stage_name} that was trained there: {difference}",
+        hint="Use the same settings, or set "
+        f"{format_override('output_dir', str(new_folder(before.folder.parent)))} to train all stages again.",
     )
 
 
-def take_weights(model: pl.LightningModule, before: Path) -> None:
+def load_stage_weights(model: pl.LightningModule, before: Path) -> None:
     """Load the weights of the best checkpoint of the run in ``before`` that match by name and shape.
 
     The transformer is already loaded, because the run's folder is the backbone. This function adds the modules after
@@ -203,18 +205,19 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
         saved = load_checkpoint(best)["state_dict"]
     except (OSError, CorruptFileError) as error:
         raise InputError(
-            f"{best}: wanted the weights that this stage begins from ({error}). Copy a good checkpoint there, or train "
-            f"the stage before anew: remove {before}."
+            location=str(best),
+            expected=f"the weights that this stage starts from, but they cannot be read ({error})",
+            hint=f"Restore the checkpoint, or remove {before} to train the previous stage again.",
         ) from error
     weights = model.state_dict()
     # other ranks receive the weights from rank 0
-    there = {name: weight.shape for name, weight in weights.items() if not weight.is_meta}
-    known = {name: saved[name] for name in saved if name in there and not is_adapter(name)}
-    same = {name: weight for name, weight in known.items() if there[name] == weight.shape}
+    own = {name: weight.shape for name, weight in weights.items() if not weight.is_meta}
+    known = {name: saved[name] for name in saved if name in own and not is_adapter(name)}
+    same = {name: weight for name, weight in known.items() if own[name] == weight.shape}
     model.load_state_dict(same, strict=False)
     fresh = sorted(name for name in weights.keys() - same.keys() if not name.startswith(TRANSFORMER))
     if fresh:
-        log.info("new in this stage: %s", ", ".join(fresh))
+        log.info("newly initialized in this stage: %s", ", ".join(fresh))
 
 
 def _successors(run: ResolvedRun) -> Iterator[tuple[ResolvedRun, ResolvedRun]]:
@@ -231,16 +234,16 @@ def _refuse_lost_pooling(before: ResolvedRun, pooling: str | None, after: Resolv
     A stage that reads a decoder, or the backbone's own tanh layer, cannot follow one with another ``pooling``, whose
     encoder does not contain them.
     """
-    wanted = getattr(after.model, "pooling", None)
-    if wanted not in POOLERS or pooling not in POOLERS:
+    own = getattr(after.model, "pooling", None)
+    if own not in POOLERS or pooling not in POOLERS:
         return
-    for part, what in (("decodes", "a decoder"), ("is_shipped", "the backbone's tanh layer")):
-        if getattr(POOLERS[wanted], part) and not getattr(POOLERS[pooling], part):
+    for part, layer in (("decodes", "a decoder"), ("is_shipped", "the backbone's tanh layer")):
+        if getattr(POOLERS[own], part) and not getattr(POOLERS[pooling], part):
             raise InputError(
                 key=f"stages.{after.stage_name}.model.pooling",
-                value=wanted,
-                expected=f"a pooling that does not read {what}, but {pooling} of stage {before.stage_name} leaves none",
-                hint=f"Set stages.{before.stage_name}.model.pooling={wanted}.",
+                value=own,
+                expected=f"a pooling without {layer}, which pooling={pooling} of stage {before.stage_name} removes",
+                hint=f"Set stages.{before.stage_name}.model.pooling={own}.",
             )
 
 
@@ -271,8 +274,8 @@ def _refuse_lost_head(before: ResolvedRun, after: ResolvedRun) -> None:
         raise InputError(
             key=key,
             value=f"{weight:g}",
-            expected=f"0, since stage {before.stage_name} is trained without a masked-LM head and leaves none",
-            hint=f"Set {key}=0, or let {after.stage_name} be the first stage.",
+            expected=f"0, since stage {before.stage_name} is trained without a masked-LM head",
+            hint=f"Set {key}=0, or make {after.stage_name} the first stage.",
         )
 
 
@@ -285,8 +288,8 @@ def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
         raise InputError(
             key=f"stages.{after.stage_name}.model.keep_layers",
             value=[*layers],
-            expected=f"layers of stage {before.stage_name}, which removes the others",
-            hint="Set model.keep_layers of the first stage alone.",
+            expected=f"layers that remain after stage {before.stage_name}, which has removed the others",
+            hint="Set model.keep_layers for the first stage only.",
         )
 
 
@@ -301,14 +304,14 @@ def _mlm_weight(stage: ResolvedRun) -> float:
 
 def _check_no_dependent_stages(stages: Sequence[ResolvedRun], stage: ResolvedRun, folder: Path) -> None:
     later = stages[[one.stage_name for one in stages].index(stage.stage_name) + 1 :]
-    there = [one.folder for one in later if one.folder.exists()]
+    existing = [one.folder for one in later if one.folder.exists()]
     if (folder / "results.json").exists():
-        there.append(folder / "results.json")
-    if there:
+        existing.append(folder / "results.json")
+    if existing:
         raise InputError(
             key="overwrite",
             value=True,
-            expected=f"false with only_stage, since {there[0]} was made from stage {stage.stage_name}",
+            expected=f"false with only_stage, since {existing[0]} depends on stage {stage.stage_name}",
             hint="Choose another output_dir, or train all stages again.",
         )
 
@@ -333,8 +336,13 @@ def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
     models: dict[str, Any] = {stage.stage_name: hydra.utils.get_class(stage.model.target) for stage in stages}
     families = {name: model.tiny_backbone for name, model in models.items()}
     if len(set(families.values())) > 1:
-        described = ", ".join(f"{family} in {name}" for name, family in families.items())
-        raise InputError(f"backbone=tiny: the stages want different architectures ({described}). Give a backbone.")
+        by_stage = ", ".join(f"{family} in {name}" for name, family in families.items())
+        raise InputError(
+            key="backbone",
+            value="tiny",
+            expected=f"a backbone for all stages, since tiny has a different architecture in each ({by_stage})",
+            hint="Set backbone to a model.",
+        )
     if not (folder / "config.json").is_file():
         texts = list[Iterator[str]]()
         for stage in stages:
@@ -343,15 +351,15 @@ def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
             with stage.named_in_errors():
                 texts.append(make_data(stage).texts())
         TINY_BACKBONES[families[stages[0].stage_name]](
-            folder, _in_turn(texts), seed=stages[0].seed, **as_mapping(stages[0].tiny)
+            folder, _interleave(texts), seed=stages[0].seed, **as_mapping(stages[0].tiny)
         )
     return str(folder)
 
 
-def _in_turn(several: Iterable[Iterator[Any]]) -> Iterator[Any]:
+def _interleave(several: Iterable[Iterator[Any]]) -> Iterator[Any]:
     """Yield one item of each iterator in turn. A vocabulary is built from the first texts, which should come from all
     stages.
     """
-    nothing = object()
-    for row in itertools.zip_longest(*several, fillvalue=nothing):
-        yield from (one for one in row if one is not nothing)
+    missing = object()
+    for row in itertools.zip_longest(*several, fillvalue=missing):
+        yield from (one for one in row if one is not missing)

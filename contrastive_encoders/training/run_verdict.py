@@ -11,7 +11,7 @@ from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.statistics.headline import RankingMetric, choose_verdict_metric
 from contrastive_encoders.statistics.verdict import compute_verdict, with_before
-from contrastive_encoders.training.advice import Facts, of_manifest, suggestions
+from contrastive_encoders.training.advice import Facts, manifest_facts, suggestions
 from contrastive_encoders.training.data_summary import multilingual
 from contrastive_encoders.training.fit import FitResult, mode_of
 from contrastive_encoders.training.resolve import ResolvedRun
@@ -44,14 +44,14 @@ def verdict_of(
         return None
     scorings = [scores for _, scores in sorted(history.items())]
     chosen = headline.scores == [results["recipe"].get("monitor")]
-    verdict = _judged(headline, results, items, len(scorings) - 1 if chosen else 1)
+    verdict = _verdict(headline, results, items, len(scorings) - 1 if chosen else 1)
     if verdict["outcome"] == "better":
         return verdict
     scored = [*scorings, results["scores"]]
     sign = -1 if headline.less_is_better else 1
     more, files = sources_of(run, results["data"][0])
     facts = Facts(
-        **of_manifest(results["data"][0], reads),
+        **manifest_facts(results["data"][0], reads),
         steps=results["cost"]["steps"],
         worse=verdict["outcome"] == "worse",
         limits=" ".join(f"{name}=null" for name in ("max_epochs", "max_time") if getattr(run, name) is not None),
@@ -102,8 +102,8 @@ def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
     first, last = (folder / ITEMS_FILE for folder in (folders[0], folders[-1]))
     if not last.is_file():
         return None
-    items, begun = read_items(last), read_items(first) if first.is_file() else None
-    before = begun and begun._replace(replicates=begun.replicates_before, values=begun.values_before)
+    items, start = read_items(last), read_items(first) if first.is_file() else None
+    before = start and start._replace(replicates=start.replicates_before, values=start.values_before)
     return with_before(items._replace(replicates_before={}, values_before={}), before)
 
 
@@ -113,7 +113,7 @@ def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | N
     """
     if (headline := headline_of(results)) is None:
         return None
-    verdict = _judged(headline, results, items)
+    verdict = _verdict(headline, results, items)
     if last and verdict["outcome"] != "better":
         verdict["suggestions"] = last["suggestions"]
     return verdict
@@ -128,7 +128,7 @@ def headline_of(results: Results) -> RankingMetric | None:
     )
 
 
-def _judged(headline: RankingMetric, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
+def _verdict(headline: RankingMetric, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
     return compute_verdict(
         headline,
         results["scores_before"],
@@ -145,4 +145,4 @@ def _judged(headline: RankingMetric, results: Results, items: ItemScores | None,
 def in_words(verdict: Verdict) -> str:
     """Return the verdict as text, and a line for each suggestion."""
     tries = [f"  {one}" for one in verdict["suggestions"]]
-    return "\n".join([verdict["sentence"], *(["What this run shows, and what to try:", *tries] if tries else [])])
+    return "\n".join([verdict["sentence"], *(["Suggestions for the next run:", *tries] if tries else [])])

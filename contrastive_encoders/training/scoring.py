@@ -38,14 +38,14 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
     if not isinstance(model, Writer):
         own = own_suite(run, config)
         held_out += own
-        if own and "evaluation.during_training" not in run.asked:
+        if own and "evaluation.during_training" not in run.explicit_keys:
             monitored = ScoreName.parse(run.monitor or "").full_task
             usual = [
                 name
                 for name in names_of(evaluation.during_training)
                 if evaluation.data_root is not None or name == monitored or not is_task(name)
             ]
-            run = _scoring(run, during_training=list(dict.fromkeys([*usual, *(task.name for task in own)])))
+            run = _with_evaluation(run, during_training=list(dict.fromkeys([*usual, *(task.name for task in own)])))
         run = _without_tables(run, {task.name for task in held_out})
     evaluation = run.evaluation
     during = names_of(evaluation.during_training) if evaluation.every_n_steps else []
@@ -62,8 +62,12 @@ def reranked(suites: Suites, run: ResolvedRun) -> Suites:
     settings: Any = run.model
     tasks = [task for task in suites.final if isinstance(task, RetrievalTask) and settings.retriever]
     if others := [task.name for task in suites.final if task not in tasks]:
-        why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
-        log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
+        why = (
+            "the model reranks documents for queries only"
+            if settings.retriever
+            else "model.retriever, which retrieves the documents to rerank, is not set"
+        )
+        log.warning("These tasks are not evaluated, because %s: %s.", why, ", ".join(others))
     if tasks:
         load_encoder(settings.retriever, device="cpu")  # raises an error before the training if it is not an encoder
     device = run.device
@@ -85,7 +89,7 @@ def own_suite(run: ResolvedRun, config: EvaluateConfig) -> list[Task]:
     ]
 
 
-def _scoring(run: ResolvedRun, **changed: Any) -> ResolvedRun:
+def _with_evaluation(run: ResolvedRun, **changed: Any) -> ResolvedRun:
     return replace(run, evaluation=replace(run.evaluation, **changed))
 
 
@@ -95,32 +99,32 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
     If the tables lack SentEval's form of a task, the plain form is used. Tasks that the user requested are kept.
     """
     evaluation, unscored = run.evaluation, ""
-    by_steps = "evaluation.every_n_steps" in run.asked and not run.monitor
-    asked = by_steps or not {"monitor", "evaluation.during_training"}.isdisjoint(run.asked)
-    during = [] if asked or not evaluation.every_n_steps else names_of(evaluation.during_training)
-    of_tables = [name for name in during if is_task(name) and name not in held_out]
+    by_steps = "evaluation.every_n_steps" in run.explicit_keys and not run.monitor
+    is_explicit = by_steps or not {"monitor", "evaluation.during_training"}.isdisjoint(run.explicit_keys)
+    during = [] if is_explicit or not evaluation.every_n_steps else names_of(evaluation.during_training)
+    table_tasks = [name for name in during if is_task(name) and name not in held_out]
     if evaluation.data_root is None:
-        if of_tables and run.monitor and ScoreName.parse(run.monitor).full_task in of_tables:
+        if table_tasks and run.monitor and ScoreName.parse(run.monitor).full_task in table_tasks:
             run = replace(run, monitor=None)
-            unscored = f"{', '.join(of_tables)} while training; best.ckpt is the last one"
-        rest = [name for name in names_of(evaluation.during_training) if name not in of_tables]
-        run = _scoring(run, during_training=rest)
-        if of_tables and not rest:
-            run = _scoring(run, every_n_steps=None)
+            unscored = f"{', '.join(table_tasks)} during training, so best.ckpt is the last checkpoint"
+        rest = [name for name in names_of(evaluation.during_training) if name not in table_tasks]
+        run = _with_evaluation(run, during_training=rest)
+        if table_tasks and not rest:
+            run = _with_evaluation(run, every_n_steps=None)
         suite = names_of(evaluation.suite)
-        if held_out and suite == [USUAL] and "evaluation.suite" not in run.asked:
+        if held_out and suite == [USUAL] and "evaluation.suite" not in run.explicit_keys:
             suite = []  # there are other scores, and the tables were not requested
-        if said := ", nor ".join(part for part in (", ".join(suite), unscored) if part):
-            log.info("evaluation.data_root is not set: no scores of %s.", said)
+        if names := ", nor of ".join(part for part in (", ".join(suite), unscored) if part):
+            log.info("evaluation.data_root is not set: no scores of %s.", names)
         return run
-    for name in of_tables:
+    for name in table_tasks:
         if (plain := available_variant(evaluation.data_root, name)) != name:
             log.warning(
-                "%s: its texts in SentEval's form are not in %s, so %s is scored in its place, which is not what was "
-                "published. %s",
+                "%s has no texts in SentEval's format in %s; %s is evaluated instead, whose scores differ from the "
+                "published protocol. %s",
                 *(name, evaluation.data_root, plain, listing_hint(evaluation.data_root)),
             )
-            run = _scoring(
+            run = _with_evaluation(
                 run, during_training=[plain if one == name else one for one in names_of(run.evaluation.during_training)]
             )
             monitor = ScoreName.parse(run.monitor or "")
@@ -132,8 +136,8 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
 def available_variant(root: str, name: str) -> str:
     """Return the task, or its variant with unmodified texts if SentEval's form of the texts is missing."""
     plain = ScoreName.parse(name).without_form()
-    return plain if is_task(name) and not _is_there(root, name) and _is_there(root, plain) else name
+    return plain if is_task(name) and not _has_files(root, name) and _has_files(root, plain) else name
 
 
-def _is_there(root: str, name: str) -> bool:
+def _has_files(root: str, name: str) -> bool:
     return all(path.is_file() for path in task_files(Path(root), name))

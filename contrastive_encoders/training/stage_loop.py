@@ -34,7 +34,7 @@ from contrastive_encoders.training.teacher_comparison import score_teacher
 from contrastive_encoders.training.wandb_session import close_wandb
 
 MAX_COPY_SECONDS = 40.0  # to copy the last checkpoint after a signal or an error
-SAID_ONCE = (  # by each stage, and by its check before training
+DEDUPLICATED_LOGGERS = (  # by each stage, and by its check before training
     "contrastive_encoders.training.max_length",
     "contrastive_encoders.training.prepare",
     "contrastive_encoders.training.scoring",
@@ -57,7 +57,7 @@ def run_stages(run: ResolvedRun) -> Results | None:
         OutputError, TrainingError: the disk is full, or the training failed.
         KeyboardInterrupt, SystemExit: the process received SIGINT or SIGTERM, and the state is saved.
     """
-    with quiet_library_logging(), deduplicate_log_messages(*SAID_ONCE):
+    with quiet_library_logging(), deduplicate_log_messages(*DEDUPLICATED_LOGGERS):
         status = 1
         try:
             check_writable(run.folder)
@@ -76,16 +76,16 @@ def run_stages(run: ResolvedRun) -> Results | None:
 
 def _run(run: ResolvedRun) -> int:
     """Train a run, with copies of its directory if it has a ``remote_output_dir``, and return the exit code."""
-    companions = RankFailureMonitor()
+    rank_monitor = RankFailureMonitor()
     mirror = mirror_of(run.folder, run.remote_output_dir, run.identity)
     if mirror is None:
-        with companions.named():  # also between two stages
-            return _train(run, companions, None)
-    anew = run.overwrite and run.only_stage is None
-    broadcast_from_rank_zero(lambda: mirror.begin(anew=anew, fetch=is_empty(run.folder)))
+        with rank_monitor.name_dead_ranks():  # also between two stages
+            return _train(run, rank_monitor, None)
+    replace = run.overwrite and run.only_stage is None
+    broadcast_from_rank_zero(lambda: mirror.begin(replace=replace, fetch=is_empty(run.folder)))
     try:
-        with companions.named():
-            status = _train(run, companions, mirror.copy)
+        with rank_monitor.name_dead_ranks():
+            status = _train(run, rank_monitor, mirror.copy)
     except Exception:
         mirror.wait_at_end(MAX_COPY_SECONDS)
         raise
@@ -96,12 +96,12 @@ def _run(run: ResolvedRun) -> int:
     return status
 
 
-def _train(run: ResolvedRun, companions: RankFailureMonitor, saved: Callable[[], None] | None) -> int:
+def _train(run: ResolvedRun, rank_monitor: RankFailureMonitor, saved: Callable[[], None] | None) -> int:
     """Train the stages of a run in order, each from the best weights of the previous stage. Return the exit code.
     Finished stages are skipped.
     """
     if not run.all_stages:
-        return train(run, companions, saved=saved)
+        return train(run, rank_monitor, saved=saved)
     broadcast_from_rank_zero(lambda: synthesize_domain(run))
     start = broadcast_from_rank_zero(lambda: prepare_multi_stage_run(run))
     if start.finished:
@@ -112,8 +112,8 @@ def _train(run: ResolvedRun, companions: RankFailureMonitor, saved: Callable[[],
             dry_run_stage(stage, start.backbone)
     for stage in run.trainings:
         with stage.named_in_errors():
-            begun, before = resolve_stage_backbone(run.all_stages, stage, start.backbone)
-            status = train(begun, companions, before, saved)
+            resolved, before = resolve_stage_backbone(run.all_stages, stage, start.backbone)
+            status = train(resolved, rank_monitor, before, saved)
         close_wandb(status)
         free_memory()
         if status:
@@ -124,7 +124,7 @@ def _train(run: ResolvedRun, companions: RankFailureMonitor, saved: Callable[[],
 
 def train(
     run: ResolvedRun,
-    companions: RankFailureMonitor,
+    rank_monitor: RankFailureMonitor,
     before: Path | None = None,
     saved: Callable[[], None] | None = None,
 ) -> int:
@@ -144,7 +144,7 @@ def train(
     prepared = prepare(run, start, before)
     for logger in loggers:
         logger.log_hyperparams(run.recipe())
-    fitted, status = fit(prepared, start.checkpoint, loggers, companions, saved)
+    fitted, status = fit(prepared, start.checkpoint, loggers, rank_monitor, saved)
     if status == 0:
         teacher_scores = score_teacher(prepared.run, fitted.score_callback)
         if fitted.trainer.is_global_zero:

@@ -18,7 +18,7 @@ from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import Resumption
 from contrastive_encoders.training.usable_negatives import Counts
 
-WIDTH, MOST_NAMED = 10, 5  # characters of the names; number of tasks
+WIDTH, MAX_TASKS = 10, 5  # characters of the names; number of tasks
 
 
 def facts(
@@ -38,8 +38,8 @@ def facts(
     """
     run, model, data = prepared.run, prepared.model, prepared.data
     yield "objective", model.objective
-    for key, became in model.resolved_settings.items():
-        yield "resolved", f"{key}: {became}"
+    for key, value in model.resolved_settings.items():
+        yield "resolved", f"{key}: {value}"
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
@@ -51,24 +51,22 @@ def facts(
     yield "batch", f"{data.batch_size:,} examples{_negatives(negatives)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
-    yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} an epoch{limit}"
+    yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} per epoch{limit}"
     if scored := list(dict.fromkeys(task.name for task in score_callback.suite)):
-        more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
-        yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(run, score_callback)}"
+        more = f" and {len(scored) - MAX_TASKS} more" if len(scored) > MAX_TASKS else ""
+        yield "scores", f"{', '.join(scored[:MAX_TASKS])}{more}: {_when(run, score_callback)}"
     yield "device", f"{_device(trainer)}, {run.precision}"
     if isinstance(model, Objective):
         encoder = model.encoder
-        yield (
-            "embeddings",
-            f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}",
-        )
+        normalized = ", normalized" if encoder.normalize else ""
+        yield "embeddings", f"{encoder.width} dimensions, pooling {encoder.pooled}{normalized}"
         if changes:
             own = {key: value for key, (value, _) in changes.items()}
             yield "changed", f"{', '.join(changed_keys(changes))}; the backbone has {', '.join(overrides(own))}"
         yield "attention", encoder.attention_plan(trainer.strategy.root_device).why
     if found := compiled(model.transformer):
         check_compiler(trainer.strategy.root_device, found.backend)
-        yield "compiled", f"{len(found.layers)} layers by {found.backend}, which takes a while at the first steps"
+        yield "compiled", f"{len(found.layers)} layers with {found.backend}; the first steps are slower"
     yield "output", str(run.output_dir)
     if resumed:
         yield from resumed.facts()
@@ -95,17 +93,17 @@ def steps_of_epoch(data: Any, steps: int) -> int:
     """
     if not len(getattr(data, "groups", ())):
         return steps
-    whole, rest = divmod(data.num_examples, data.batch_size)
-    return whole + (rest > 0 and not data.drop_last)
+    batches, rest = divmod(data.num_examples, data.batch_size)
+    return batches + (rest > 0 and not data.drop_last)
 
 
 def _negatives(counts: Mapping[str, Counts]) -> str:
     """Return the counts as text. For a mixture whose batches have one part each, each part is listed if they differ."""
-    rule = ", equal texts not counted" if any(one.least < one.most for one in counts.values()) else ""
+    rule = " (duplicates excluded)" if any(one.least < one.most for one in counts.values()) else ""
     if len(same := set(counts.values())) <= 1:
-        return "".join(f", {one} negatives for each text{rule}" for one in same)
-    of_parts = ", ".join(f"{one} in {name}" for name, one in sorted(counts.items()))
-    return f", negatives for each text{rule}: {of_parts}"
+        return "".join(f", {one} negatives per text{rule}" for one in same)
+    by_part = ", ".join(f"{one} in {name}" for name, one in sorted(counts.items()))
+    return f", negatives per text{rule}: {by_part}"
 
 
 def millions(number: int) -> str:
@@ -123,15 +121,15 @@ def _when(run: ResolvedRun, score_callback: ScoreCallback) -> str:
 
 def _counted(found: Mapping[str, Any]) -> str:
     if parts := found.get("parts"):
-        counts = ", ".join(f"{part['used']:,} of {name}" for name, part in parts.items())
-        return f"{sum(part['used'] for part in parts.values()):,} examples, {counts}"
-    of = "" if found["used"] == found["kept"] else f" of {found['kept']:,}"
-    return f"{found['used']:,}{of} examples, {found['tokens']:,} tokens"
+        counts = ", ".join(f"{part['used']:,} from {name}" for name, part in parts.items())
+        return f"{sum(part['used'] for part in parts.values()):,} examples: {counts}"
+    total = "" if found["used"] == found["kept"] else f" of {found['kept']:,}"
+    return f"{found['used']:,}{total} examples, {found['tokens']:,} tokens"
 
 
 def _device(trainer: Any) -> str:
     device, number = trainer.strategy.root_device, trainer.world_size
     threads = torch.get_num_threads()
-    on_threads = f"{device.type} ({threads} thread{'s' * (threads > 1)})"
-    one = torch.cuda.get_device_name(device) if device.type == "cuda" else on_threads
+    cpu = f"{device.type} ({threads} thread{'s' * (threads > 1)})"
+    one = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
     return one if number == 1 else f"{number} processes, each on {one}"

@@ -17,7 +17,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check_type
 from contrastive_encoders.training.resolve import ResolvedRun
 
-OURS = ("contrastive_encoders",)
+PROJECT_PACKAGES = ("contrastive_encoders",)
 LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
 KINDS = {  # place in the config -> expected base class
     "model": pl.LightningModule,
@@ -28,7 +28,7 @@ KINDS = {  # place in the config -> expected base class
     "trainer": pl.Trainer,
     "trainer.strategy": Strategy,
 }
-NEEDS = {  # for a user-defined class: the suggested base class, and the attributes that it must have
+REQUIRED_ATTRIBUTES = {  # for a user-defined class: the suggested base class, and the attributes that it must have
     "model": ("contrastive_encoders.encoders.objective.Objective", ("objective", "consumes", "tiny_backbone")),
     "data": ("contrastive_encoders.datamodules.text_datamodule.StoredData", ("yields",)),
     "data.parts.*": ("contrastive_encoders.datamodules.text_datamodule.StoredData", ("yields",)),
@@ -46,10 +46,18 @@ def check_targets(run: ResolvedRun) -> None:
     plain: Any = run.keys()
     allowed = run.allow_targets
     if not isinstance(plain.get("callbacks"), dict):
-        raise InputError(f"callbacks={plain.get('callbacks')!r}: wanted a mapping, of names to what has a _target_.")
+        raise InputError(
+            key="callbacks",
+            value=plain.get("callbacks"),
+            expected="a mapping of names to the keys of a callback, such as _target_",
+        )
     for name, entry in plain["callbacks"].items():
         if not isinstance(entry, dict) or "_target_" not in entry:
-            raise InputError(f"callbacks.{name}={entry!r}: wanted keys, among them _target_, the path of a class.")
+            raise InputError(
+                key=f"callbacks.{name}",
+                value=entry,
+                expected="the keys of a callback, with _target_, the path of a class",
+            )
     for place, target in _targets({name: value for name, value in plain.items() if name != "stages"}, ()):
         check_target(".".join(place), target, allowed)
 
@@ -74,21 +82,25 @@ def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
     kind = KINDS.get(key, KINDS.get(f"{key.rpartition('.')[0]}.*"))
     if isinstance(target, str) and is_allowed(target, allowed):
         found = imported(f"{key}._target_", target)
-        base, needs = NEEDS.get(key, NEEDS.get(f"{key.rpartition('.')[0]}.*", ("", ())))
-        if lacking := [name for name in needs if not hasattr(found, name)]:
-            raise InputError(f"{key}._target_={target} has no {lacking[0]!r}. Make it a subclass of {base}.")
-        if not needs and kind is not None and inspect.isclass(found) and not issubclass(found, kind):
-            raise InputError(f"{key}._target_={target} is no {kind.__name__}. Make it a subclass of Lightning's.")
+        base, required = REQUIRED_ATTRIBUTES.get(key, REQUIRED_ATTRIBUTES.get(f"{key.rpartition('.')[0]}.*", ("", ())))
+        if missing := [name for name in required if not hasattr(found, name)]:
+            raise InputError(
+                key=f"{key}._target_",
+                value=target,
+                expected=f"a class with the attribute {missing[0]}",
+                hint=f"Make it a subclass of {base}.",
+            )
+        if not required and kind is not None and inspect.isclass(found) and not issubclass(found, kind):
+            raise InputError(key=f"{key}._target_", value=target, expected=f"a subclass of Lightning's {kind.__name__}")
         return
-    said = f"{key}._target_={target}"
-    if not isinstance(target, str) or target.split(".")[0] not in (*OURS, *LIGHTNING):
+    if not isinstance(target, str) or target.split(".")[0] not in (*PROJECT_PACKAGES, *LIGHTNING):
         raise untrusted(f"{key}._target_", target)
     if target in MAKERS and key == "logger":
         return
     found = found_at(target)
     if found is None:
-        raise InputError(f"{said} is not to be found: there is no such class.")
-    if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*OURS, *LIGHTNING):
+        raise InputError(key=f"{key}._target_", value=target, expected="the path of an existing class")
+    if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*PROJECT_PACKAGES, *LIGHTNING):
         raise untrusted(f"{key}._target_", target)  # an object that a module of this project has imported
     if kind is not None and not issubclass(found, kind):
-        raise InputError(key=f"{key}._target_", value=target, expected=f"a kind of {kind.__name__}")
+        raise InputError(key=f"{key}._target_", value=target, expected=f"a subclass of {kind.__name__}")

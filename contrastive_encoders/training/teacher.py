@@ -68,16 +68,20 @@ def check_teacher_keys(run: ResolvedRun) -> None:
     if getattr(run.model, "teacher", None) is None:
         if run.evaluation.compare_with_teacher:
             raise InputError(
-                "evaluation.compare_with_teacher=true compares with model.teacher, and there is none. Set it, or "
-                "evaluation.compare_with_teacher=false."
+                key="evaluation.compare_with_teacher",
+                value=True,
+                expected="false without model.teacher, with which the encoder would be compared",
+                hint="Set model.teacher, or set evaluation.compare_with_teacher=false.",
             )
         return
     for place, settings in run.datasets.items():
         if not issubclass(get_class(settings.target), TextRows):
             raise InputError(
-                f"model.teacher={run.model.teacher}: a teacher's vectors are of whole texts, and {place} draws spans "
-                "anew in every epoch, for model=declutr. Take model=simcse or model=pairs with data of sentences, "
-                "pairs or triplets, or set model.teacher=null."
+                key="model.teacher",
+                value=run.model.teacher,
+                expected=f"null for {place} of model=declutr, which samples new spans in every epoch, while the "
+                "teacher's embeddings are of complete texts",
+                hint="Set model.teacher=null, or use model=simcse or model=pairs with sentences, pairs, or triplets.",
             )
 
 
@@ -93,7 +97,7 @@ def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedE
             key="model.teacher",
             value=run.model.teacher,
             expected="null for rows with lists of positives or negatives",
-            hint="Set model.teacher=null, or write one positive and as many negatives in each row.",
+            hint="Set model.teacher=null, or use rows with one positive and the same number of negatives each.",
         )
     broadcast_from_rank_zero(lambda: _write_embeddings(run, data, cast(LoadedEncoder, teacher)))
     record = read_record(run.folder / RECORD)
@@ -113,7 +117,7 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
             key["rows"] = hashlib.sha256(one.rows_used.tobytes()).hexdigest()
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         directory = one.cache / f"teacher-{digest}"
-        log.info("teacher: vectors of %d rows in %s", one.num_examples, directory)
+        log.info("teacher: embedding %d rows into %s", one.num_examples, directory)
         embed = partial(_embed_rows, teacher, prompts, autocast)
         width = build_or_resume(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
@@ -123,7 +127,7 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
         raise InputError(
             key="model.teacher",
             value=run.model.teacher,
-            expected="the teacher that this run began with, but it has changed",
+            expected="the teacher that this run started with, but its files have changed",
             hint=overwrite_hint("output_dir"),
         )
     write_record(path, record)

@@ -19,7 +19,7 @@ from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
-TIMED = 2_048  # training texts whose embedding is timed
+NUM_TIMED_TEXTS = 2_048  # training texts whose embedding is timed
 ROUNDS = 5  # rounds for each encoder, alternating; the median is reported
 
 
@@ -29,7 +29,7 @@ def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, 
         return None
     with torch.no_grad():
         found = score_callback.suite.score(
-            SimpleNamespace(encoder=_loaded(run, run.model.teacher)),
+            SimpleNamespace(encoder=_load(run, run.model.teacher)),
             intervals=False,
             autocast=score_callback.dtype,
             progress=score_callback.progress,
@@ -42,10 +42,10 @@ def compare_with_teacher(
 ) -> TeacherComparison:
     """Compare the exported encoder with the teacher. Both embed the same training texts in alternation."""
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
-    sides = {"teacher": _loaded(run, run.model.teacher), "student": _loaded(run, run.folder / "encoder")}
+    sides = {"teacher": _load(run, run.model.teacher), "student": _load(run, run.folder / "encoder")}
     rows = next(iter(data_modules(data).values())).used_texts()
-    texts = list(islice(chain.from_iterable(rows), TIMED))
-    seconds = _in_turn({side: _embedding(encoder, texts, autocast) for side, encoder in sides.items()})
+    texts = list(islice(chain.from_iterable(rows), NUM_TIMED_TEXTS))
+    seconds = _median_seconds({side: _embedding(encoder, texts, autocast) for side, encoder in sides.items()})
     costs = {side: _cost(encoder, len(texts) / seconds[side]) for side, encoder in sides.items()}
     kept = {
         name: results["scores"][name] / value
@@ -63,14 +63,14 @@ def compare_with_teacher(
 
 def teacher_comparison_table(found: TeacherComparison, results: Results) -> Table:
     """Return a table of size, speed, averages, and the scores that are not part of an average."""
-    table = Table(title="Beside the teacher", title_justify="left")
+    table = Table(title="Comparison with the teacher", title_justify="left")
     for name in ("", "teacher", "student", "kept"):
         table.add_column(name, justify="right" if name else "left")
     of_teacher, own = found["of_teacher"], found["own"]
     for title, key, form in (
         ("million parameters", "parameters", "{:.1f}"),
         ("MB of weights", "megabytes", "{:.0f}"),
-        ("sentences a second", "texts_per_s", "{:.0f}"),
+        ("texts per second", "texts_per_s", "{:.0f}"),
     ):
         each = [float(one[key]) / (1e6 if key == "parameters" else 1) for one in (of_teacher, own)]  # type: ignore[literal-required]
         kept = f"x {each[1] / each[0]:.2f}" if key == "texts_per_s" else f"{each[1] / max(each[0], 1e-9):.1%}"
@@ -83,7 +83,7 @@ def teacher_comparison_table(found: TeacherComparison, results: Results) -> Tabl
     return table
 
 
-def _loaded(run: ResolvedRun, name: str | Path) -> LoadedEncoder:
+def _load(run: ResolvedRun, name: str | Path) -> LoadedEncoder:
     return load_encoder(name, device=run.device)
 
 
@@ -91,7 +91,7 @@ def _embedding(encoder: LoadedEncoder, texts: list[str], autocast: torch.dtype |
     return lambda: encoder.embed(texts, autocast=autocast, progress=False)
 
 
-def _in_turn(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+def _median_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Return the seconds of each function over several alternating rounds. The first round, a warm-up, does not
     count.
     """

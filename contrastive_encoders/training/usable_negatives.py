@@ -43,25 +43,25 @@ def count_usable_negatives(model: Any, data: Any, loader: Any, trainer: Any, nam
         InputError: no term of the loss can have a gradient in any batch.
     """
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader)) * trainer.accumulate_grad_batches
-    found, looked, rows, empty, learns = dict[str, list[torch.Tensor]](), 0, 0, 0, False
+    found, batches, rows, empty, learns = dict[str, list[torch.Tensor]](), 0, 0, 0, False
     for batch in islice(loader.global_batches(), min(steps, max(MIN_BATCHES, len(loader)))):
         batch = model.on_before_batch_transfer(batch, 0)
         counts = model.count_negatives(batch)
         can_learn = model.can_learn(batch, counts)
-        looked, rows, learns = looked + 1, rows + len(batch.rows), learns or can_learn
+        batches, rows, learns = batches + 1, rows + len(batch.rows), learns or can_learn
         empty += not can_learn or (counts is not None and not counts.any())
         if counts is not None:
             found.setdefault(batch.part if isinstance(batch.part, str) else "", []).append(counts)
-        if learns and (rows >= MAX_ROWS or looked >= MAX_BATCHES):
+        if learns and (rows >= MAX_ROWS or batches >= MAX_BATCHES):
             break
     if not learns:
-        raise _no_gradient(model, data, looked, trainer.world_size, name)
-    if empty == looked:
-        log.warning("No batch has %s: only other terms of the loss are trained. %s", model.needs, model.remedy)
+        raise _no_gradient(model, data, batches, trainer.world_size, name)
+    if empty == batches:
+        log.warning("No batch has %s, so only other terms of the loss are trained. %s", model.needs, model.remedy)
     elif empty:
         log.warning(
-            "%d of the first %d batches have no %s. Remove rows that repeat others, or set a larger batch_size.",
-            *(empty, looked, model.needs),
+            "%d of the first %d batches have no %s. Remove duplicate rows, or increase batch_size.",
+            *(empty, batches, model.needs),
         )
     return {part: _counts(torch.cat(several).double()) for part, several in found.items()}
 
@@ -70,7 +70,7 @@ def _counts(counts: torch.Tensor) -> Counts:
     return Counts(float(counts.mean()), int(counts.min()), int(counts.max()))
 
 
-def _no_gradient(model: Any, data: Any, looked: int, processes: int, name: str) -> InputError:
+def _no_gradient(model: Any, data: Any, batches: int, processes: int, name: str) -> InputError:
     """Return the error about data without a gradient. It suggests a larger batch if that would have one."""
     most = min(MAX_SUGGESTED, data.num_examples)
     size = most - most % processes
@@ -80,12 +80,13 @@ def _no_gradient(model: Any, data: Any, looked: int, processes: int, name: str) 
             return InputError(
                 key="batch_size",
                 value=data.batch_size,
-                expected=f"batches with {model.needs}; none of {looked:,} has any, so the loss has no gradient",
+                expected=f"batches with {model.needs}, but none of {batches:,} batches has any, so the loss has no "
+                "gradient",
                 hint=f"Set batch_size={size}.",
             )
     return InputError(
         location=name,
         expected=model.needs,
-        value=f"none in {looked:,} batches of {data.batch_size:,}, so the loss has no gradient",
+        value=f"none in {batches:,} batches of {data.batch_size:,}, so the loss has no gradient",
         hint=model.remedy,
     )

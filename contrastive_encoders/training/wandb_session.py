@@ -82,7 +82,7 @@ def check_wandb(offline: bool, environment: Mapping[str, str] | None = None) -> 
         key="logger",
         value="wandb",
         expected=f"a login for {host} (WANDB_API_KEY, netrc, or wandb's settings)",
-        hint="Set WANDB_MODE=offline to record on this disk.",
+        hint="Set WANDB_MODE=offline to log to the local disk.",
     )
 
 
@@ -96,14 +96,19 @@ def _settings(known: Mapping[str, str]) -> dict[str, str]:
     try:
         parser.read([home / "settings", project / "settings"], encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise InputError(f"logger=wandb: cannot read wandb's settings: {error}. Repair or remove that file.") from error
+        raise InputError(
+            key="logger",
+            value="wandb",
+            expected=f"readable settings of wandb, but {error}",
+            hint="Correct or remove that file.",
+        ) from error
     return dict(parser["default"]) if parser.has_section("default") else {}
 
 
 def _in_netrc(host: str, known: Mapping[str, str]) -> bool:
     home = Path(known.get("HOME", "~")).expanduser()
-    named = [Path(known["NETRC"]).expanduser()] if known.get("NETRC") else [home / ".netrc", home / "_netrc"]
-    for path in named:
+    candidates = [Path(known["NETRC"]).expanduser()] if known.get("NETRC") else [home / ".netrc", home / "_netrc"]
+    for path in candidates:
         try:
             if netrc.netrc(path).authenticators(urlsplit(host).netloc):
                 return True

@@ -29,9 +29,9 @@ def one_line(outcome, status=2):
     return lines[0]
 
 
-def lacking(said, expected):
+def lacking(message, expected):
     """Return the strings that are missing."""
-    return [words for words in expected if words not in said]
+    return [part for part in expected if part not in message]
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ ALONE = [
     (["data=text"], ["model=null: expected one of", "Set model=declutr"]),
     (["model=declutr"], ["data=null: expected one of", "pydocs"]),
     (["model=declutrr", "data=text"], ["declutrr", "nearest is declutr"]),
-    (["model={}", "data=text"], ["model={}: wanted the name", "declutr"]),
+    (["model={}", "data=text"], ["model={}: expected one of", "declutr"]),
     (["model=declutr", "data=text", "data.max_spam=3"], ["data.max_spam", "data.max_span"]),
     (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
     (
@@ -64,22 +64,22 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("words", "expected"), ALONE, ids=lambda words: " ".join(words))
-def test_a_command_that_cannot_be_composed(words, expected, command, tmp_path):
+def test_a_config_that_cannot_be_composed_is_refused(words, expected, command, tmp_path):
     outcome = command(*words, f"output_dir={tmp_path / 'run'}")
     assert not lacking(one_line(outcome), expected)
     assert not (tmp_path / "run").exists()
 
 
 VALUES = [
-    ("model.temperature=hot", ["model.temperature='hot'", "a number"]),
-    ("batch_size=six", ["batch_size='six'", "a whole number"]),
+    ("model.temperature=hot", ["model.temperature=hot", "a number"]),
+    ("batch_size=six", ["batch_size=six", "an integer"]),
     ("batch_size=0", ["batch_size=0"]),
     ("batch_size=41", ["batch_size=41", "40", "batch_size=40"]),
     ("max_steps=0", ["max_steps=0"]),
-    ("accumulate=4", ["accumulate=4: gradients need no accumulating", "batch_size", "token_budget"]),
-    ("+trainer.accumulate_grad_batches=2", ["need no accumulating"]),
-    ("precision=fp64", ["precision='fp64'", "fp32, bf16, fp16"]),
-    ("precision=fp16", ["needs a GPU", "precision=bf16"]),
+    ("accumulate=4", ["accumulate=4: expected no gradient accumulation", "batch_size", "token_budget"]),
+    ("+trainer.accumulate_grad_batches=2", ["trainer.accumulate_grad_batches=2: expected no gradient accumulation"]),
+    ("precision=fp64", ["precision=fp64", "fp32, bf16, fp16"]),
+    ("precision=fp16", ["precision=fp16: expected bf16 or fp32", "precision=bf16"]),
     ("devices=4", ["batch_size=6", "4 or 8"]),
     ("data.max_span=4000", ["data.max_span", "the longest has"]),
     ("data.anchor_placement=grille", ["data.anchor_placement", "grid"]),
@@ -89,19 +89,19 @@ VALUES = [
     ("model.metric_loss=ArcFaceLoss", ["ArcFaceLoss", "class"]),
     ("backbone=nobody/nothing", ["backbone=nobody/nothing", "folder"]),
     ("backbone=/no/such/folder", ["backbone=/no/such/folder", "no folder here"]),
-    ("monitor=stsb-dev/cosine/spearman", ["nothing is scored while training"]),
-    ("monitor=train/accuracies", ["measures no such thing", "train/contrastive", "train/mlm"]),
+    ("monitor=stsb-dev/cosine/spearman", ["monitor=stsb-dev/cosine/spearman: expected null", "every_n_steps"]),
+    ("monitor=train/accuracies", ["monitor=train/accuracies: expected", "train/contrastive", "train/mlm"]),
     ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere: expected"]),
-    ("resume=nowhere.ckpt", ["resume=nowhere.ckpt", "a file"]),
+    ("resume=nowhere.ckpt", ["resume=nowhere.ckpt: expected a checkpoint file"]),
 ]
 
 
 @pytest.mark.parametrize(("word", "expected"), VALUES, ids=lambda word: word if isinstance(word, str) else "")
-def test_a_value_that_cannot_work(word, expected, refused):
+def test_an_invalid_value_is_refused_with_its_key(word, expected, refused):
     assert not lacking(refused([word]), expected)
 
 
-def test_a_model_that_cannot_be_is_refused_before_texts_are_read(refused, tmp_path):
+def test_an_invalid_model_is_refused_before_texts_are_read(refused, tmp_path):
     said = refused(["freeze=layers:9", f"data.cache_dir={tmp_path / 'cache'}"])
     assert not lacking(said, ["freeze=layers:9", "from 1 to 1"])
     assert not (tmp_path / "cache").exists()
@@ -113,7 +113,7 @@ def test_a_model_that_cannot_be_is_refused_before_texts_are_read(refused, tmp_pa
         (["evaluation.suite=stsbb"], ["evaluation.suite=stsbb", "nearest is stsb."]),
         (
             ["evaluation.suite=stsb", "evaluation.every_n_steps=1", "evaluation.during_training=stsbdev"],
-            ["evaluation.during_training", "stsbdev", "are stsb"],
+            ["evaluation.during_training=stsbdev: expected one of stsb"],
         ),
         (
             ["evaluation.suite=stsb-dev", "evaluation.every_n_steps=1", "monitor=stsb-dev/cosine/speerman"],
@@ -122,7 +122,7 @@ def test_a_model_that_cannot_be_is_refused_before_texts_are_read(refused, tmp_pa
     ],
     ids=str,
 )
-def test_scores_that_do_not_exist(words, expected, refused, small_eval):
+def test_unknown_scores_are_refused(words, expected, refused, small_eval):
     assert not lacking(refused([f"evaluation.data_root={small_eval}", *words]), expected)
 
 
@@ -142,14 +142,14 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_cannot_be_read(name, refused, tmp_path):
+def test_an_unreadable_file_is_refused_with_its_name(name, refused, tmp_path):
     content, expected = FILES[name]
     said = refused([f"data.path={text_file(tmp_path, content, name)}"])
     assert not lacking(said, expected)
     assert "ename" not in said, "the name of a file is the user's"
 
 
-def test_a_document_that_wants_the_extra_says_how_to_install_it(refused, tmp_path, monkeypatch):
+def test_a_document_format_of_an_optional_dependency_is_refused_with_its_installation(refused, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "markitdown", None)
     said = refused([f"data.path={text_file(tmp_path, GOOD, 'page.html')}"])
     assert not lacking(
@@ -160,7 +160,7 @@ def test_a_document_that_wants_the_extra_says_how_to_install_it(refused, tmp_pat
 # ---------------------------------------------------------------------------- backbones and checkpoints
 
 
-def test_a_backbone_without_a_head_is_refused_where_mlm_was_asked_for(tiny_bert, refused, command, tiny_run, tmp_path):
+def test_a_backbone_without_a_head_is_refused_if_mlm_is_requested(tiny_bert, refused, command, tiny_run, tmp_path):
     """By default the run trains without it, as with an explicit key, and reports this."""
     from safetensors.torch import load_file
     from transformers import AutoModel
@@ -184,9 +184,9 @@ def test_a_backbone_without_a_head_is_refused_where_mlm_was_asked_for(tiny_bert,
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"objective": "gense"}, "objective gense"),
-        ({"state_dict": {"encoder.weight": torch.zeros(3)}}, "do not fit this model"),
-        ({"loops": None}, "no 'loops' in it"),
+        ({"objective": "gense"}, "its objective is gense"),
+        ({"state_dict": {"encoder.weight": torch.zeros(3)}}, "the weights of this model"),
+        ({"loops": None}, "'loops'"),
     ],
     ids=str,
 )
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_something_else_is_refused(change, expected, finished, r
     assert not lacking(refused([f"resume={tmp_path / 'other.ckpt'}"]), ["other.ckpt", expected])
 
 
-def test_a_file_is_no_output_folder(tiny_run, command, corpus_file):
+def test_a_file_is_refused_as_an_output_directory(tiny_run, command, corpus_file):
     assert "is a file" in one_line(command(*tiny_run, f"output_dir={corpus_file}"))
     assert "is a file" in one_line(command(*tiny_run, f"output_dir={corpus_file}/below"))
 
@@ -204,15 +204,15 @@ def test_a_file_is_no_output_folder(tiny_run, command, corpus_file):
 # ------------------------------------------------------------------------------------ while it runs
 
 
-def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(refused, tmp_path):
+def test_a_nan_loss_keeps_the_last_good_checkpoint(refused, tmp_path):
     words = ["model.lr=1e30", "checkpoint.every_n_steps=1", "max_steps=5"]
-    assert not lacking(refused(words, status=1), ["loss of step 2 is NaN", "rows", "last good checkpoint"])
+    assert not lacking(refused(words, status=1), ["step 2 is NaN", "rows"])
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 1
     assert all(weight.isfinite().all() for weight in saved["state_dict"].values())
 
 
-def test_a_wandb_that_refuses_is_named_and_no_download(tiny_run, command, tmp_path):
+def test_an_error_of_wandb_is_not_reported_as_a_download(tiny_run, command, tmp_path):
     refuses = {"do_POST": lambda self: self.send_error(403), "log_message": lambda *_: None}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Refuses", (BaseHTTPRequestHandler,), refuses))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -224,7 +224,7 @@ def test_a_wandb_that_refuses_is_named_and_no_download(tiny_run, command, tmp_pa
     assert (outcome.status, outcome.err.count("Traceback")) == (1, 0), outcome.err[-2000:]
     *_, last = outcome.err.splitlines()
     assert re.fullmatch(
-        r"contrastive-encoders train: W&B cannot be written to: .*403.*WANDB_MODE=offline records on this disk\..*",
+        r"contrastive-encoders train: W&B cannot be reached: .*403.*WANDB_MODE=offline.*",
         last,
     )
 

@@ -22,7 +22,7 @@ def words(tmp_path_factory, tested):
 
 
 @pytest.mark.parametrize("form", [PUBLISHED, PLAIN, None])
-def test_what_a_preset_monitors(form, words, small_eval, command, tmp_path):
+def test_a_preset_monitors_the_available_form_of_its_score(form, words, small_eval, command, tmp_path):
     root = tmp_path / "eval"
     if form:
         shutil.copytree(small_eval, root)
@@ -33,8 +33,8 @@ def test_what_a_preset_monitors(form, words, small_eval, command, tmp_path):
     done = command(*words, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     said = {
-        PLAIN: "so stsb-dev is scored in its place",
-        None: "evaluation.data_root is not set: no scores of sts, nor stsb-dev@senteval while training; best.ckpt is",
+        PLAIN: "; stsb-dev is evaluated instead",
+        None: "evaluation.data_root is not set: no scores of sts, nor of stsb-dev@senteval",
     }
     assert [said[one] in done.err for one in said] == [one == form for one in said]
     scored = [row for row in read_rows(tmp_path / "run" / "metrics.csv") if form and row.get(form) and int(row["step"])]
@@ -43,10 +43,10 @@ def test_what_a_preset_monitors(form, words, small_eval, command, tmp_path):
     assert read_results(tmp_path / "run" / "results.json")["best_step"] == int(best)
 
 
-def test_what_the_command_line_asks_for_is_not_left_out(words, command, tmp_path):
+def test_a_monitor_of_the_command_line_is_not_dropped(words, command, tmp_path):
     done = command(*words, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 2
-    assert "evaluation.during_training: there is no task 'stsb-dev@senteval'" in done.err
+    assert "evaluation.during_training=stsb-dev@senteval: expected" in done.err
 
 
 def test_both_kinds_of_rows_are_learnt_from_and_scored(rows, small_eval, tiny_bert, command, tmp_path):

@@ -66,26 +66,28 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, mark, form):
     with pytest.raises(CorruptFileError) as raised:
         load_checkpoint(path)
     assert "weights_only" not in str(raised.value), "advice to run it after all"
-    with pytest.raises(InputError, match=r"best\.ckpt"):
+    with pytest.raises(InputError) as raised:
         load_encoder(path)
+    assert str(path) in str(raised.value)
 
 
 def test_a_backbone_that_would_run_code_is_refused_without_advice_to_load_it(tmp_path, mark, tiny_bert):
     folder = shutil.copytree(tiny_bert, tmp_path / "model")
     (folder / "model.safetensors").unlink()
     torch.save({"x": Attack(mark)}, folder / "pytorch_model.bin")
-    with pytest.raises(InputError, match="a pickle that could run code, and such are never loaded") as raised:
+    with pytest.raises(InputError, match="pickle") as raised:
         load_encoder(folder)
     assert "trust" not in str(raised.value)
 
 
 def test_arrays_that_would_run_code_are_refused(tmp_path, mark):
     np.savez(tmp_path / "item_scores.npz", **{"correct/x": np.array([Attack(mark)], dtype=object)})
-    with pytest.raises(InputError, match="Score the run again"):
+    with pytest.raises(InputError) as raised:
         read_items(tmp_path / "item_scores.npz")
+    assert str(tmp_path / "item_scores.npz") in str(raised.value)
 
 
-def test_a_folder_that_brings_its_own_code_is_refused(tmp_path, mark):
+def test_a_model_folder_with_code_is_refused(tmp_path, mark):
     folder = tmp_path / "model"
     folder.mkdir()
     code = {"AutoConfig": "own.Config", "AutoModel": "own.Model", "AutoTokenizer": ["own.Tokenizer", None]}
@@ -140,10 +142,11 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_what_is_no_class_of_the_expected_kind_is_not_built(attack, mark):
+def test_only_classes_of_the_expected_type_are_built(attack, mark):
     attack = json.loads(json.dumps(attack).replace("{mark}", str(mark)))
-    with pytest.raises(InputError, match=r"_target_|callbacks"):
+    with pytest.raises(InputError) as refused:
         refused_or_not(attack)
+    assert refused.value.key.startswith("callbacks") or refused.value.key.endswith("._target_")
 
 
 def refused_or_not(changed):
@@ -156,16 +159,16 @@ def refused_or_not(changed):
 
 
 OWN = {  # contents of the module: the target, and the message about it
-    "missing": (None, "mine.callbacks.Own", ["'mine'", "PYTHONPATH"]),
+    "missing": (None, "mine.callbacks.Own", ["mine is neither installed", "PYTHONPATH"]),
     "class": ("class Owen: ...", "mine.callbacks.Own", ["has no 'Own'", "nearest is Owen"]),
     "raises": ("x = 1\n\nx / 0", "mine.callbacks.Own", ["ZeroDivisionError", "callbacks.py, line 3"]),
-    "kind": ("class Own: ...", "mine.callbacks.Own", ["mine.callbacks.Own is no Callback", "Lightning's"]),
+    "kind": ("class Own: ...", "mine.callbacks.Own", ["=mine.callbacks.Own: expected", "Callback"]),
     "exits": ("import sys\n\nsys.exit(3)", "mine.callbacks.Own", ["SystemExit", "callbacks.py, line 3"]),
 }
 
 
 @pytest.mark.parametrize("case", OWN)
-def test_a_module_of_ones_own_that_cannot_be_imported_is_refused_in_a_sentence(case, command, tmp_path, monkeypatch):
+def test_a_custom_module_that_cannot_be_imported_is_refused_in_one_line(case, command, tmp_path, monkeypatch):
     text, target, said = OWN[case]
     if text:
         (tmp_path / "mine").mkdir()
@@ -181,7 +184,7 @@ def test_a_module_of_ones_own_that_cannot_be_imported_is_refused_in_a_sentence(c
 
 @pytest.mark.parametrize(("group", "lacks"), [("model", "objective"), ("data", "yields")])
 @pytest.mark.parametrize("target", [TRAIN, "preview"])
-def test_a_class_of_ones_own_that_is_no_objective_or_data_is_refused(target, group, lacks, tmp_path, monkeypatch):
+def test_a_custom_class_without_the_required_attributes_is_refused(target, group, lacks, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("class Own: ...")
     (tmp_path / "texts.txt").write_text("one\ntwo\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -191,11 +194,11 @@ def test_a_class_of_ones_own_that_is_no_objective_or_data_is_refused(target, gro
         tmp_path,
     )
     assert done.returncode == 2
-    assert f"{group}._target_=mine.Own has no {lacks!r}" in done.stderr
+    assert f"{group}._target_=mine.Own: expected a class with the attribute {lacks}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_path, monkeypatch):
+def test_classes_of_the_project_of_lightning_and_allowed_ones_are_built(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "callbacks.py").write_text(
         "import pytorch_lightning\n\n\nclass Own(pytorch_lightning.Callback): ..."
@@ -206,8 +209,9 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_p
     other = {"_target_": "mine.callbacks.Own"}
     refused_or_not({"callbacks": {"own": other}, "allow_targets": ["mine"]})
     for wrong in (3, [1], "mine"):
-        with pytest.raises(InputError, match="allow_targets="):
+        with pytest.raises(InputError) as refused:
             refused_or_not({"callbacks": {"own": other}, "allow_targets": wrong})
+        assert (refused.value.key, refused.value.value) == ("allow_targets", wrong)
     choices = [
         (name, path.stem) for name in ("model", "data", "trainer", "logger") for path in (CONFIGS / name).glob("*.yaml")
     ]
@@ -228,12 +232,13 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_p
         "hydra.hydra_logging={version: 1}",
     ],
 )
-def test_hydra_builds_nothing_that_a_command_line_names(word):
-    with pytest.raises(InputError, match="expected no code"):
+def test_overrides_with_classes_for_hydra_are_refused(word):
+    with pytest.raises(InputError) as refused:
         check_override_syntax("train", [word])
+    assert refused.value.location == word
 
 
-def test_hydra_logs_by_nothing_that_a_command_line_names(mark):
+def test_overrides_with_log_handlers_for_hydra_are_refused(mark):
     handlers = f"handlers: {{x: {{class: logging.FileHandler, filename: {mark}}}}}"
     words = [
         "-m",
@@ -251,11 +256,12 @@ def test_hydra_logs_by_nothing_that_a_command_line_names(mark):
 def test_a_preview_builds_what_a_run_would(tmp_path, capsys, word):
     (tmp_path / "texts.txt").write_text("A ferry.\n" * 40)
     given = ["data=sentences", f"data.path={tmp_path / 'texts.txt'}", f"data.cache_dir={tmp_path}", "quiet=true"]
-    with pytest.raises(InputError, match=word.partition("=")[0]):
+    with pytest.raises(InputError) as refused:
         preview.run([*given, word])
+    assert refused.value.key == word.partition("=")[0]
 
 
-def test_a_recipe_is_one_of_ours(tmp_path, mark):
+def test_a_recipe_of_another_package_is_refused(tmp_path, mark):
     words = [f"output={tmp_path / 'out'}", "recipe._target_=os.system", f"+recipe.command=touch {mark}"]
     for given in (words, [words[0], "recipe._target_=synthesis.recipes.dino.os.system"]):
         done = run_command(["-m", "contrastive_encoders", "generate", *given])
@@ -276,7 +282,7 @@ def test_a_run_leaves_no_secret_and_only_what_the_umask_allows(tiny_run, command
     assert {oct(stat.S_IMODE(path.stat().st_mode) & 0o027) for path in written} == {"0o0"}
 
 
-def test_what_lets_one_in_at_an_address_is_neither_said_nor_written(server, command, corpus_file, tmp_path):
+def test_credentials_of_a_url_are_neither_printed_nor_written(server, command, corpus_file, tmp_path):
     """The credential is a password or a signature in an address: only the server receives it."""
     shutil.copy(corpus_file, server.folder / "corpus.txt")
     address = f"{server.url.replace('http://', 'http://me:secret-1@')}/corpus.txt?sig=secret-2"

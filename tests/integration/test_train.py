@@ -308,7 +308,7 @@ def test_what_picks_the_best_is_scored_before_and_after_where_the_suite_lacks_it
 
 def test_the_closing_table_is_shown(scored):
     assert "stsb/cosine/spearman" in scored[1].out
-    assert "Everything is in" in scored[1].out
+    assert "All files are in" in scored[1].out
 
 
 # -------------------------------------------------------------------------------------------- processes

@@ -72,19 +72,20 @@ def test_two_processes_leave_the_weights_of_one(whole, words, run_train, tmp_pat
 def test_a_reranker_is_refused(rows, command, tmp_path):
     words = ["model=reranker", "data=triplets", f"data.path={rows}", "initial_weights_fraction=0.5"]
     outcome = command(*words, f"output_dir={tmp_path / 'run'}")
-    assert (outcome.status, "is for encoders, and model=reranker" in outcome.err) == (2, True), outcome.err
+    message = "initial_weights_fraction=0.5: expected null with model=reranker"
+    assert (outcome.status, message in outcome.err) == (2, True), outcome.err
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["+stages.one.max_steps=2", "+stages.two.max_steps=2"], "is for a run without stages"),
-        (["model.lora.rank=4"], "model.lora.rank=4 trains an adapter"),
+        (["+stages.one.max_steps=2", "+stages.two.max_steps=2"], "expected null in a run with stages"),
+        (["model.lora.rank=4"], "expected null with model.lora.rank=4"),
         (["trainer=fsdp"], "trainer=fsdp: "),
-        (["initial_weights_fraction=1"], "wanted 0 or more, but less than 1"),
+        (["initial_weights_fraction=1"], "initial_weights_fraction=1: expected 0 or more, and less than 1"),
     ],
 )
-def test_what_cannot_be_averaged_is_refused(words, command, tmp_path, more, said):
+def test_weights_that_cannot_be_averaged_are_refused(words, command, tmp_path, more, said):
     outcome = command(*words, f"output_dir={tmp_path / 'run'}", *more)
     assert (outcome.status, said in outcome.err) == (2, True), outcome.err
     assert not (tmp_path / "run").exists()

@@ -123,8 +123,9 @@ def test_more_processes_than_the_machine_can_run_are_refused():
     children.check_number("devices", 4 * children.cores())
     children.check_number("devices", 8, gpus=8)
     for number, gpus in ((4 * children.cores() + 1, 0), (9, 8)):
-        with pytest.raises(InputError, match=f"devices={number}: this machine has"):
+        with pytest.raises(InputError) as refused:
             children.check_number("devices", number, gpus)
+        assert (refused.value.key, refused.value.value) == ("devices", number)
 
 
 SLURM = {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_NODELIST": "a[03-05,7],b1", "SLURM_JOB_ID": "81234567"}
@@ -218,7 +219,7 @@ def decide_as_task(task: dict[str, str], seconds: float, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "status", "of_the_other"), [(signal.SIGKILL, -9, 1), (signal.SIGTERM, 143, 2), (None, 7, 7)]
 )
-def test_what_waits_for_the_first_process_ends_with_it(number, status, of_the_other, tmp_path):
+def test_a_rank_that_waits_for_rank_zero_exits_with_it(number, status, of_the_other, tmp_path):
     first, other = (
         multiprocessing.get_context("fork").Process(target=decide_as_task, args=(task, 30 if number else 1, tmp_path))
         for task in map(as_task, (0, 1))
@@ -234,12 +235,12 @@ def test_what_waits_for_the_first_process_ends_with_it(number, status, of_the_ot
     first.join(20)
     assert (first.exitcode, other.exitcode) == (status, of_the_other)
     said = (tmp_path / "said-1").read_text()
-    assert ("process 1 of 2: process 0 has ended" in said) == (number == signal.SIGKILL)
+    assert ("rank 1 of 2: rank 0" in said) == (number == signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("held", ["dict", "set"])
-def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, status, held):
+def test_a_signal_during_the_deletion_of_an_object_is_not_lost(number, status, held):
     """Python prints an exception that is raised in a callback of a weak reference, and continues."""
     code = f"""
 import os, signal, sys, time, weakref

@@ -74,7 +74,7 @@ def test_a_task_that_kills_three_workers_is_named_and_all_others_are_answered(tm
         assert answered(pool, [WorkItem(3)]) == {3: 9}, "the pool can still be used"
 
 
-def test_what_a_worker_cannot_load_is_said_by_the_driver():
+def test_an_error_of_loading_in_a_worker_is_raised_by_the_driver():
     with open_pool(load_wrong, 2) as pool, pytest.raises(InputError, match="there is no such model") as error:
         answered(pool, [WorkItem(0), WorkItem(1)])
     assert "in load_wrong" in error.value.__notes__[0]
@@ -92,39 +92,40 @@ def test_workers_end_with_the_pool():
         time.sleep(0.05)
 
 
-def test_a_task_that_was_lost_is_dealt_alone():
+def test_a_lost_task_is_assigned_alone():
     """A task next to it is thus not blamed for the kill."""
-    dealer = TaskQueue([WorkItem(number) for number in range(4)])
-    assert [dealer.next_for(0).number, dealer.next_for(0).number, dealer.next_for(1).number] == [0, 1, 2]
-    assert dealer.lost(0) == [0, 1]
-    assert dealer.next_for(1).number == 3, "it holds another, so that it gets a new one"
-    assert dealer.next_for(1) is None
-    assert dealer.next_for(2).number == 0
-    assert dealer.next_for(2) is None
-    dealer.done(2, 0)
-    assert dealer.next_for(2).number == 1
-    assert not dealer.has_more()
+    queue = TaskQueue([WorkItem(number) for number in range(4)])
+    assert [queue.next_for(0).number, queue.next_for(0).number, queue.next_for(1).number] == [0, 1, 2]
+    assert queue.requeue(0) == [0, 1]
+    assert queue.next_for(1).number == 3, "it holds another, so that it gets a new one"
+    assert queue.next_for(1) is None
+    assert queue.next_for(2).number == 0
+    assert queue.next_for(2) is None
+    queue.done(2, 0)
+    assert queue.next_for(2).number == 1
+    assert not queue.has_more()
 
 
-@pytest.mark.parametrize(("resources", "said"), [({"num_gpus": 1}, "num_gpus=1"), ({"num_cpus": 0.5}, "num_cpus=0.5")])
+@pytest.mark.parametrize(("key", "value"), [("num_gpus", 1), ("num_cpus", 0.5)])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_resources_are_those_of_a_cluster(workers, resources, said):
-    with pytest.raises(InputError, match=rf"{said}: expected null"):
-        open_pool(load, workers, **resources)
+def test_resources_without_a_cluster_are_refused(workers, key, value):
+    with pytest.raises(InputError) as refused:
+        open_pool(load, workers, **{key: value})
+    assert (refused.value.key, refused.value.value) == (key, f"{value:g}")
 
 
-def test_no_task_is_dealt_far_behind_one_without_a_result():
-    dealer = TaskQueue((WorkItem(number) for number in range(6)), window=3)
-    assert [dealer.next_for(0).number, dealer.next_for(1).number, dealer.next_for(1).number] == [0, 1, 2]
-    dealer.done(1, 1)
-    dealer.done(1, 2)
-    assert dealer.next_for(1) is None
-    assert not dealer.has_more()
-    dealer.lost(0)
-    assert dealer.next_for(1).number == 0
-    dealer.done(1, 0)
-    assert [dealer.next_for(1).number for _ in range(3)] == [3, 4, 5]
-    assert dealer.next_for(1) is None
+def test_tasks_are_assigned_within_a_window_of_the_first_open_one():
+    queue = TaskQueue((WorkItem(number) for number in range(6)), window=3)
+    assert [queue.next_for(0).number, queue.next_for(1).number, queue.next_for(1).number] == [0, 1, 2]
+    queue.done(1, 1)
+    queue.done(1, 2)
+    assert queue.next_for(1) is None
+    assert not queue.has_more()
+    queue.requeue(0)
+    assert queue.next_for(1).number == 0
+    queue.done(1, 0)
+    assert [queue.next_for(1).number for _ in range(3)] == [3, 4, 5]
+    assert queue.next_for(1) is None
 
 
 @pytest.mark.parametrize("window", [1, 4])

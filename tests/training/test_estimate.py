@@ -59,11 +59,11 @@ def test_a_probe_changes_nothing_and_counts_its_tokens(data, module):
     assert least < probe.saved_bytes / probe.tokens < 20 * least
 
 
-def test_words_of_an_estimate():
+def test_an_estimate_is_one_line_with_time_and_memory():
     assert shown("before step 1", 130.4, 12, 2.44 * 2**30) == (
-        "estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB at most"
+        "estimate   before step 1: 0:02:10 of training, 0:00:12 of evaluation at the end, 2.4 GiB at most"
     )
-    assert "scoring" not in shown("after 3 steps", 1, 0, 0)
+    assert "evaluation" not in shown("after 3 steps", 1, 0, 0)
 
 
 class Clock:

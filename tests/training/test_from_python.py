@@ -62,7 +62,7 @@ def trained(tmp_path_factory):
     return train(ROWS, **TINY, output_dir=folder / "run", data__cache_dir=folder / "cache")
 
 
-def test_it_is_the_run_of_the_command_line(trained, tmp_path):
+def test_the_result_equals_that_of_the_command_line(trained, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"anchor": "{anchor}", "positive": "{positive}"}}\n' for anchor, positive in ROWS))
     words = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()] + ["backbone=tiny", "batch_size=8"]
@@ -73,8 +73,8 @@ def test_it_is_the_run_of_the_command_line(trained, tmp_path):
     lines = [line for line in done.stderr.splitlines() if line.startswith(("objective", "batch", "steps"))]
     assert [" ".join(line.split()) for line in lines] == [
         "objective simcse",
-        "batch 8 examples, 7 negatives for each text",
-        "steps 4, 3 an epoch",
+        "batch 8 examples, 7 negatives per text",
+        "steps 4, 3 per epoch",
     ]
     assert [line.partition("  ")[0] for line in done.stderr.splitlines() if "loss" in line] == ["step 2/4", "step 4/4"]
 
@@ -168,7 +168,7 @@ WRONG = [  # arguments of a command line, equivalent to keys
 
 
 @pytest.mark.parametrize(("words", "keys"), WRONG, ids=lambda value: str(value)[-40:])
-def test_what_the_command_line_refuses_is_raised(words, keys, tmp_path, monkeypatch):
+def test_python_raises_the_errors_of_the_command_line(words, keys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done, left = run_command([TRAIN, *words], tmp_path), []
     assert done.returncode == 2
@@ -194,7 +194,7 @@ def composed_by_train(monkeypatch):
     def stop(asked):
         raise Composed(asked)
 
-    monkeypatch.setattr(api, "_trained", stop)
+    monkeypatch.setattr(api, "_train", stop)
 
     def compose_only(*args, **keys):
         with pytest.raises(Composed) as raised:
@@ -360,11 +360,13 @@ def test_a_run_directory_may_be_a_path_and_have_brackets_in_its_name(tmp_path, c
     assert str(folder) in capsys.readouterr().out.replace("\n", "")
 
 
-def test_parts_of_a_mixture_are_given_as_mappings(tmp_path, monkeypatch):
+def test_the_parts_of_a_mixture_may_be_mappings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parts = {name: {"data": "triplets", "path": f"/nowhere/{name}.csv"} for name in "12"}
-    with pytest.raises(InputError, match=r"^data\.parts\.1, .*/nowhere: no such"):
+    with pytest.raises(InputError) as refused:
         train(**TINY, model="simcse", data="mixture", data__parts=parts, data__weights={1: 2, "2": 1})
+    assert str(refused.value).startswith("data.parts.1 ")
+    assert "/nowhere" in str(refused.value)
 
 
 PAIR, SCORED = ("a", "b"), ("a", "b", 0.5)
@@ -412,7 +414,7 @@ GIVEN = [  # rows, given keys -> arguments, first line of the file
 
 
 @pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])
-def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
+def test_columns_of_rows_determine_the_data(rows, given, words, line, tmp_path):
     chosen, keys, _ = overrides_for_rows(rows, given, tmp_path)
     path = keys["data.path"]
     assert {f"{name}={value}" for name, value in {**chosen, **keys}.items()} - {f"data.path={path}"} == set(
@@ -474,32 +476,29 @@ def test_error_about_a_row_names_its_index_in_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("rows", "keys", "sentence"),
+    ("rows", "keys", "fields"),
     [
-        ([PAIR, ("a",)], {}, r"rows\[1\] has 1 text; wanted 2 texts"),
-        ([PAIR], {"data": "nli"}, "data=nli: wanted rows of premise, hypothesis, label; the first has 2 texts"),
-        ([PAIR], {"devices": 2}, "devices=2: expected 1"),
+        ([PAIR, ("a",)], {}, {"location": "rows[1]", "value": "1 text"}),
+        ([PAIR], {"data": "nli"}, {"location": "rows[0]", "value": "2 texts"}),
+        ([PAIR], {"devices": 2}, {"key": "devices", "value": 2}),
         (
             [{"q": "a", "d": "b"}, {"d": "b", "x": "a"}],
             {},
-            r"rows\[1\] has the columns d, x; wanted q, d, as the first",
+            {"location": "rows[1]", "value": "the columns d, x"},
         ),
-        (
-            [{"q": "a", "d": "b", "source": "web"}],
-            {},
-            r"the column source would be trained on as a negative.*data__columns=\['q', 'd'\]",
-        ),
-        ([{"q": "a", "d": "b"}], {"data__columns": "q"}, r"data\.columns=q: wanted a list of names"),
-        ([{"q": "a", "d": "b"}], {"overrides": ["data.columns=[q"]}, r"data\.columns=\[q: wanted a list of names"),
-        (None, {"overrides": "model=simcse"}, "expected a list of overrides"),
-        (None, {"config": {"max_steps": 1}}, r"config\.max_steps: there are no keys below config|config"),
+        ([{"q": "a", "d": "b", "source": "web"}], {}, {"key": "rows", "value": "column source"}),
+        ([{"q": "a", "d": "b"}], {"data__columns": "q"}, {"key": "data.columns", "value": "q"}),
+        ([{"q": "a", "d": "b"}], {"overrides": ["data.columns=[q"]}, {"key": "data.columns", "value": "[q"}),
+        (None, {"overrides": "model=simcse"}, {"key": "overrides", "value": "model=simcse"}),
+        (None, {"config": {"max_steps": 1}}, {"key": "config.max_steps"}),
     ],
 )
-def test_bad_rows_are_named(rows, keys, sentence, tmp_path, monkeypatch):
+def test_the_error_of_bad_rows_or_keys_names_the_fault(rows, keys, fields, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = {} if rows is None else {"data__cache_dir": tmp_path / "cache"}
-    with pytest.raises(InputError, match=sentence):
-        train(rows, **keys, **given)
+    cache = {} if rows is None else {"data__cache_dir": tmp_path / "cache"}
+    with pytest.raises(InputError) as refused:
+        train(rows, **keys, **cache)
+    assert {name: getattr(refused.value, name) for name in fields} == fields
 
 
 QUESTIONS = [(f"How many boats has port {n}?", f"Port {n} has {n} boats.") for n in range(20)]
@@ -519,7 +518,7 @@ FORMS = {"DataFrame": table, "list": lambda: table().to_dict("records"), "Datase
 
 
 @pytest.mark.parametrize(("form", "name"), [("DataFrame", "rows"), ("list", "data"), ("Dataset", "data")])
-def test_tables_are_trained_on_without_their_rows_with_empty_cells(form, name, tmp_path, caplog):
+def test_tables_are_train_on_without_their_rows_with_empty_cells(form, name, tmp_path, caplog):
     rows = FORMS[form]()
     cache = {"data__cache_dir": tmp_path / "cache"}
     plain = {key: value for key, value in TINY.items() if key != "model__mlp"}
@@ -536,7 +535,7 @@ def test_half_of_a_surrogate_pair_changes_no_other_row(tmp_path):
     _, keys, _ = overrides_for_rows(rows, {}, tmp_path)
     lines = Path(keys["data.path"]).read_bytes().decode("utf-8").splitlines()
     assert [tuple(json.loads(line).values()) for line in lines] == rows
-    with pytest.raises(InputError, match="half a surrogate pair"):
+    with pytest.raises(InputError, match="surrogate"):
         train(rows, **TINY | {"batch_size": 2}, output_dir=str(tmp_path / "run"), data__cache_dir=str(tmp_path))
 
 
@@ -553,8 +552,9 @@ def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_
     (tmp_path / "file").touch()
     assert kept.stat().st_mode == (tmp_path / "file").stat().st_mode, "others may read a cache that is shared"
     assert [list(json.loads(line).values()) for line in kept.read_text().splitlines()] == [["a", "b"], ["c", "d"]]
-    with pytest.raises(InputError, match=r"file: .*correct its permissions"):
+    with pytest.raises(InputError) as refused:
         train(rows, data__cache_dir=tmp_path / "file")
+    assert str(tmp_path / "file") in str(refused.value)
 
 
 def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Keys of a teacher that a run cannot use are refused before training."""
 
-import contextlib
-
 import pytest
 import transformers
 
@@ -17,15 +15,14 @@ def run_of(*words):
     return resolve(compose(["output_dir=somewhere", *words]))
 
 
-def test_a_comparison_with_no_teacher():
+def test_a_comparison_without_a_teacher_is_refused():
     words = ["model=simcse", "data=sentences", "data.path=x", "evaluation.compare_with_teacher=true"]
-    with pytest.raises(
-        InputError, match=r"evaluation\.compare_with_teacher=true compares with model\.teacher, and there is none"
-    ):
+    with pytest.raises(InputError) as refused:
         check_teacher_keys(run_of(*words))
+    assert (refused.value.key, refused.value.value) == ("evaluation.compare_with_teacher", True)
 
 
-def test_layers_that_the_first_stage_has_taken_out(tmp_path):
+def test_layers_that_the_first_stage_has_removed_are_refused(tmp_path):
     words = ["model=distil", "model.teacher=x"]
     words += [
         "+stages.one.data=sentences",
@@ -33,21 +30,22 @@ def test_layers_that_the_first_stage_has_taken_out(tmp_path):
         "+stages.two.data=triplets",
         "+stages.two.data.path=y",
     ]
-    for said, refused in (("+stages.one.model.keep_layers=[0,2]", False), ("model.keep_layers=[0,2]", True)):
-        run = run_of(*words, said, f"output_dir={tmp_path}")
-        message = pytest.raises(InputError, match=r"model\.keep_layers=\[0, 2\]")
-        with message if refused else contextlib.nullcontext():
-            prepare_multi_stage_run(run)
+    prepare_multi_stage_run(run_of(*words, "+stages.one.model.keep_layers=[0,2]", f"output_dir={tmp_path / 'a'}"))
+    with pytest.raises(InputError) as refused:
+        prepare_multi_stage_run(run_of(*words, "model.keep_layers=[0,2]", f"output_dir={tmp_path / 'b'}"))
+    assert (refused.value.key, refused.value.value) == ("stages.two.model.keep_layers", [0, 2])
 
 
-def test_a_reranker_is_no_teacher_of_vectors(tiny_bert, tmp_path):
+def test_a_reranker_is_refused_as_a_teacher(tiny_bert, tmp_path):
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     config = transformers.BertConfig(vocab_size=1000, num_labels=1, **sizes)
     transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
     run = run_of("model=distil", f"model.teacher={tmp_path}", "data=sentences", "data.path=x")
-    with pytest.raises(InputError, match=r"model\.teacher.*reranker"):
+    with pytest.raises(InputError) as refused:
         load_teacher(run)
+    assert (refused.value.key, refused.value.value) == ("model.teacher", str(tmp_path))
+    assert "BertForSequenceClassification" in refused.value.expected
 
 
 @pytest.mark.parametrize("teacher", ["/no/such/folder", "{empty}"])
@@ -60,7 +58,8 @@ def test_error_about_a_teacher_names_its_key_once(teacher, tmp_path):
     assert "encoder=" not in str(refused.value)
 
 
-def test_prompts_that_no_folder_of_a_reranker_would_tell():
+def test_prompts_of_a_reranker_are_refused():
     run = run_of("model=reranker", "data=triplets", "data.path=x", "data.prompts='query: '")
-    with pytest.raises(InputError, match=r"data\.prompts: a folder of a cross-encoder has no place"):
+    with pytest.raises(InputError) as refused:
         check_model_and_data(run)
+    assert (refused.value.key, refused.value.value) == ("data.prompts", "query: ")

@@ -73,5 +73,5 @@ class _Sink:
 def reason(error: OSError) -> str:
     """Return the error as a message for the user."""
     if error.errno in NO_ROOM:
-        return f"there is no room left ({error.strerror})"
+        return f"no space left on the device ({error.strerror})"
     return error.strerror or str(error)

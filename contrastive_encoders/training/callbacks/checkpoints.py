@@ -80,7 +80,7 @@ class RunCheckpoints(Checkpoint):
         self._saved_best_step: int | None = None
         self._last_is_good = False  # an unreadable last.ckpt must not replace previous.ckpt
         self._best_is_damaged = False
-        self._looked_at: Any = None
+        self._last_value: Any = None
         self._clock = time.monotonic()
 
     @property
@@ -125,7 +125,9 @@ class RunCheckpoints(Checkpoint):
         (damaged,) = agreement.maximum([why is not None])
         self._best_is_damaged = bool(damaged)
         if damaged and trainer.is_global_zero:
-            log.warning("%s: %s. The best is chosen anew among the steps from here on.", self.best_path, why)
+            log.warning(
+                "%s: %s. The best checkpoint is now chosen among the following steps only.", self.best_path, why
+            )
             atomic_link(resumed, self.best_path)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
@@ -205,7 +207,7 @@ class RunCheckpoints(Checkpoint):
     def _end_without_patience(self, trainer: pl.Trainer) -> None:
         if self.patience is not None and self.no_better >= self.patience and not trainer.should_stop:
             log.info(
-                "%s has had no better value %d times since step %s: training ends.",
+                "Training stops early: %s did not improve in %d evaluations since step %s.",
                 self.monitor,
                 self.no_better,
                 self.best_step,
@@ -214,7 +216,7 @@ class RunCheckpoints(Checkpoint):
 
     def _is_the_same(self, found: Any) -> bool:
         """Return whether this is the tensor of the last check, without a device synchronization."""
-        before, self._looked_at = self._looked_at, found
+        before, self._last_value = self._last_value, found
         if not isinstance(found, Tensor) or not isinstance(before, Tensor):
             return False
         # the former tensor is still referenced, so no other tensor can have its address
@@ -277,8 +279,8 @@ class RunCheckpoints(Checkpoint):
         if failed:
             why = reason(error) if error is not None else "see the message of rank 0"
             raise TrainingError(
-                f"Cannot write a checkpoint of step {trainer.global_step} to {self.folder}: {why}. The one before "
-                "it is kept. Make room, then start the same command again: it continues from there."
+                f"Cannot write the checkpoint of step {trainer.global_step} to {self.folder}: {why}. The previous "
+                "checkpoint is kept. Free disk space and rerun the same command to resume from it."
             ) from error
 
 
@@ -297,10 +299,10 @@ def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
     if broken is None:
         return last, None
     if unreadable(previous) is None:
-        return previous, f"{last} cannot be read ({broken}); going on from {PREVIOUS}, the checkpoint before it."
+        return previous, f"{last} cannot be read ({broken}). Resuming from {PREVIOUS}, the checkpoint before it."
     raise InputError(
         location=str(last),
-        expected=f"a whole checkpoint, here or in {PREVIOUS}",
+        expected=f"a complete checkpoint, here or in {PREVIOUS}",
         value=f"a file that cannot be read ({broken})",
         hint=overwrite_hint("output_dir"),
     )
@@ -345,4 +347,4 @@ def unreadable(path: str | Path, needed: Sequence[str] = NEEDED) -> str | None:
     except CorruptFileError as error:
         return str(error)
     missing = [name for name in needed if name not in found]
-    return f"no {missing[0]!r} in it" if missing else None
+    return f"it has no entry {missing[0]!r}" if missing else None

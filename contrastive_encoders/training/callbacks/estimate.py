@@ -130,7 +130,7 @@ class RunEstimate(pl.Callback):
 
 def shown(when: str, training: float, scoring: float, memory: float) -> str:
     """Return ``estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB``."""
-    scored = f", {clock(scoring)} of scoring at the end" if scoring else ""
+    scored = f", {clock(scoring)} of evaluation at the end" if scoring else ""
     return f"estimate   {when}: {clock(training)} of training{scored}, {memory / 2**30:.1f} GiB at most"
 
 

@@ -51,7 +51,7 @@ class Interruption(pl.Callback):
     def stop(self, trainer: pl.Trainer, signum: int) -> None:
         """Stop the training. All ranks call this after the state is saved."""
         self.exit_status = 128 + signum
-        log.info("Stopped by %s; the same command continues from here.", signal.Signals(signum).name)
+        log.info("Stopped by %s. Rerun the same command to resume from here.", signal.Signals(signum).name)
         trainer.should_stop = True
 
     def _note(self, number: int, frame: FrameType | None) -> None:

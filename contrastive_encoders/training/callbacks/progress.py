@@ -34,7 +34,7 @@ class TrainingProgress(pl.Callback):
         self._bar: Bar | None = None
         self._total: int | None = None
         self._began, self._first = 0.0, 0
-        self._told: Mapping[str, float] = {}
+        self._logged: Mapping[str, float] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         total = trainer.estimated_stepping_batches
@@ -58,8 +58,8 @@ class TrainingProgress(pl.Callback):
         if self._bar is not None:
             facts = self._facts(trainer, latest)
             self._bar.update(self._bar.task_ids[0], completed=trainer.global_step, facts=facts)
-        elif latest is not self._told and latest and not self.quiet:
-            self._told = latest
+        elif latest is not self._logged and latest and not self.quiet:
+            self._logged = latest
             log.info("%s", self._facts(trainer, latest))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

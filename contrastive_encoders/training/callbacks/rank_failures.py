@@ -18,7 +18,7 @@ from contrastive_encoders.runtime.process_group import gather
 EXIT_GRACE_S = 2.0  # a process whose exit made another one fail is detected within this time
 # the same after a lost connection: the other process does exit, but slowly on a busy machine
 CONNECTION_LOST_GRACE_S = 30.0
-RESUME_HINT = "The same command continues from the last checkpoint."
+RESUME_HINT = "Rerun the same command to resume from the last checkpoint."
 
 
 class ProcessLocation(NamedTuple):
@@ -36,7 +36,7 @@ class RankFailureMonitor(pl.Callback):
         self.places = gather(self.here)  # by rank
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def name_dead_ranks(self) -> Iterator[None]:
         """Context manager for joint operations of the ranks.
 
         Raises:
@@ -55,13 +55,13 @@ class RankFailureMonitor(pl.Callback):
             dead = self._find_dead(CONNECTION_LOST_GRACE_S if _lost_a_connection(error) else EXIT_GRACE_S)
             if not dead:
                 raise
-            left = [place for rank, place in enumerate(self.places) if rank not in dead]
-            if left[0] != self.here:
+            alive = [place for rank, place in enumerate(self.places) if rank not in dead]
+            if alive[0] != self.here:
                 raise SystemExit(1) from error
             numbers = " and ".join(map(str, dead))
             raise TrainingError(
-                f"process {numbers} of {len(self.places)} is gone: it was killed, or said above what was wrong. "
-                f"{RESUME_HINT}"
+                f"Rank {numbers} of {len(self.places)} exited unexpectedly: it was killed or failed with the error "
+                f"above. {RESUME_HINT}"
             ) from error
 
     def _find_dead(self, seconds: float) -> list[int]:

@@ -38,9 +38,9 @@ class Reseed(pl.Callback):
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         before = checkpoint[PROCESSES]
         if before != trainer.world_size:
-            dropout = ", dropout is drawn differently" if has_dropout(pl_module) else ""
+            dropout = ", but the dropout masks differ" if has_dropout(pl_module) else ""
             log.info(
-                "This run was on %d process%s up to step %d, and continues on %d: the batches are the same%s.",
+                "This run used %d process%s up to step %d and resumes with %d. The batches are the same%s.",
                 *(before, "es" if before > 1 else "", checkpoint["global_step"], trainer.world_size, dropout),
             )
 

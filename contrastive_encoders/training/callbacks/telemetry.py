@@ -25,7 +25,7 @@ from contrastive_encoders.training.metrics_csv import MetricsCSV
 METRICS = "metrics.csv"  # key of its content in a checkpoint
 COUNTS = ("examples", "real_tokens", "padded_tokens")
 MAX_ROWS_SHOWN = 20
-TO_TRY = "Try a lower model.lr, a longer warmup, or more precision than fp16."
+NAN_HINT = "Try a lower model.lr, a longer warmup, or a higher precision than fp16."
 MAX_EXACT_INT = 2**53  # no step had a bad loss: larger than every step, and exact in the float64 that ranks exchange
 
 
@@ -198,8 +198,9 @@ class Telemetry(pl.Callback):
         if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):
             return
         raise InputError(
-            f"monitor={monitor}: this objective measures no such thing. There are {', '.join(known)}, and the scores "
-            "of evaluation.during_training."
+            key="monitor",
+            value=monitor,
+            expected=f"a metric of this objective ({', '.join(known)}) or a score of evaluation.during_training",
         )
 
     # ----------------------------------------------------------------------------------------- the guard
@@ -221,8 +222,8 @@ class Telemetry(pl.Callback):
         step = int(-worst)
         rows = [rows for seen, rows in self._unchecked if seen == step and bad_here == step]
         raise TrainingError(
-            f"The loss of step {step} is NaN or infinite{_named(rows)}. The last good checkpoint is kept. "
-            f"{TO_TRY} Or look at those rows of the data."
+            f"The loss of step {step} is NaN or infinite{_row_numbers(rows)}. The last good checkpoint is kept. "
+            f"{NAN_HINT} If that does not help, check these rows of the data."
         )
 
 
@@ -246,8 +247,8 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
     if any(found := agreement.maximum(bad.tolist())):
         names = [name for (name, _), is_bad in zip(pl_module.named_parameters(), found, strict=True) if is_bad]
         raise TrainingError(
-            f"After step {step} {len(names)} weights are NaN or infinite, the first is {names[0]}. The last good "
-            f"checkpoint is kept. {TO_TRY}"
+            f"{len(names)} weights are NaN or infinite after step {step}; the first is {names[0]}. The last good "
+            f"checkpoint is kept. {NAN_HINT}"
         )
 
 
@@ -259,7 +260,7 @@ def is_last_step(trainer: pl.Trainer) -> bool:
     return trainer.is_last_batch and epochs is not None and 0 <= epochs <= trainer.current_epoch + 1
 
 
-def _named(batches: list[np.ndarray]) -> str:
+def _row_numbers(batches: list[np.ndarray]) -> str:
     if not batches:
         return ""
     rows = np.concatenate(batches).tolist()

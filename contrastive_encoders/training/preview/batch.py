@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     """The text of one or more tokens. ``fate`` is the masking operation on them (mask, random, kept), or empty."""
 
     text: str
-    fate: str = ""
+    masking: str = ""
 
 
 class RolePiece(NamedTuple):
@@ -112,8 +112,8 @@ def _rows(batch: Any, number: int) -> list[int]:
     """Return the first rows; if the batch mixes several parts, the first of each part in turn."""
     rows = range(len(batch.rows))
     if isinstance(batch.part, np.ndarray):
-        of_each = [np.flatnonzero(batch.part == name) for name in np.unique(batch.part)]
-        turns = {row: turn for own in of_each for turn, row in enumerate(own.tolist())}
+        by_part = [np.flatnonzero(batch.part == name) for name in np.unique(batch.part)]
+        turns = {row: turn for own in by_part for turn, row in enumerate(own.tolist())}
         return sorted(rows, key=turns.__getitem__)[:number]
     return list(rows[:number])
 
@@ -178,9 +178,9 @@ def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer
         if run:
             pieces.append(Piece(tokenizer.decode(run)))
             run = []
-        fate = "mask" if seen == tokenizer.mask_token_id else "kept" if seen == token else "random"
+        kind = "mask" if seen == tokenizer.mask_token_id else "kept" if seen == token else "random"
         word = tokenizer.decode([token])
-        pieces.append(Piece(word if fate != "random" else f"{word}→{tokenizer.decode([seen])}", fate))
+        pieces.append(Piece(word if kind != "random" else f"{word}→{tokenizer.decode([seen])}", kind))
     return [*pieces, *([Piece(tokenizer.decode(run))] if run else [])]
 
 

@@ -28,9 +28,9 @@ STYLES = {
     "source": "bold cyan",
     "target": "green",
 }
-FATES = {"mask": "reverse", "random": "underline", "kept": "dim reverse"}
+MASKING_STYLES = {"mask": "reverse", "random": "underline", "kept": "dim reverse"}
 BAR = 40
-CLIPPED = 240  # characters of a text
+MAX_TEXT_CHARS = 240
 
 
 def show_facts(facts: Sequence[tuple[str, str]], console: Console) -> None:
@@ -49,9 +49,9 @@ def show(preview: Preview, console: Console) -> None:
         lines = []
         for part in example.parts:
             line = Text(f"{part.role} ({part.tokens} tokens)  ", style=STYLES.get(part.role, ""))
-            room = CLIPPED
+            room = MAX_TEXT_CHARS
             for piece in part.pieces:
-                line.append(piece.text[:room], style=FATES.get(piece.fate, "not bold"))
+                line.append(piece.text[:room], style=MASKING_STYLES.get(piece.masking, "not bold"))
                 room -= len(piece.text)
                 if room < 0:
                     line.append(" ...")

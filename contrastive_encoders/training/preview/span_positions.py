@@ -8,7 +8,7 @@ from contrastive_encoders.reports.figure import LINE, SERIES
 if TYPE_CHECKING:
     import altair as alt
 
-SHOWN = 24  # documents of a batch that are drawn
+MAX_DOCUMENTS = 24  # of a batch in the figure
 ROLES = ("anchor", "positive")
 ROW = 26  # pixels of a document
 
@@ -31,10 +31,10 @@ def span_panel(batch: Sequence[SpanLayout]) -> "alt.TopLevelMixin":
             "to": start + tokens,
             "lane": 0 if role == ROLES[0] else 1,
         }
-        for document in batch[:SHOWN]
+        for document in batch[:MAX_DOCUMENTS]
         for role, start, tokens in document.spans
     ]
-    whole = [{"document": f"document {one.row}", "from": 0, "to": one.tokens} for one in batch[:SHOWN]]
+    documents = [{"document": f"document {one.row}", "from": 0, "to": one.tokens} for one in batch[:MAX_DOCUMENTS]]
     rows = alt.Chart().encode(
         x=alt.X("from:Q", title="token of the document", axis=alt.Axis(grid=False)),
         x2="to:Q",
@@ -42,9 +42,9 @@ def span_panel(batch: Sequence[SpanLayout]) -> "alt.TopLevelMixin":
     )
     bars = rows.properties(data={"values": spans}).mark_bar(height=8, opacity=0.75, cornerRadius=2)
     scale = alt.Scale(domain=list(ROLES), range=SERIES[: len(ROLES)])
-    more = f", the first {SHOWN} of {len(batch)} documents" if len(batch) > SHOWN else ""
+    more = f", the first {MAX_DOCUMENTS} of {len(batch)} documents" if len(batch) > MAX_DOCUMENTS else ""
     return alt.layer(
-        rows.properties(data={"values": whole}).mark_rule(color=LINE, strokeWidth=3),
+        rows.properties(data={"values": documents}).mark_rule(color=LINE, strokeWidth=3),
         bars.encode(
             color=alt.Color("role:N", legend=alt.Legend(orient="top", title=None), scale=scale),
             yOffset=alt.YOffset("lane:N", scale=alt.Scale(range=[0, ROW])),

@@ -103,31 +103,31 @@ def _facts(
     lengths = [np.concatenate([one.lengths for one in roles]) for roles in by_role]
     tokens = float(np.mean([one.sum() for one in lengths]))
     rows = [len(batch.rows) for batch in batches]
-    what = "documents" if isinstance(batches[0], SpanBatch) else "rows"
-    yield f"{what} in a batch", f"{np.mean(rows):g}"
+    unit = "documents" if isinstance(batches[0], SpanBatch) else "rows"
+    yield f"{unit} per batch", f"{np.mean(rows):g}"
     if isinstance(batches[0].part, np.ndarray):
         names, counts = np.unique(np.concatenate([batch.part for batch in batches]), return_counts=True)
         for name, count in zip(names, counts, strict=True):
-            yield f"{what} of {name} in a batch", f"{count / len(batches):.3g}"
+            yield f"{unit} of {name} per batch", f"{count / len(batches):.3g}"
     for place, one in enumerate(by_role[0]):
-        yield f"{plural(one.role)} in a batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
-    yield "tokens in a batch", f"{tokens:,.0f}"
+        yield f"{plural(one.role)} per batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
+    yield "tokens per batch", f"{tokens:,.0f}"
     for name, sizes in (
-        ("padded to its longest", [one.max() * len(one) for one in lengths]),
-        ("in chunks, where a family is padded", [chunked(one) for one in lengths]),
+        ("padded to the longest text of the batch", [one.max() * len(one) for one in lengths]),
+        ("padded within chunks of similar length", [chunked(one) for one in lengths]),
     ):
         padded = float(np.mean(sizes))
         yield name, f"{padded:,.0f} ({1 - tokens / padded:.0%} padding)"
     for place, one in enumerate(by_role[0]):
-        twice = float(np.mean([roles[place].duplicates() for roles in by_role]))
-        yield f"{plural(one.role)} that are there before", f"{twice:g} a batch"
+        duplicates = float(np.mean([roles[place].duplicates() for roles in by_role]))
+        yield f"duplicate {plural(one.role)}", f"{duplicates:g} per batch"
     if frequent := most_frequent(batches, tokenizer):
         text, count = frequent
         shown = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."
         yield "most frequent text", f"{count} times in a batch: {shown}"
     if usable := [found for found in map(usable_negatives, batches) if found is not None]:
-        of_anchors = np.concatenate(usable)
-        spread = "" if of_anchors.min() == of_anchors.max() else f" ({of_anchors.min():,} to {of_anchors.max():,})"
-        yield "negatives of an anchor, equal texts not counted", f"{of_anchors.mean():,.1f}{spread}"
+        counts = np.concatenate(usable)
+        spread = "" if counts.min() == counts.max() else f" ({counts.min():,} to {counts.max():,})"
+        yield "negatives per anchor (duplicates excluded)", f"{counts.mean():,.1f}{spread}"
     for name, share in _masks(batches, tokenizer).items():
-        yield f"tokens {name}", f"{share:.1%}" + (" of the anchors' tokens" if name == "predicted" else " of those")
+        yield f"tokens {name}", f"{share:.1%} of the {'anchor' if name == 'predicted' else 'predicted'} tokens"
