@@ -124,8 +124,8 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
             log.info("%s: %s", name, made(piece, folder, downloads, any_rows=config.rows == "any"))
         except DownloadError as error:
             wrong.append(
-                f"{error}. If the host cannot be reached, download {piece.file.name} elsewhere and set download_mirror=FOLDER "
-                "to its directory."
+                f"{error}. If the host cannot be reached, download {piece.file.name} elsewhere and set "
+                "download_mirror=FOLDER to its directory."
             )
         except (InvalidCorpusFileError, InvalidArchiveError) as error:
             wrong.append(f"{error}.")

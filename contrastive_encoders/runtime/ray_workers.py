@@ -180,7 +180,7 @@ class RayWorker:
                     InputError(
                         key="cluster",
                         expected=f"workers that can start ({error.cause})",
-                        hint="Install the same version of contrastive-encoders on all nodes.",
+                        hint="All nodes need the same version of contrastive-encoders.",
                     )
                 )
             self.next_messages = self.actor.take.remote()

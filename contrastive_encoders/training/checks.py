@@ -148,14 +148,12 @@ def check_values(run: ResolvedRun) -> None:
             key="max_time",
             value=run.max_time,
             expected="DD:HH:MM:SS, up to 23 hours, 59 minutes, and 59 seconds",
-            hint="Set max_time=00:12:00:00 for 12 hours.",
         )
     if run.max_steps == 0 or run.max_steps < -1:
         raise InputError(
             key="max_steps",
             value=run.max_steps,
             expected="at least 1, or -1 to train for max_epochs",
-            hint="Set max_steps=1000.",
         )
 
 
@@ -221,7 +219,7 @@ def check_scoring(run: ResolvedRun, final: Scorer, during: Scorer) -> None:
         raise InputError(
             key="monitor",
             value=monitor,
-            expected="null or train/loss, since nothing is evaluated during training (evaluation.every_n_steps=null)",
+            expected="null or train/loss, since nothing is evaluated during training",
             hint="Set evaluation.every_n_steps, or set monitor=null.",
         )
     known = sorted(during.score_names())

@@ -147,8 +147,8 @@ class Mirror:
         remove(self.folder / SNAPSHOTS)
         if self._failed:
             raise TrainingError(
-                f"remote_output_dir={self.shown}: the last copy is incomplete. All files of the run are in {self.folder}. Rerun "
-                "the same command to copy them."
+                f"remote_output_dir={self.shown}: the last copy is incomplete. All files of the run are in "
+                f"{self.folder}. Rerun the same command to copy them."
             )
 
     def _snapshot(self) -> Path:

@@ -61,7 +61,7 @@ def got(*words):
     return download_data.prepare(read_words(["quiet=true", *words]))
 
 
-@pytest.mark.advice("contrastive_encoders.cli.download_data:get")
+@pytest.mark.advice("contrastive_encoders.cli.download_data:get#2")
 def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
     caplog.set_level("INFO")
     assert got(*HOSTED, f"output={hosted}") == 0
@@ -72,8 +72,8 @@ def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
         texts = [one.texts for one in RecordSource(str(hosted / "tsdae" / f"{name}.txt"), SENTENCES)]
         assert texts == [(f"One of {name}.",), ("Another.",)]
     assert len(list(RecordSource(str(hosted / "qa"), QA))) == 3 * 5
-    assert "30,000 rows, 30,000 published" in caplog.text
-    advised = re.findall(r"Then: contrastive-encoders train (.*)", caplog.text)
+    assert "30,000 rows (30,000 published)" in caplog.text
+    advised = re.findall(r"Train on it: contrastive-encoders train (.*)", caplog.text)
     assert len(advised) == len(HOSTED)
     for words in map(shlex.split, advised):
         for run in resolve(compose([*words, "backbone=tiny"])).trainings:
@@ -95,6 +95,7 @@ def test_what_broke_off_begins_anew_and_what_is_there_is_not_asked_for(hosted, s
     assert len(server.asked) == asked
 
 
+@pytest.mark.advice("contrastive_encoders.cli.download_data:get#1")
 @pytest.mark.parametrize("how", ["folder", "file URL", "mirror"])
 def test_files_that_somebody_brought(hosted, server, tmp_path, how):
     """The files are given as a folder or under one address, with the names that the message lists."""
@@ -113,7 +114,7 @@ def test_files_that_somebody_brought(hosted, server, tmp_path, how):
 def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server, caplog):
     (server.folder / NLI).write_text(CSV.rpartition('"A')[0])
     assert got("simcse_nli", f"output={hosted}") == 2
-    assert "39 rows instead of 40" in caplog.text
+    assert "expected 40 rows, got 39" in caplog.text
     assert not (hosted / "simcse_nli").exists()
     assert got("simcse_nli", f"output={hosted}", "rows=any") == 0
     assert len(list(RecordSource(str(hosted / "simcse_nli"), TRIPLETS))) == 39
@@ -123,7 +124,7 @@ def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server,
     ("name", "data", "says"),
     [
         (WIKI, b"", "the file is empty"),
-        ("list.json", b"<html>", "wanted a JSON list of addresses"),
+        ("list.json", b"<html>", "JSON list"),
         ("0.parquet", b"PAR1 cut", "gooaq-0.parquet"),
     ],
 )
@@ -149,12 +150,12 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
         ([], "NAME=null: expected one of .*simcse_nli"),
         (["wiki"], "NAME=wiki: expected one of .*wiki1m"),
         (["qa", "outptu=x"], "outptu: .*The nearest is output"),
-        (["qa", "rows=some"], "rows='some': wanted published, any"),
+        (["qa", "rows=some"], "rows=some: expected published, any"),
         (["qa", "download_mirror=/no/such"], "download_mirror=/no/such: no such folder"),
         (["qa", "output=/dev/null/x"], "output=/dev/null/x: cannot be written"),
     ],
 )
-def test_wrong_words_are_told(words, says, tmp_path, monkeypatch):
+def test_wrong_arguments_are_refused(words, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=says):
         got(*words)

@@ -154,7 +154,7 @@ def test_what_cannot_be_reranked_is_told(tiny_bert, small_reranker, small_tables
         ),
         "no document": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"custom_tasks={task}", "rerank_top=0"],
-            "rerank_top=0: wanted 1 or more",
+            "rerank_top=0: expected 1 or more",
         ),
     }
     for given, message in words.values():

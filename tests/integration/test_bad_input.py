@@ -83,7 +83,7 @@ VALUES = [
     ("devices=4", ["batch_size=6", "4 or 8"]),
     ("data.max_span=4000", ["data.max_span", "the longest has"]),
     ("data.anchor_placement=grille", ["data.anchor_placement", "grid"]),
-    ("data.path=nowhere.txt", ["nowhere.txt", "no such file"]),
+    ("data.path=nowhere.txt", ["data.path=nowhere.txt: expected"]),
     ("model.lr_schedule=cosine", ["cosine", "linear"]),
     ("model.lr=-1", ["model.lr=-1", "0 or more"]),
     ("model.metric_loss=ArcFaceLoss", ["ArcFaceLoss", "class"]),

@@ -120,7 +120,7 @@ def test_the_same_command_again_says_that_it_is_finished(finished, tiny_run, com
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
-@pytest.mark.advice("contrastive_encoders.training.run_directory:_ways_on")
+@pytest.mark.advice("contrastive_encoders.training.run_directory:_options_hint")
 def test_another_config_is_refused_until_overwrite(finished, tiny_run, command, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "run")
     before = (folder / "results.json").read_bytes()

@@ -16,7 +16,7 @@ from tests.torture.same import differences
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MOST_KILLS = 4  # of one job
 TO_END = 75.0  # seconds for the children of a killed command to end
-DONE = ("All files are in", " vectors of ", " says how good they are")  # the last message of a command
+DONE = ("All files are in", " vectors of ", " shows their quality.")  # the last message of a command
 
 
 class Campaign:

@@ -232,7 +232,6 @@ ADVISED = [
     "contrastive_encoders.training.advice:suggestions#3",
     "contrastive_encoders.training.advice:suggestions#4",
     "contrastive_encoders.training.advice:suggestions#5",
-    "contrastive_encoders.training.advice:suggestions#6",
 )
 def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     stages = ["+stages.nli.max_steps=2", "+stages.next.max_steps=2"] if before else []
