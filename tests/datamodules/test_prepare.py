@@ -151,8 +151,8 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
         (["wiki"], "NAME=wiki: expected one of .*wiki1m"),
         (["qa", "outptu=x"], "outptu: .*The nearest is output"),
         (["qa", "rows=some"], "rows=some: expected published, any"),
-        (["qa", "download_mirror=/no/such"], "download_mirror=/no/such: no such folder"),
-        (["qa", "output=/dev/null/x"], "output=/dev/null/x: cannot be written"),
+        (["qa", "download_mirror=/no/such"], "download_mirror=/no/such: expected"),
+        (["qa", "output=/dev/null/x"], "output=/dev/null/x: expected a writable"),
     ],
 )
 def test_wrong_arguments_are_refused(words, says, tmp_path, monkeypatch):

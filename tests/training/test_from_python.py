@@ -130,9 +130,9 @@ def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(tra
     run(made)
     for folder in "ab":
         assert same(weights(tmp_path / folder), weights(trained.directory))
-    with pytest.raises(InputError, match="devices=2: expected 1"):
+    with pytest.raises(InputError, match=r"^devices=2: "):
         run(replace(made, devices=2))
-    with pytest.raises(InputError, match=r"model\.temperature=0: wanted more than 0"):
+    with pytest.raises(InputError, match=r"^model\.temperature=0: "):
         run(replace(made, model=replace(made.model, temperature=0), output_dir=str(tmp_path / "c")))
     with pytest.raises(InputError) as refused:
         run(replace(made, batch_size=None, output_dir=str(tmp_path / "c")))
