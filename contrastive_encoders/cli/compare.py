@@ -23,6 +23,7 @@ from contrastive_encoders.composition.config_keys import config_folders
 from contrastive_encoders.composition.literal_values import literal_word
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.renamed_keys import RENAMED_KEYS, renamed_key
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.io.output_directory import check_owner, claim_output_directory
 from contrastive_encoders.runtime.child_processes import check_number
@@ -136,8 +137,12 @@ def plain(race: DictConfig) -> dict[str, Any]:
     quoted if necessary.
 
     Raises:
-        InputError: a key has no value, although the race uses it.
+        InputError: a key was renamed, or has no value, although the race uses it.
     """
+    renamed = [new for new in RENAMED_KEYS["compare"].values() if new.startswith("race.")]
+    for name in map(str, race):
+        if error := renamed_key(f"race.{name}", None, renamed):
+            raise error
     try:
         _write_null(race, [name for name in map(str, race) if name not in STRUCTURE])
         found: Any = OmegaConf.to_container(race, resolve=True)

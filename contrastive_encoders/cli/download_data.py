@@ -67,9 +67,8 @@ def read_words(arguments: Sequence[str]) -> DownloadConfig:
     """
     config, others = config_of_words(DownloadConfig, arguments)
     names = [word for word in others if "=" not in word]
-    check_known_keys(
-        (word.partition("=")[0] for word in others if "=" in word), [one.name for one in keys_of(DownloadConfig)]
-    )
+    unknown_keys = dict(word.split("=", 1) for word in others if "=" in word)
+    check_known_keys(unknown_keys, [one.name for one in keys_of(DownloadConfig)])
     if not names or not set(names) <= CORPORA.keys():
         unknown = [name for name in names if name not in CORPORA]
         raise InputError(key="NAME", value=unknown[0] if unknown else None, expected=f"one of {', '.join(CORPORA)}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contrastive_encoders.core.errors import InputError
+from contrastive_encoders.core.renamed_keys import renamed_key
 
 # order of preference among several keys of a name
 PREFERRED_GROUPS = ("", "model", "data", "race", "evaluation", "trainer", "checkpoint")
@@ -74,6 +75,8 @@ def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, i
         in_python: whether keys are arguments of a function, with two underscores instead of a dot.
     """
     keys = list(keys)
+    if name not in COUNTERPARTS and (renamed := renamed_key(name, value, keys, in_python=in_python)):
+        return renamed
     found = counterpart(name, keys)
     near = None if found or name.rpartition(".")[2] in COUNTERPARTS else _nearest(name, keys)
     shown = (found or near or "").replace(".", "__" if in_python else ".")

@@ -114,6 +114,8 @@ class EvaluateConfig:
             raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
         if self.mteb_tasks is not None and not self.is_mteb:
             raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
+        if self.mteb_tasks is not None and not self.is_mteb:
+            raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
         if self.is_mteb:
             self._check_mteb()
         else:

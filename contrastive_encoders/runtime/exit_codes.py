@@ -27,6 +27,7 @@ from contrastive_encoders.composition.override_checks import help_hint
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.core.key_suggestions import nearest, unknown_key
+from contrastive_encoders.core.renamed_keys import renamed_choice
 from contrastive_encoders.runtime.signals import INTERRUPTED
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else needs their cores.
@@ -285,6 +286,8 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
         if key in GROUPS.get(config, ()) and isinstance(value, str):
             added = [path.stem for folder in config_folders(words) for path in (folder / key).glob("*.yaml")]
             if value not in (names := [*choices(key), *added]):
+                if renamed := renamed_choice(key, value):
+                    return renamed
                 near = nearest(value, names, cutoff=0.4)
                 hint = f"The nearest is {near}." if near else None
                 return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)

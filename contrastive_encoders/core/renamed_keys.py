@@ -1,0 +1,146 @@
+"""Keys, values, and config choices that have new names. Old names are refused with the new one."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from contrastive_encoders.core.errors import InputError
+
+_DIRECTIONS = {"there": "forward", "back": "backward"}
+# command -> old key -> new key. A renamed key is reported only to commands that have the new key
+RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
+    "train": {
+        "model.warmup_ratio": "model.warmup_ratio",
+        "model.append_eos": "model.append_eos",
+        "data.append_eos": "data.append_eos",
+        "model.keep_layers": "model.keep_layers",
+        "model.frozen_dtype": "model.frozen_dtype",
+        "model.activation_checkpointing": "model.activation_checkpointing",
+        "model.prompt_suffix": "model.prompt_suffix",
+        "model.ddp_gradient": "model.ddp_gradient",
+        "model.partition_mode": "model.partition_mode",
+        "model.eval_batch_size": "model.eval_batch_size",
+        "train_max_length": "train_max_length",
+        "default_train_max_length": "default_train_max_length",
+        "initial_weights_fraction": "initial_weights_fraction",
+        "held_out_fraction": "held_out_fraction",
+        "neighbors": "neighbor_group_size",
+        "deletion": "deletion_ratio",
+        "document_datamodule": "document_datamodule",
+        "mirror": "remote_output_dir",
+        "data_license": "data_license",
+        "data.held_out_fraction": "data.held_out_fraction",
+        "data.neighbor_group_size": "data.neighbor_group_size",
+        "data.deletion": "data.deletion_ratio",
+        "data.concat_sentences": "data.concat_sentences",
+        "data.dev_fraction": "data.dev_fraction",
+        "data.ignore_case": "data.ignore_case",
+        "data.postprocess_steps": "data.postprocess_steps",
+        "data.max_pairs_per_label": "data.max_pairs_per_label",
+        "data.random_pair_source": "data.random_pair_source",
+        "data.anchor_placement": "data.anchor_placement",
+        "data.positive_sampling": "data.positive_sampling",
+        "data.mask_strategy": "data.mask_strategy",
+        "data.match_span_count_of": "data.match_span_count_of",
+        "evaluation.during_training": "evaluation.during_training",
+        "evaluation.custom_tasks": "evaluation.custom_tasks",
+        "evaluation.compare_with_teacher": "evaluation.compare_with_teacher",
+    },
+    "evaluate": {
+        "tasks": "custom_tasks",
+        "alignment_threshold": "alignment_threshold",
+        "source": "download_mirror",
+    },
+    "generate": {
+        "token_budget": "kv_cache_tokens",
+        "rows": "decode_batch_size",
+        "annotate": "annotation_sample",
+        "annotations": "annotation_sheet",
+        "known": "reuse_from",
+        "judged": "use_judge",
+        "estimate_only": "estimate_only",
+        "dev_fraction": "dev_fraction",
+        "held_out_fraction": "held_out_fraction",
+        "passages.max_words": "passages.max_words",
+        "passages.min_words": "passages.min_words",
+        "rules.min_words": "rules.min_words",
+        "rules.max_words": "rules.max_words",
+        "rules.max_copied": "rules.max_copied",
+        "rules.max_from_prompt": "rules.max_from_prompt",
+        "rules.max_rank": "rules.max_rank",
+        "rules.min_p_yes": "rules.min_p_yes",
+        "sentences.exclude": "sentences.exclude",
+        **{
+            f"{old}.{name}": f"{new}.{name}"
+            for old, new in _DIRECTIONS.items()
+            for name in ("model", "prefix", "source", "target")
+        },
+    },
+    "compare": {
+        "headline": "ranking_metric",
+        "project": "wandb_project",
+        "name": "wandb_name",
+        "offline": "wandb_offline",
+        "race.headline": "race.ranking_metric",
+        "race.reuse_from": "race.reuse_from",
+        "race.estimate_only": "race.estimate_only",
+    },
+    "embed": {"window": "chunk_rows", "ranges": "quantization_ranges"},
+    "download-data": {"source": "download_mirror"},
+}
+RENAMED_VALUES: Mapping[str, Mapping[str, str]] = {"model.ddp_gradient": {"paper": "per_rank"}}  # old key -> values
+RENAMED_CHOICES: Mapping[str, Mapping[str, str]] = {  # config group -> old name -> new name
+    "experiment": {"both": "sts_and_retrieval", "smaller": "distill_layers"},
+    "race": {"real": "smollm2", "declutr_real": "declutr_smollm2", "gense_real": "gense_smollm2"},
+}
+
+
+def renamed_key(name: str, value: Any, keys: Iterable[str], *, in_python: bool = False) -> InputError | None:
+    """Return the error about an unknown key that has a new name; None if it was not renamed.
+
+    Args:
+        name: dotted; the key of a stage or of a part of a mixture with its prefix.
+        value: the given value; None for a name without a value.
+        keys: all keys of the command, dotted.
+        in_python: whether keys are arguments of a function, with two underscores instead of a dot.
+    """
+    if (found := _renamed(name, set(keys))) is None:
+        return None
+    old, new = found
+    new = new.replace(".", "__") if in_python else new
+    set_value = RENAMED_VALUES.get(old, {}).get(str(value), value)
+    shown = "VALUE" if value is None else repr(set_value) if in_python else str(set_value)
+    hint = f"Set {new}={shown}."
+    return InputError(
+        f"{name} was renamed to {new}. {hint}",
+        key=name,
+        **({} if value is None else {"value": value}),
+        expected=f"the new name of the key, {new}",
+        hint=hint,
+    )
+
+
+def renamed_choice(group: str, name: str) -> InputError | None:
+    """Return the error about a choice of a config group that has a new name; None if it was not renamed."""
+    if (new := RENAMED_CHOICES.get(group, {}).get(name)) is None:
+        return None
+    hint = f"Set {group}={new}."
+    expected = f"the new name of the choice, {new}"
+    message = f"{group}={name} was renamed to {group}={new}. {hint}"
+    return InputError(message, key=group, value=name, expected=expected, hint=hint)
+
+
+def _renamed(name: str, keys: set[str]) -> tuple[str, str] | None:
+    """Return the entry of the table and the new name."""
+    pairs = [pair for table in RENAMED_KEYS.values() for pair in table.items()]
+    for old, new in pairs:
+        prefix = name.removesuffix(old)
+        if not name.endswith(old) or (prefix and not prefix.endswith(".")):
+            continue
+        if f"{prefix}{new}" in keys or (prefix.startswith("stages.") and new in keys):
+            return old, f"{prefix}{new}"
+    place, dot, last = name.rpartition(".")
+    for old, new in pairs:  # a name without its group, or with the prefix of a part of a mixture
+        moved = f"{place}{dot}{new.rpartition('.')[2]}" if place else new
+        if old.rpartition(".")[2] == last and moved in keys:
+            return old, moved
+    return None
