@@ -97,11 +97,11 @@ STAGES = ["experiment=gense", "stages.open.data.path=x", "stages.nli.data.path=x
 @pytest.mark.parametrize(
     ("words", "old", "new"),
     [
-        (PAIRS, "warmup_ratio", "model.warmup_ratio"),
+        (PAIRS, "cut_fraction", "model.warmup_ratio"),
         (PAIRS, "+mirror", "remote_output_dir"),
-        (MIXTURE, "data.parts.a.neighbors", "data.parts.a.neighbor_group_size"),
-        (STAGES, "stages.nli.train_max_length", "stages.nli.train_max_length"),
-        (STAGES, "stages.nli.model.keep_layers", "model.keep_layers"),
+        (MIXTURE, "data.parts.a.neighbours", "data.parts.a.neighbor_group_size"),
+        (STAGES, "stages.nli.training_length", "stages.nli.train_max_length"),
+        (STAGES, "stages.nli.model.layers", "model.keep_layers"),
     ],
 )
 def test_an_old_key_is_found_without_its_group_in_parts_and_in_stages(words, old, new):
@@ -119,10 +119,10 @@ def test_an_old_key_of_a_race_file_is_refused():
 def test_old_names_are_refused_from_python():
     with pytest.raises(InputError) as refused:
         train([("a", "b")] * 4, model__cut_fraction=0.1)
-    assert (refused.value.key, refused.value.hint) == ("model.warmup_ratio", "Set model__warmup_ratio=0.1.")
+    assert (refused.value.key, refused.value.hint) == ("model.cut_fraction", "Set model__warmup_ratio=0.1.")
     with pytest.raises(InputError) as refused:
         train([("a", "b")] * 4, experiment="both")
     assert (refused.value.key, refused.value.value) == ("experiment", "both")
     with pytest.raises(InputError) as refused:
-        evaluate("encoder", alignment_threshold=3.0)
-    assert (refused.value.key, refused.value.hint) == ("alignment_threshold", "Set alignment_threshold=3.0.")
+        evaluate("encoder", alignment_above=3.0)
+    assert (refused.value.key, refused.value.hint) == ("alignment_above", "Set alignment_threshold=3.0.")

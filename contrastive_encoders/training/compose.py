@@ -144,9 +144,10 @@ def _stage(
     """Return the config of a stage from the dotted keys ``written`` in config files and ``said`` on the command
     line.
     """
-    for key in [*written, *own]:
+    for key, value in {**written, **own}.items():
         _check_key(name, key)
-        check_known_keys([key.partition(".")[0]], known, f"stages.{name}.")
+        top, dot, _ = key.partition(".")
+        check_known_keys({top: None if dot else value}, known, f"stages.{name}.")
     for key, value in {**written, **own}.items():
         if key in STAGE_CONFIG_GROUPS and not isinstance(value, str | Mapping):
             raise InputError(key=f"stages.{name}.{key}", value=value, expected=f"one of {', '.join(choices(key))}")
