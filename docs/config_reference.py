@@ -38,7 +38,7 @@ HEADER = """# Every key
 This page is generated from the config classes and from the files in `configs/`. Set a key with `KEY=VALUE` on the
 command line.
 
-"that of `seed`" means that a key follows another one until it is set itself.
+"value of `seed`" means that a key inherits the value of another key until it is set itself.
 """
 
 
@@ -86,7 +86,7 @@ def _default(key: KeyDoc) -> str:
         return ""
     value: Any = key.value
     if value == "???":
-        return "to be given"
+        return "required"
     shown = (value if isinstance(value, str) and value else flow(value)).replace("\n", " ").replace("|", r"\|")
     return interpolation_in_words(value) or f"`{shown}`"
 

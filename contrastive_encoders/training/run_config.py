@@ -33,24 +33,28 @@ class Trainer:
 
     target: str = "pytorch_lightning.Trainer"
 
-    accelerator: str = config_field("auto", "cpu, gpu, ...")
-    devices: int | str | Sequence[int] | None = config_field(None, "null: devices")
-    num_nodes: int | None = config_field(None, "null: num_nodes")
-    strategy: Any = config_field("auto", "distribution strategy; see trainer=ddp")
-    precision: str | None = config_field(None, "null: from precision")
-    max_steps: int | None = config_field(None, "null: max_steps")
-    max_epochs: int | None = config_field(None, "null: max_epochs")
-    max_time: str | None = config_field(None, "null: max_time")
-    gradient_clip_val: float | None = config_field(1.0, "maximum norm of the gradients")
-    log_every_n_steps: int | None = config_field(None, "null: log_every_n_steps")
-    default_root_dir: str | None = config_field(None, "null: output_dir")
+    accelerator: str = config_field("auto", "Lightning accelerator: auto, cpu, gpu, ...")
+    devices: int | str | Sequence[int] | None = config_field(None, "number of devices; null: value of devices")
+    num_nodes: int | None = config_field(None, "number of nodes; null: value of num_nodes")
+    strategy: Any = config_field("auto", "distributed strategy of Lightning; see trainer=ddp and trainer=fsdp")
+    precision: str | None = config_field(None, "Lightning's precision, e.g. bf16-mixed; null: from precision")
+    max_steps: int | None = config_field(None, "maximum number of optimizer steps; null: value of max_steps")
+    max_epochs: int | None = config_field(None, "maximum number of epochs; null: value of max_epochs")
+    max_time: str | None = config_field(None, "maximum training time; null: value of max_time")
+    gradient_clip_val: float | None = config_field(1.0, "maximum gradient norm, to which gradients are clipped")
+    log_every_n_steps: int | None = config_field(None, "steps between two log rows; null: value of log_every_n_steps")
+    default_root_dir: str | None = config_field(None, "directory for Lightning's files; null: value of output_dir")
     use_distributed_sampler: bool = config_field(
-        False, "false: the data modules distribute examples over ranks themselves"
+        False, "whether Lightning distributes examples over ranks; false: the data modules do"
     )
-    num_sanity_val_steps: int = config_field(0, "validation batches before training")
-    enable_checkpointing: bool = config_field(True, "checkpoints of this project (Lightning's own are off)")
-    enable_progress_bar: bool = config_field(False, "Lightning's progress bar, in addition to ours")
-    enable_model_summary: bool = config_field(False, "Lightning's model summary")
+    num_sanity_val_steps: int = config_field(0, "number of validation batches before training")
+    enable_checkpointing: bool = config_field(
+        True, "whether to save checkpoints; they are saved by this project, not by Lightning"
+    )
+    enable_progress_bar: bool = config_field(
+        False, "whether to show Lightning's progress bar in addition to this project's"
+    )
+    enable_model_summary: bool = config_field(False, "whether to print Lightning's model summary")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +63,10 @@ class TensorBoard:
 
     target: str = "pytorch_lightning.loggers.TensorBoardLogger"
 
-    save_dir: str | None = config_field(None, "null: output_dir")
-    name: str = config_field("tensorboard", "name of the directory in save_dir")
-    version: str = config_field("", "name of a directory in it; empty: none")
-    default_hp_metric: bool = config_field(False, "whether to log a metric of this name for the hyperparameters")
+    save_dir: str | None = config_field(None, "directory of the logs; null: value of output_dir")
+    name: str = config_field("tensorboard", "name of the subdirectory of save_dir")
+    version: str = config_field("", "name of a directory within that subdirectory; empty: none")
+    default_hp_metric: bool = config_field(False, "whether to log the metric hp_metric for the hyperparameters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,23 +75,27 @@ class WandbLogger:
 
     target: str = "contrastive_encoders.training.wandb_session.wandb_logger"
 
-    output_dir: str | None = config_field(None, "null: output_dir of the run")
-    project: str = config_field("contrastive-encoders", "project on W&B")
-    name: str | None = config_field(None, "name on W&B; null: that of the output directory")
-    group: str | None = config_field(None, "group on W&B, e.g. the seeds of one comparison")
-    offline: bool = config_field(False, "true: write to the disk")
+    output_dir: str | None = config_field(None, "directory of W&B's files; null: output_dir of the run")
+    project: str = config_field("contrastive-encoders", "name of the W&B project")
+    name: str | None = config_field(None, "name of the W&B run; null: name of the output directory")
+    group: str | None = config_field(None, "W&B group, e.g. for the seeds of one comparison")
+    offline: bool = config_field(False, "whether to log to the local disk instead of the W&B server")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """Keys for saving the state of a run."""
 
-    every_n_steps: int | None = config_field(500, "save every n optimizer steps; null: by time only", ge=1)
-    every_n_minutes: float | None = config_field(15, "or after this many minutes; null: by steps only", ge=0)
+    every_n_steps: int | None = config_field(
+        500, "optimizer steps between two checkpoints; null: no checkpoints by steps", ge=1
+    )
+    every_n_minutes: float | None = config_field(
+        15, "minutes between two checkpoints; null: no checkpoints by time", ge=0
+    )
     keep_all: bool = config_field(
         False,
-        "false: a finished run keeps last.ckpt, from which it can be resumed, and the weights of best.ckpt; "
-        "true: also previous.ckpt and the optimizer state of best.ckpt",
+        "whether a finished run keeps previous.ckpt and the optimizer state of best.ckpt, too; false: it keeps "
+        "last.ckpt, from which it can be resumed, and the weights of best.ckpt",
     )
 
 
@@ -96,12 +104,12 @@ class Evaluation:
     """Tasks that a run is evaluated on, and the steps at which it is."""
 
     suite: str | Sequence[str] = config_field(
-        "sts", "suites to evaluate best.ckpt on at the end, in addition to those of during_training"
+        "sts", "task suites on which best.ckpt is evaluated at the end, in addition to those of during_training"
     )
     data_root: str | None = config_field(None, "directory of the suites' tables; null: suites are not evaluated")
     custom_tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
-        "your own tasks, also evaluated during training: files, directories in BEIR's layout, or YAML files "
+        "custom tasks, also evaluated during training: files, directories in BEIR's layout, or YAML files "
         "(docs/evaluation-protocols.md)",
     )
     protocol: Literal["default", "fast", "sklearn"] = config_field(
@@ -109,22 +117,22 @@ class Evaluation:
     )
     during_training: str | Sequence[str] = config_field(
         ("stsb-dev",),
-        "suites or tasks to evaluate every n steps and at the last step; if you set it, it also selects among "
-        "your own tasks",
+        "suites or tasks that are evaluated every every_n_steps steps and at the last step; if set explicitly, custom "
+        "tasks must be listed here, too",
     )
     every_n_steps: int | None = config_field(None, "steps between two evaluations; null: only at the end", ge=0)
     at_start: bool | None = config_field(
         None,
-        "true: evaluate the encoder before training, too, and end with a verdict; null: if there are tasks; "
-        "false: never",
+        "whether to evaluate the encoder before training, too, which the final verdict needs; null: true if there are "
+        "tasks",
     )
     compare_with_teacher: bool | None = config_field(
-        None, "true: evaluate model.teacher, too, and compare size, speed, and scores; null: don't"
+        None, "whether to evaluate model.teacher, too, and compare size, speed, and scores; null: false"
     )
     precision: Literal["fp32", "bf16"] = config_field(
         "fp32",
-        "precision of matrix products in evaluation; bf16 takes about 0.7 of the time on hardware with "
-        "support, and changes scores by a few hundredths",
+        "precision of matrix multiplications in evaluation; bf16 takes about 0.7 of the time on supported hardware and "
+        "changes scores by a few hundredths",
     )
 
 
@@ -134,16 +142,21 @@ class Domain:
 
     path: str | Sequence[str] | None = config_field(
         None,
-        "file with sentences of the domain, one per line; or several, or a directory; null: "
+        "one or several files, or a directory, with sentences of the domain, one per line; null: no generation, "
         "stages.domain.data.path has triplets",
     )
-    generator: str | None = config_field(None, "run of model=gense_generator, directory, or hub id")
+    generator: str | None = config_field(
+        None, "triplet generator: run directory of model=gense_generator, model directory, or Hub id"
+    )
     folder: str = config_field(
-        "outputs/domain", "directory of the generated triplets; an interrupted command resumes there"
+        "outputs/domain", "directory of the generated triplets, from which an interrupted command resumes"
     )
     synthesis: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata={"meaning": "keys of contrastive-encoders generate: +domain.synthesis.rules.threshold=0.8"},
+        metadata={
+            "meaning": "keys of contrastive-encoders generate for the triplets, e.g. "
+            "+domain.synthesis.rules.threshold=0.8"
+        },
     )
 
 
@@ -172,46 +185,49 @@ class RunConfig:
 
     # Model and data
     backbone: str | None = config_field(
-        None, "hub id, directory, directory of a run, or tiny; null: the default of the model"
+        None, "initial encoder: Hub id, model directory, run directory, or tiny; null: the model's default"
     )
     batch_size: int | None = config_field(
         None,
-        "examples per batch over all processes, which sets the number of in-batch negatives; null: the "
-        "default of the model",
+        "number of examples per batch over all processes, which determines the number of in-batch negatives; null: the "
+        "model's default",
         ge=1,
     )
     few_rows_epochs: int | None = config_field(
         None,
-        "epochs of a run with fewer than 1,000 rows, in batches of at most half of the rows, unless max_steps "
-        "or batch_size is set; null: as with more rows",
+        "number of epochs for fewer than 1,000 rows, in batches of at most half of the rows, unless max_steps or "
+        "batch_size is set; null: same steps and batches as for more rows",
         ge=1,
     )
     token_budget: int | None = config_field(
         None,
-        "tokens per forward pass, padding included; larger batches are recomputed in chunks; null: about 8 "
-        "GiB worth, on a GPU half of its memory",
+        "maximum number of tokens per forward pass, including padding; larger batches are split into chunks and "
+        "recomputed; null: about 8 GiB of activations, on a GPU half of its memory",
         ge=1,
     )
     train_max_length: int | None = config_field(
         None,
-        "maximum length of training texts in tokens; null: default_train_max_length, or for qa and triplets a length "
-        "that covers 99 % of the texts",
+        "maximum length of training texts in tokens; null: default_train_max_length, except for qa and triplets, whose "
+        "length covers 99 % of the texts",
         ge=1,
     )
     default_train_max_length: int | None = config_field(
-        None, "the default of train_max_length for data other than qa and triplets; the model sets it", ge=1
+        None, "default of train_max_length for data other than qa and triplets, set by the model's config", ge=1
     )
     held_out_fraction: float | None = config_field(
-        None, "fraction of the rows that is kept from training and evaluated as the task held_out; null: 0"
+        None, "fraction of the rows that is excluded from training and evaluated as the task held_out; null: 0"
     )
     neighbor_group_size: int | None = config_field(
-        None, "data.neighbor_group_size of triplets and qa; null: random batches", ge=2
+        None,
+        "value of data.neighbor_group_size for triplets and qa: number of similar rows that are grouped within a "
+        "batch; null: random batches",
+        ge=2,
     )
     document_datamodule: str = config_field(
-        "contrastive_encoders.datamodules.documents.TextDocuments", "data module class of data=text"
+        "contrastive_encoders.datamodules.documents.TextDocuments", "class path of the data module for data=text"
     )
     deletion_ratio: float | None = config_field(
-        None, "fraction of the words that are deleted for model=tsdae, drawn anew in every epoch"
+        None, "fraction of the words that are deleted for model=tsdae, sampled again in every epoch"
     )
     prompts: Mapping[str, Any] = field(
         default_factory=dict,
@@ -219,73 +235,79 @@ class RunConfig:
     )
     prompt_assembly: Literal["pieces", "string"] = config_field(
         "pieces",
-        "pieces: prompt and sentences are tokenized separately, as published; string: they are joined before "
-        "tokenization",
+        "tokenization of GenSE's prompts; pieces: prompt and sentences separately, as published; string: both joined "
+        "into one string",
     )
     freeze: str | None = config_field(
         None,
-        "parts of the backbone that are frozen: embeddings; layers:N: also the N lowest layers; null: none",
+        "frozen part of the backbone; embeddings: the token embeddings; layers:N: also the N lowest layers; null: none",
     )
     domain: Domain = field(default_factory=Domain)
     stages: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "several runs in one, each from the best weights of the previous one: name of a stage -> "
-            "its own keys, e.g. stages.nli.max_steps=3; +stages.NAME.KEY=VALUE adds a stage"
+            "meaning": "training stages, each from the best weights of the previous one: name of a stage -> its own "
+            "keys, e.g. "
+            "stages.nli.max_steps=3; +stages.NAME.KEY=VALUE adds a stage"
         },
     )
-    only_stage: str | None = config_field(None, "name of the only stage to run")
+    only_stage: str | None = config_field(None, "name of the only stage to train; null: all stages")
 
     # Duration
-    max_steps: int = config_field(-1, "optimizer steps; -1: set by max_epochs", ge=-1)
-    max_epochs: int | None = config_field(None, "null: 1, or as many as max_steps needs", ge=1)
+    max_steps: int = config_field(-1, "maximum number of optimizer steps; -1: determined by max_epochs", ge=-1)
+    max_epochs: int | None = config_field(
+        None, "maximum number of epochs; null: as many as max_steps needs, or 1 without max_steps", ge=1
+    )
     max_time: str | None = config_field(
-        None, "upper bound of the training time, DD:HH:MM:SS; the schedule still covers max_steps or max_epochs"
+        None, "maximum training time, DD:HH:MM:SS; the learning rate schedule still covers max_steps or max_epochs"
     )
 
     # Location and hardware
-    seed: int = config_field(1, "seed of shuffling, spans, masks, dropout, and new weights")
-    precision: Precision = config_field("fp32", "precision of training")
+    seed: int = config_field(1, "random seed of shuffling, spans, masks, dropout, and new weights")
+    precision: Precision = config_field("fp32", "floating-point precision of training")
     devices: int | str | Sequence[int] = config_field("auto", "number of processes per node, or indices of GPUs")
-    num_nodes: int = config_field(1, "number of machines", ge=1)
-    output_dir: str | None = config_field(None, "directory of the run; null: outputs/MODEL-DATA-HASH8")
+    num_nodes: int = config_field(1, "number of nodes", ge=1)
+    output_dir: str | None = config_field(None, "directory of the run's files; null: outputs/MODEL-DATA-HASH8")
     remote_output_dir: str | None = config_field(
         None,
-        "s3://BUCKET/PREFIX or another URL: output_dir is copied there after each checkpoint, and fetched "
-        "from there if it is empty",
+        "URL, such as s3://BUCKET/PREFIX, to which output_dir is copied after each checkpoint, and from which it is "
+        "fetched if it is empty; null: no copies",
     )
     resume: str | None = config_field(
-        "auto", "auto: resume from output_dir if possible; PATH of a checkpoint; null: start from scratch"
+        "auto", "checkpoint to resume from; auto: the one in output_dir, if any; PATH: a checkpoint file; null: none"
     )
-    overwrite: bool = config_field(False, "true: delete what another run left in output_dir")
-    verify: bool = config_field(False, "true: check the SHA-256 of the whole token store before training")
-    quiet: bool = config_field(False, "true: only warnings and errors")
-    log_every_n_steps: int = config_field(50, "steps between two rows of metrics.csv", ge=1)
+    overwrite: bool = config_field(False, "whether to delete the files of another run in output_dir")
+    verify: bool = config_field(
+        False, "whether to check the SHA-256 checksum of the complete token store before training"
+    )
+    quiet: bool = config_field(False, "whether to show warnings and errors only")
+    log_every_n_steps: int = config_field(50, "optimizer steps between two rows of metrics.csv", ge=1)
     data_license: str | None = config_field(
         None,
         "license of the training data for the model card, e.g. cc-by-4.0; null: the card states that it is unknown",
     )
-    name: str | None = config_field(None, "name in comparisons; null: the objective, the settings, or the directory")
-    next_steps: str | None = config_field(None, "text printed after the closing table: what to try next")
+    name: str | None = config_field(None, "name of the run in comparisons; null: objective, settings, or directory")
+    next_steps: str | None = config_field(None, "text that is printed after the final results, e.g. what to try next")
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     # Evaluation
     monitor: str | None = config_field(
-        None, "score that selects best.ckpt, e.g. stsb-dev/cosine/spearman; null: the last checkpoint is the best"
+        None, "score that selects best.ckpt, e.g. stsb-dev/cosine/spearman; null: best.ckpt is the last checkpoint"
     )
     monitor_mode: Literal["max", "min"] | None = config_field(
-        None, "whether higher or lower is better; null: min for a loss, max for a score"
+        None, "whether higher (max) or lower (min) values of monitor are better; null: min for a loss, max for a score"
     )
     initial_weights_fraction: float | None = config_field(
         None,
-        "weight averaging: share of the initial weights in the encoder that is evaluated at the end and "
-        "exported; null: 0; checkpoints always have the trained weights",
+        "fraction of the initial weights in the weight average that is evaluated at the end and exported; checkpoints "
+        "always have the trained weights; null: 0",
         ge=0,
         lt=1,
     )
     early_stopping: int | None = config_field(
         None,
-        "stop after this many values of monitor in a row without an improvement; null: train to the end",
+        "number of consecutive values of monitor without an improvement after which training stops; null: no early "
+        "stopping",
         ge=1,
     )
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -293,19 +315,19 @@ class RunConfig:
     tiny: TinySizes = field(
         default_factory=TinySizes,
         metadata={
-            "meaning": "backbone=tiny: random weights (4.9 million parameters) and a tokenizer trained on the data; "
+            "meaning": "sizes of backbone=tiny, which has random weights (4.9 million parameters) and a tokenizer "
+            "trained on the data; "
             "in short runs from scratch, a larger vocabulary helps more than more layers"
         },
     )
     allow_targets: Sequence[str] = config_field(
         (),
-        "packages whose code a _target_ may name, e.g. [my_package]; by default only classes of this project "
-        "and of Lightning",
+        "packages whose code a _target_ may refer to, e.g. [my_package], in addition to this project and Lightning",
     )
     callbacks: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "further Lightning callbacks, by _target_: +callbacks.stop={_target_: "
+            "meaning": "additional Lightning callbacks by _target_, e.g. +callbacks.stop={_target_: "
             "pytorch_lightning.callbacks.EarlyStopping, monitor: ...}"
         },
     )

@@ -146,7 +146,7 @@ BAD = [
     (["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "monitor=train/loss/aq"], "nearest is train/loss/qa"),
     (
         ["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "model.hard_negative_weight=1"],
-        "data.parts.qa: model.hard_negative_weight=1: this data has no hard negatives",
+        "data.parts.qa: model.hard_negative_weight=1: expected 0",
     ),
 ]
 
