@@ -31,7 +31,7 @@ from transformers import (
 
 from benchmarks import materials, texts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, median_ratio, timed
-from contrastive_encoders.encoders.kernels.gpu_kernels import attention_of_any_shape
+from contrastive_encoders.encoders.kernels.gpu_kernels import exclude_cudnn_attention
 from contrastive_encoders.synthesis.decoding.continuations import Decoding, Prompt, Statistics
 from contrastive_encoders.synthesis.decoding.generator import PRECISIONS as DTYPES
 from contrastive_encoders.synthesis.decoding.generator import Generator, load_generator
@@ -117,7 +117,7 @@ def generate_ours(generator: Generator, inputs: list[str], statistics: Statistic
 @torch.inference_mode()
 def generate_theirs(generator: Generator, inputs: list[str]) -> tuple[int, int]:
     torch.manual_seed(1)
-    with attention_of_any_shape(generator.device):
+    with exclude_cudnn_attention(generator.device):
         samples = [text.partition('"') for prompt in prompts(inputs) for text in one_prompt(generator, prompt)]
     return count([(before, bool(mark)) for before, mark, _ in samples])
 

@@ -15,11 +15,11 @@ from contrastive_encoders.encoders.pooling import Pooler
 
 ATTENTION = ("causal", "bidirectional")
 PREFIX = {"backbone": "model.", "encoder": ""}  # prefix of settings, by the setting that names the model
-FIRST_TO_HONOUR = "5.4"  # version of transformers; older ones ignore ``is_causal`` for some families
-NOTHING = 1e-6
+MIN_TRANSFORMERS_VERSION = "5.4"  # version of transformers; older ones ignore ``is_causal`` for some families
+TOLERANCE = 1e-6
 # Config names of dropout: of attention weights, and of hidden states and embeddings
-OF_ATTENTION = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
-OF_STATES = (
+ATTENTION_DROPOUT_NAMES = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
+STATE_DROPOUT_NAMES = (
     "hidden_dropout_prob",
     "hidden_dropout",
     "dropout",
@@ -79,8 +79,8 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
         InputError: If the family has no such dropout.
     """
     for key, probability, known in (
-        ("dropout", everywhere, OF_ATTENTION + OF_STATES),
-        ("attention_dropout", in_attention, OF_ATTENTION),
+        ("dropout", everywhere, ATTENTION_DROPOUT_NAMES + STATE_DROPOUT_NAMES),
+        ("attention_dropout", in_attention, ATTENTION_DROPOUT_NAMES),
     ):
         if probability is None:
             continue
@@ -165,7 +165,7 @@ def reads_ahead(transformer: PreTrainedModel) -> bool:
                 trunk(input_ids=ids[:rows], attention_mask=mask_BT[:rows], use_cache=False).last_hidden_state[0, 0]
                 for ids in (ids_BT, other_BT)
             ]
-            moved.append(bool((states[0] - states[1]).abs().max() > NOTHING))
+            moved.append(bool((states[0] - states[1]).abs().max() > TOLERANCE))
     finally:
         transformer.train(training)
     return all(moved)

@@ -69,7 +69,7 @@ class TrainedModule(pl.LightningModule):
         """Return whether any term of the loss can have a gradient on a global batch with these numbers of negatives."""
         return True
 
-    def own_rates(self) -> dict[nn.Parameter, float]:
+    def special_learning_rates(self) -> dict[nn.Parameter, float]:
         """Return learning rates of weights outside the backbone that differ from ``lr``."""
         return {}
 
@@ -98,7 +98,7 @@ class TrainedModule(pl.LightningModule):
         raise InputError(key="trainer", value="fsdp", expected=f"ddp for model={self.objective}")
 
     def configure_optimizers(self) -> Any:
-        return optimizer_of(self.settings, self, self.transformer, self.own_rates(), self.trainer)
+        return optimizer_of(self.settings, self, self.transformer, self.special_learning_rates(), self.trainer)
 
     def configure_gradient_clipping(
         self,

@@ -12,7 +12,7 @@ from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.embedding_distillation import check_teacher
 from contrastive_encoders.encoders.model_configs import ContrastiveConfig, HardNegativesConfig
 from contrastive_encoders.encoders.objective import LossOutput, Objective
-from contrastive_encoders.encoders.objectives.guide import GuideEncoder, kept_on_host
+from contrastive_encoders.encoders.objectives.guide import GuideEncoder, keep_on_host
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
 from contrastive_encoders.io.model_names import prompt_places
 from contrastive_encoders.losses.contrastive import ContrastiveOutput, Guide, info_nce
@@ -52,7 +52,7 @@ class ContrastiveObjective(Objective):
         super().__init__(settings)
         self.margins = margins[0] or 0.0, margins[1] or 0.0
         self.guide = None if settings.guide is None else GuideEncoder(settings.guide, self.encoder.tokenizer)
-        self.encoder.beside = self.guide.modules if self.guide else ()
+        self.encoder.other_modules = self.guide.modules if self.guide else ()
         self.prompts: Sequence[Collection[str]] = ()  # for each column of the data
         self.prompt_places: Sequence[slice] = ()  # token positions of the prompt that all texts of a column share
 
@@ -63,12 +63,12 @@ class ContrastiveObjective(Objective):
     def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Any:
         """Compute the loss, as `Objective.loss`, with information about which candidates are not negatives.
 
-        The keyword arguments are ``guide``, the output of `guided`, and ``text_hashes``, the output of `loss_hashes`.
-        The functions in `losses` accept both.
+        The keyword arguments are the outputs of `guide_embeddings` (``guide``) and `loss_hashes` (``text_hashes``). The
+        functions in `losses` accept both.
         """
         raise NotImplementedError
 
-    def know_prompts(self, columns: Sequence[Collection[str]]) -> None:
+    def set_prompts(self, columns: Sequence[Collection[str]]) -> None:
         self.prompts = columns
         same = (next(iter(prompts)) if len(prompts) == 1 else "" for prompts in columns)
         self.prompt_places = [prompt_places(self.encoder.tokenizer, prompt) for prompt in same]
@@ -89,7 +89,7 @@ class ContrastiveObjective(Objective):
         """
         fillers = getattr(batch, "fillers", None)
         views = self.texts(batch)
-        places = of_views(self.prompt_places, len(views), slice(0, 0))
+        places = values_per_view(self.prompt_places, len(views), slice(0, 0))
         found = [text_hashes(view.ids, view.lengths, prompt) for view, prompt in zip(views, places, strict=True)]
         if fillers is not None:
             found[2] = found[2].masked_fill(torch.from_numpy(fillers).to(found[2].device, non_blocking=True), FILLER)
@@ -100,28 +100,32 @@ class ContrastiveObjective(Objective):
         positives = getattr(batch, "all_positives", None)
         if positives is None:
             return None
-        [_, place] = of_views(self.prompt_places, 2, slice(0, 0))
+        [_, place] = values_per_view(self.prompt_places, 2, slice(0, 0))
         hashes = text_hashes(positives.ids, positives.lengths, place).view(len(batch.rows), -1)
         return torch.cat([hashes, torch.full_like(hashes[:, :1], FILLER)], dim=1)
 
-    def guided(self, batch: Any) -> Guide | None:
+    def guide_embeddings(self, batch: Any) -> Guide | None:
         """Return the guide's embeddings of a batch with its margins; None if there is no guide."""
         if self.guide is None:
             return None
         texts = self.texts(batch)
         has_roles = isinstance(batch, TripletBatch | ScoredTripletBatch)
         roles: Sequence[Role | None] = ("query", "document") if has_roles else (None,)
-        vectors = self.guide(texts, of_views(roles, len(texts), None), of_views(self.prompts, len(texts), ()))
+        vectors = self.guide(
+            texts, values_per_view(roles, len(texts), None), values_per_view(self.prompts, len(texts), ())
+        )
         return Guide(vectors, *self.margins)
 
-    def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
+    def compute_loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
         accepted = self.accepted(batch)
         known |= {} if accepted is None else {"accepted": accepted}
-        return super().compare(vectors, batch, guide=self.guided(batch), text_hashes=self.loss_hashes(batch), **known)
+        return super().compute_loss(
+            vectors, batch, guide=self.guide_embeddings(batch), text_hashes=self.loss_hashes(batch), **known
+        )
 
-    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
+    def compute_encoded_loss(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
         """Compute the contrastive loss, plus the distance to the teacher's embeddings if there is a teacher."""
-        contrast, weight = super().compare_encoded(vectors_ND, lengths, batch), self.settings.teacher_weight
+        contrast, weight = super().compute_encoded_loss(vectors_ND, lengths, batch), self.settings.teacher_weight
         if self.teaching is None:
             return contrast
         teaching = partial(self.teaching, batch=batch)
@@ -161,7 +165,7 @@ class ContrastiveObjective(Objective):
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Keep token ids on the host if there is a guide, so that reading the texts needs no synchronization."""
-        return batch if self.guide is None else type(batch)(*map(kept_on_host, batch))
+        return batch if self.guide is None else type(batch)(*map(keep_on_host, batch))
 
 
 class HardNegativesObjective(ContrastiveObjective):
@@ -198,7 +202,7 @@ class HardNegativesObjective(ContrastiveObjective):
         }
 
 
-def of_views(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
+def values_per_view(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
     """Return the column of each view. The last column also applies to further views.
 
     If there are no columns, ``otherwise`` is returned for each view.

@@ -32,7 +32,7 @@ from contrastive_encoders.encoders.kernels.chunks import (
     recomputes,
     total_tokens,
 )
-from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
 from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
 from contrastive_encoders.encoders.lengths import longest_input, usual_length
@@ -43,7 +43,7 @@ from contrastive_encoders.reports.progress import ProgressBar
 
 SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # tokens per chunk without gradients
 PAIRS_AT_ONCE = 4_096  # pairs that are tokenized and sorted by length together
-SCORES_PAIRS = "ForSequenceClassification"  # suffix of the class names in transformers
+CLASSIFIER_SUFFIX = "ForSequenceClassification"  # suffix of the class names in transformers
 EXAMPLE_RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
@@ -62,7 +62,7 @@ class PairForm(NamedTuple):
         return len(self.before) + len(self.between) + len(self.after)
 
 
-class Joined(NamedTuple):
+class JoinedPairs(NamedTuple):
     """Pairs, each joined to a single sequence."""
 
     sequences: Ragged
@@ -135,15 +135,15 @@ class CrossEncoder(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def join(self, queries: Ragged, documents: Ragged, query_of: np.ndarray) -> Joined:
+    def join(self, queries: Ragged, documents: Ragged, query_of: np.ndarray) -> JoinedPairs:
         """Join document i of (N,) to the query ``query_of[i]``. Both are tokenized as single texts with special tokens.
 
         For texts that have not been truncated before, the ids equal those of
         ``tokenizer(query, document, truncation="longest_first", max_length=max_length)``.
         """
-        return joined(queries, documents, query_of, self.form, self.max_length)
+        return join_pairs(queries, documents, query_of, self.form, self.max_length)
 
-    def score(self, pairs: Joined) -> CrossEncoderOutput:
+    def score(self, pairs: JoinedPairs) -> CrossEncoderOutput:
         """Compute the logits of a training step.
 
         With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
@@ -153,7 +153,7 @@ class CrossEncoder(nn.Module):
         budget = resolve_token_budget(
             self.token_budget, ids.device, self.transformer, activation_checkpointing=self.activation_checkpointing
         )
-        chunks = plan_chunks(even(lengths, self.transformer, self.longest), budget, chunk_cost(ids.device))
+        chunks = plan_chunks(round_lengths(lengths, self.transformer, self.longest), budget, chunk_cost(ids.device))
         again = recomputes(self.activation_checkpointing, total_tokens(chunks), budget)
         embedding = self.transformer.get_input_embeddings()
         pad = cast(int, self.tokenizer.pad_token_id)
@@ -164,7 +164,7 @@ class CrossEncoder(nn.Module):
         real = int(lengths.sum())
         return CrossEncoderOutput(logits_N, total_tokens(chunks) - real, real)
 
-    def _laid_out(self, pairs: Joined, chunks: list[Any]) -> Any:
+    def _laid_out(self, pairs: JoinedPairs, chunks: list[Any]) -> Any:
         ids, lengths = pairs.sequences.ids, pairs.sequences.lengths
         laid = padded(ids, lengths, chunks, cast(int, self.tokenizer.pad_token_id))
         if pairs.types is None:
@@ -222,11 +222,11 @@ class CrossEncoder(nn.Module):
         budget = SCORE_TOKENS_CPU if device.type == "cpu" else SCORE_TOKENS_GPU
         chunks = plan_chunks(pairs.sequences.lengths, budget, chunk_cost(device))
         types = None if pairs.types is None else pairs.types.to(device)
-        pairs = Joined(pairs.sequences._replace(ids=pairs.sequences.ids.to(device)), types)
+        pairs = JoinedPairs(pairs.sequences._replace(ids=pairs.sequences.ids.to(device)), types)
         parts = [self.score_chunk(*laid) for laid in self._laid_out(pairs, chunks)]
         return torch.cat(parts)[places_in(chunks, device)].float().cpu()
 
-    def _tokenized(self, queries: list[str], documents: list[str]) -> Joined:
+    def _tokenized(self, queries: list[str], documents: list[str]) -> JoinedPairs:
         found = self.tokenizer(queries, documents, truncation="longest_first", max_length=self.max_length)
         lengths = np.array([len(one) for one in found["input_ids"]], np.int64)
         ids, types = (
@@ -235,7 +235,7 @@ class CrossEncoder(nn.Module):
             else None
             for name in ("input_ids", "token_type_ids")
         )
-        return Joined(Ragged(cast(Tensor, ids), lengths), types)
+        return JoinedPairs(Ragged(cast(Tensor, ids), lengths), types)
 
 
 def pair_form(tokenizer: Any) -> PairForm:
@@ -293,7 +293,9 @@ def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple
     return np.where(fits, first_N, cut_first), np.where(fits, second_N, cut_second)
 
 
-def joined(queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairForm, max_length: int) -> Joined:
+def join_pairs(
+    queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairForm, max_length: int
+) -> JoinedPairs:
     """Join queries and documents, see `CrossEncoder.join`."""
     head, tail = form.around_one
     kinds = queries.lengths[query_of] - head - tail, documents.lengths - head - tail
@@ -318,12 +320,12 @@ def joined(queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairF
     ids = torch.cat([queries.ids, documents.ids, special])[on_device(index, device)]
     sequences = Ragged(ids, lengths_5N.sum(0))
     if form.types is None:
-        return Joined(sequences, None)
+        return JoinedPairs(sequences, None)
     *special_types, first, second = form.types
     types = np.concatenate(
         [np.full(len(queries.ids), first), np.full(len(documents.ids), second), *special_types]
     ).astype(np.int64)
-    return Joined(sequences, on_device(types[index], device))
+    return JoinedPairs(sequences, on_device(types[index], device))
 
 
 def load_cross_encoder(
@@ -350,7 +352,7 @@ def load_cross_encoder(
     """
     config = from_pretrained(AutoConfig, backbone, setting=setting)
     config.output_hidden_states = False
-    trained = [name for name in config.architectures or [] if name.endswith(SCORES_PAIRS)]
+    trained = [name for name in config.architectures or [] if name.endswith(CLASSIFIER_SUFFIX)]
     if trained:
         check_one_score(f"{setting}={backbone}", config.num_labels)
     elif seed is None:

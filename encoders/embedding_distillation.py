@@ -43,13 +43,13 @@ class EmbeddingDistillationLoss(nn.Module):
     def forward(self, vectors: Sequence[Tensor], batch: Any) -> Tensor:
         """Return the mean distance over all texts of the batch, () float32, from (sequences, D) embeddings per view."""
         with torch.autocast(vectors[0].device.type, enabled=False):
-            whole_ND = torch.cat([one.float() for one in vectors])
+            embeddings_ND = torch.cat([one.float() for one in vectors])
             if self.normalize:
-                whole_ND = F.normalize(whole_ND, dim=-1)
-            size = str(whole_ND.shape[-1])
+                embeddings_ND = F.normalize(embeddings_ND, dim=-1)
+            size = str(embeddings_ND.shape[-1])
             if size in self.projections:
-                whole_ND = self.projections[size](whole_ND)
-            return self.distance(whole_ND, targets(vectors, batch))
+                embeddings_ND = self.projections[size](embeddings_ND)
+            return self.distance(embeddings_ND, targets(vectors, batch))
 
 
 def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:

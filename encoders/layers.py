@@ -15,9 +15,15 @@ from transformers import PreTrainedModel
 
 from contrastive_encoders.core import InputError
 
-COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")  # in configs
+LAYER_COUNT_NAMES = (
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+)  # in configs
 EMBEDDING_NAME = re.compile(r"embed|(^|[._])emb([._]|$)", re.IGNORECASE)
-FROZEN = re.compile(r"embeddings|layers:(\d{1,9})")
+FREEZE_PATTERN = re.compile(r"embeddings|layers:(\d{1,9})")
 
 log = logging.getLogger(__name__)
 
@@ -42,39 +48,40 @@ def depths(transformer: PreTrainedModel) -> Depths:
     return Depths({weight: found.get(weight, len(layers) + 1) for weight in transformer.parameters()}, len(layers))
 
 
-def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> list[int]:
+def choose_layers(wanted: int | Sequence[int], num_layers: int, backbone: str) -> list[int]:
     """Return the indices of the layers to keep, starting at 0.
 
     Args:
         wanted: Indices, or the number of layers to keep, evenly spaced from the first to the last.
-        there: Number of layers of the backbone.
+        num_layers: Number of layers of the backbone.
         backbone: Name of the backbone, for error messages.
 
     Raises:
         InputError: If there are no such layers, or if the indices are not in ascending order.
     """
-    if isinstance(wanted, int) and 1 <= wanted <= there:
-        return [round(place * (there - 1) / max(wanted - 1, 1)) for place in range(wanted)]
+    if isinstance(wanted, int) and 1 <= wanted <= num_layers:
+        return [round(place * (num_layers - 1) / max(wanted - 1, 1)) for place in range(wanted)]
     if (
         isinstance(wanted, int)
         or not wanted
         or sorted({*wanted}) != [*wanted]
-        or not 0 <= wanted[0] <= wanted[-1] < there
+        or not 0 <= wanted[0] <= wanted[-1] < num_layers
     ):
         shown = wanted if isinstance(wanted, int) else list(wanted)
+        example = ",".join(map(str, sorted({0, num_layers // 2, num_layers - 1})))
         raise InputError(
             key="model.keep_layers",
             value=shown,
-            expected=f"the number of layers of {backbone} to keep, from 1 to {there}, or different indices from 0 to "
-            f"{there - 1} in ascending order, such as [{','.join(map(str, sorted({0, there // 2, there - 1})))}]",
+            expected=f"the number of layers of {backbone} to keep, from 1 to {num_layers}, or different indices from "
+            f"0 to {num_layers - 1} in ascending order, such as [{example}]",
         )
     return [*wanted]
 
 
-def cut_config(config: Any, kept: Sequence[int]) -> None:
+def reduce_config(config: Any, kept: Sequence[int]) -> None:
     """Reduce a config in place to the kept layers: the number of layers, and lists with one entry per layer."""
-    number = next((found for name in COUNTS if (found := getattr(config, name, None)) is not None), None)
-    for name in COUNTS:
+    number = next((found for name in LAYER_COUNT_NAMES if (found := getattr(config, name, None)) is not None), None)
+    for name in LAYER_COUNT_NAMES:
         if getattr(config, name, None) == number:
             setattr(config, name, len(kept))
     for name, value in list(vars(config).items()):
@@ -100,7 +107,7 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
             expected=f"null, because {backbone} has {what} instead of one stack of layers",
         )
     (name, stack), *_ = stacks.items()
-    kept = chosen_layers(wanted, len(stack), backbone)
+    kept = choose_layers(wanted, len(stack), backbone)
     names = [frozenset(of for of, _ in layer.named_parameters()) for layer in stack]
     if kept[0] != 0 and names[0] != names[kept[0]]:
         raise InputError(
@@ -109,9 +116,9 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
             expected=f"a choice with layer 0, because it has weights that no other layer of {backbone} has",
         )
     trunk.set_submodule(name, nn.ModuleList(stack[place] for place in kept))
-    cut_config(trunk.config, kept)
+    reduce_config(trunk.config, kept)
     if transformer.config is not trunk.config:
-        cut_config(transformer.config, kept)
+        reduce_config(transformer.config, kept)
     log.info(
         "model.keep_layers: %d of the %d layers of backbone=%s are kept: %s", len(kept), len(stack), backbone, kept
     )
@@ -126,7 +133,7 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
     """
     if what is None:
         return
-    wanted, (of, layers) = FROZEN.fullmatch(what), depths(transformer)
+    wanted, (of, layers) = FREEZE_PATTERN.fullmatch(what), depths(transformer)
     if wanted is None or (wanted[1] and not 1 <= int(wanted[1]) <= layers):
         raise InputError(
             key="freeze",
@@ -185,7 +192,7 @@ def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:
 
 def stacks_of(trunk: PreTrainedModel) -> dict[str, nn.ModuleList]:
     """Return the stacks of layers of a transformer by module name: one, or two for an encoder-decoder."""
-    counts = {getattr(trunk.config, name, None) for name in COUNTS}
+    counts = {getattr(trunk.config, name, None) for name in LAYER_COUNT_NAMES}
     stacks = dict[str, nn.ModuleList]()
     for name, module in trunk.named_modules():
         inside = any(name.startswith(f"{outer}.") for outer in stacks)

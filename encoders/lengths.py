@@ -41,18 +41,18 @@ def own_length(own: Exported | None, config: Any, tokenizer: Tokenizer) -> int:
     return min(own.max_length or int(tokenizer.model_max_length), longest_input(config))
 
 
-def length_to_train(asked: int | None, default: int, config: Any, backbone: str) -> int:
+def length_to_train(requested: int | None, default: int, config: Any, backbone: str) -> int:
     """Return ``model.max_length``, or the default.
 
     Raises:
         InputError: If it is more than the backbone allows.
     """
     longest = longest_input(config)
-    if asked is not None and asked > longest:
+    if requested is not None and requested > longest:
         raise InputError(
             key="model.max_length",
-            value=asked,
+            value=requested,
             expected=f"at most {longest} tokens, the limit of {backbone}",
             hint=f"Set model.max_length={longest} or less, or model.max_length=null for {default}.",
         )
-    return asked or default
+    return requested or default

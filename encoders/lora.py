@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 from contrastive_encoders.compat import raw_parameters
 from contrastive_encoders.core import InputError, missing_package
-from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear, cast_frozen_to_bf16, restore_float32
+from contrastive_encoders.encoders.kernels.bf16_weights import BF16Linear, cast_frozen_to_bf16, restore_float32
 from contrastive_encoders.encoders.kernels.nf4_weights import dequantize, is_quantized, quantize
 from contrastive_encoders.encoders.loading.loaded_encoder import fingerprint
 from contrastive_encoders.encoders.model_configs import LoraKeys
@@ -100,7 +100,9 @@ def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
     record = found.get(RECORD)
     if record is None:  # all weights were trained
         return AdapterBase(backbone, [], {})
-    return AdapterBase(record["base"], list(record["adapters"]), _within(found["state_dict"], record["prefix"]))
+    return AdapterBase(
+        record["base"], list(record["adapters"]), _adapter_weights(found["state_dict"], record["prefix"])
+    )
 
 
 def adapt(
@@ -124,7 +126,7 @@ def adapt(
     transformer.requires_grad_(False)
     adapters = [*under.adapters, lora]
     for height, keys in enumerate(adapters, 1):
-        _put_in(trunk, str(height), keys)
+        _inject(trunk, str(height), keys)
     _load(trunk, under.weights, f"backbone={under.base}")
     trained = f".{len(adapters)}.weight"
     for name, weight in trunk.named_parameters():
@@ -187,7 +189,7 @@ def restore(
     under = AdapterBase(record["base"], record["adapters"][:-1], {})
     adapt(transformer, record["adapters"][-1], under, record["frozen_weights"])
     check_digest(transformer.base_model, record, where)
-    _load(transformer.base_model, _within(state, record["prefix"]), where)
+    _load(transformer.base_model, _adapter_weights(state, record["prefix"]), where)
     return merged(transformer).requires_grad_(True)
 
 
@@ -280,7 +282,7 @@ def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
             )
 
 
-def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
+def _inject(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
     """Inject an adapter, with peft's initialization (Kaiming uniform for A, zeros for B) drawn from the seed."""
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -333,7 +335,7 @@ def _linear_weights(trunk: PreTrainedModel) -> set[nn.Parameter]:
     """Return the frozen weights that only linear layers use, except those of adapters and the LM head."""
     head, linear, others = trunk.get_output_embeddings(), set[nn.Parameter](), set[nn.Parameter | None]()
     for name, layer in trunk.named_modules():
-        if type(layer) in (nn.Linear, HeldLinear) and layer is not head and not is_adapter(f".{name}."):
+        if type(layer) in (nn.Linear, BF16Linear) and layer is not head and not is_adapter(f".{name}."):
             linear.add(raw_parameters(layer)["weight"])
         else:
             others |= set(raw_parameters(layer).values())
@@ -348,7 +350,7 @@ def _layers(transformer: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((name, module) for name, module in transformer.named_modules() if hasattr(module, "lora_A"))
 
 
-def _within(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _adapter_weights(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): weight for name, weight in state.items() if is_adapter(name)}
 
 

@@ -24,7 +24,7 @@ from contrastive_encoders.encoders.lora import record_of, take_digests
 from contrastive_encoders.encoders.model_configs import EmbeddingConfig, EncoderConfig
 from contrastive_encoders.encoders.objectives.matryoshka import Prefix, over_prefixes, prefixes
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
-from contrastive_encoders.encoders.sharding import from_first_rank, shard
+from contrastive_encoders.encoders.sharding import broadcast_from_first_rank, shard
 from contrastive_encoders.losses.duplicate_masking import text_hashes
 
 
@@ -113,7 +113,7 @@ class Objective(TrainedModule):
 
     def shard(self, mesh: DeviceMesh) -> None:
         ours = self.encoder.attention_plans, record_of(self)  # both need the full weights, which rank 0 has
-        plans, record = from_first_rank(ours)
+        plans, record = broadcast_from_first_rank(ours)
         self.strict_loading = record is None
         if record is not None:
             take_digests(self, record)
@@ -157,32 +157,32 @@ class Objective(TrainedModule):
         """Map (N, width) embeddings before the loss, by layers that are not exported. The base class has none."""
         return vectors_ND
 
-    def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
+    def compute_loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
         """Compute the loss, summed over prefixes of the embeddings if there are any, and all metrics.
 
         ``known`` are further arguments of the loss.
         """
 
-        def compared(*cut: Tensor) -> LossOutput:
+        def compute(*cut: Tensor) -> LossOutput:
             found = self.loss(cut, batch, **known)
             if isinstance(found, Tensor):
                 return LossOutput(found, {})
             metrics = found._asdict()
             return LossOutput(metrics.pop("loss"), {name: one for name, one in metrics.items() if one is not None})
 
-        (loss, metrics), of_prefixes = over_prefixes(compared, self.prefixes, *vectors)
+        (loss, metrics), of_prefixes = over_prefixes(compute, self.prefixes, *vectors)
         return LossOutput(loss, {**metrics, **of_prefixes, **self.metrics(vectors, batch)})
 
     def compute(self, views: Sequence[Ragged], batch: Any) -> StepResult:
         """Encode the views and compute the loss. Override it if the loss needs more than the embeddings."""
         sequences = concatenate(views)
         encoded = self.encoder.encode_sequences(sequences)
-        compared = self.compare_encoded(encoded.vectors, [len(view.lengths) for view in views], batch)
-        return StepResult(*compared, int(sequences.lengths.sum()), encoded.padding_tokens)
+        compute = self.compute_encoded_loss(encoded.vectors, [len(view.lengths) for view in views], batch)
+        return StepResult(*compute, int(sequences.lengths.sum()), encoded.padding_tokens)
 
-    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
+    def compute_encoded_loss(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
         """Compare the embeddings of all views. ``lengths`` are the numbers of sequences of each view."""
-        return self.compare(self.project(vectors_ND).split(lengths), batch)
+        return self.compute_loss(self.project(vectors_ND).split(lengths), batch)
 
     def learn_from_teacher(self, width: int, seed: int) -> None:
         """Prepare for batches with a teacher's embeddings of this width.
@@ -193,7 +193,7 @@ class Objective(TrainedModule):
         distance = getattr(self.settings, "distance", None) or "cosine"
         self.teaching = EmbeddingDistillationLoss(sizes, width, distance, normalize=self.encoder.normalize, seed=seed)
 
-    def know_prompts(self, columns: Sequence[Collection[str]]) -> None:
+    def set_prompts(self, columns: Sequence[Collection[str]]) -> None:
         """Set the prompts that the texts of each data column may start with. Most objectives do not use them."""
 
     def training_step(self, batch: Any, batch_idx: int) -> StepOutput:

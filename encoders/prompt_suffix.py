@@ -51,7 +51,7 @@ def _read_by(form: str) -> re.Pattern[str]:
 _TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
 
 
-def ids_behind(tokenizer: Any, prompt: str) -> list[int]:
+def prompt_ids_after_text(tokenizer: Any, prompt: str) -> list[int]:
     """Return the token ids of a prompt when it follows a text."""
     letter, both = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "a" + prompt))
     return list(both[len(letter) :])
@@ -88,7 +88,7 @@ class PromptSuffix:
         whole = self._ids("a")
         at = next(at for at in range(len(whole)) if whole[at : at + len(letter)] == letter)
         self.before, self.after = whole[:at], whole[at + len(letter) :]
-        self.ids = ids_behind(tokenizer, prompt)
+        self.ids = prompt_ids_after_text(tokenizer, prompt)
         self.room = self.room_in(max_length)
         self._check_seam()
 
@@ -145,7 +145,7 @@ class PromptSuffix:
         """Return the part of the text that precedes the prompt."""
         return text.rstrip(BLANKS) if self.joins else text
 
-    def without_last_blanks(self, sequences: Ragged) -> Ragged:
+    def strip_trailing_spaces(self, sequences: Ragged) -> Ragged:
         """Remove trailing spaces from token sequences, as `ended` does from texts.
 
         This runs on the host, because a device would require a synchronization.
@@ -217,7 +217,7 @@ class PromptSuffix:
                 [{"role": "user", "content": text}], chat_template=template, tokenize=False
             )
             whole = self._ids(text)
-            stored = self.without_last_blanks(Ragged(torch.tensor(whole), np.array([len(whole)]))).ids.tolist()
+            stored = self.strip_trailing_spaces(Ragged(torch.tensor(whole), np.array([len(whole)]))).ids.tolist()
             for read in (stored, self._ids(self.ended(text))):
                 plain = [self.unknown if one == self.end else one for one in read[len(self.before) : len(read) - after]]
                 if self._plain(rendered) != [*self.before, *plain, *self.ids, *self.after]:
@@ -225,7 +225,7 @@ class PromptSuffix:
         return None
 
 
-def appended_prompt(tokenizer: Any, prompt: str, max_length: int, pooler: Pooler) -> PromptSuffix | None:
+def make_prompt_suffix(tokenizer: Any, prompt: str, max_length: int, pooler: Pooler) -> PromptSuffix | None:
     """Return the `PromptSuffix` of an encoder.
 
     Return None if there is neither a prompt nor a decoder that needs a single end-of-sequence token.

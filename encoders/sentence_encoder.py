@@ -33,7 +33,7 @@ from contrastive_encoders.encoders.kernels.chunks import (
     recomputes,
     total_tokens,
 )
-from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks, prefetch_to_cpu
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
 from contrastive_encoders.encoders.kernels.selective_lm_head import vectors_and_logits
@@ -53,13 +53,13 @@ from contrastive_encoders.encoders.loading.backbones import T5_FAMILY
 from contrastive_encoders.encoders.loading.loaded_encoder import (
     LoadedEncoder,
     Options,
-    described_config,
-    described_tokenizer,
+    config_description,
     fingerprint,
+    tokenizer_description,
 )
 from contrastive_encoders.encoders.pooling import Pooler, pooler_of
-from contrastive_encoders.encoders.prompt_suffix import appended_prompt
-from contrastive_encoders.encoders.sharding import agree_on_chunks, gathered, is_first_rank
+from contrastive_encoders.encoders.prompt_suffix import make_prompt_suffix
+from contrastive_encoders.encoders.sharding import agree_on_chunks, gather_weights, is_first_rank
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 from contrastive_encoders.reports.progress import ProgressBar
 
@@ -132,7 +132,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         # Used for the token budget, and not saved: models that keep activations for as many tokens, and modules that
         # only take memory
         self.halves: tuple[PreTrainedModel, ...] = ()
-        self.beside: tuple[nn.Module, ...] = ()
+        self.other_modules: tuple[nn.Module, ...] = ()
         # The FSDP module that contains this encoder; a tuple prevents its registration as a submodule
         self.sharded: tuple[FSDPModule, ...] = ()
         self.prompts, self.normalize, self.progress = prompts, normalize, progress
@@ -145,7 +145,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.options = {"use_cache": False} if keeps else {}
         self.longest = longest_input(transformer.config)
         self.max_length = min(max_length, self.longest)
-        self.appended = appended_prompt(tokenizer, prompt_suffix, self.max_length, self.pooler)
+        self.appended = make_prompt_suffix(tokenizer, prompt_suffix, self.max_length, self.pooler)
 
     def encode_sequences(
         self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None
@@ -170,7 +170,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             )
         if (plan := self.attention_plan(sequences.ids.device)).is_packed:
             return self._encode_rows(sequences, labels, predicted, plan)
-        widths, budget = even(sequences.lengths, self.transformer, self.longest), self.budget(sequences.ids.device)
+        widths, budget = (
+            round_lengths(sequences.lengths, self.transformer, self.longest),
+            self.budget(sequences.ids.device),
+        )
         chunks = plan_chunks(widths, budget, chunk_cost(sequences.ids.device))
         again = recomputes(self.activation_checkpointing, total_tokens(chunks), budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
@@ -233,7 +236,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             self.token_budget,
             device,
             *halves,
-            beside=self.beside,
+            other_modules=self.other_modules,
             activation_checkpointing=self.activation_checkpointing,
         )
 
@@ -354,7 +357,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     @property
     def fingerprint(self) -> str:
         """SHA-256 over everything that `embed` depends on, recomputed on each access because training changes it."""
-        described = {"config": described_config(self.trunk.config), "tokenizer": described_tokenizer(self.tokenizer)}
+        described = {
+            "config": config_description(self.trunk.config),
+            "tokenizer": tokenizer_description(self.tokenizer),
+        }
         head = {} if self.head is None else self.head.state_dict(prefix="head.")
         order = {"order": "cut, then normalised"} if self.truncate and self.normalize else {}
         return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings, **order)
@@ -371,7 +377,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """
         return self._embedded(texts, torch.device("cpu"), **options)
 
-    def embed_there(self, texts: Sequence[str], *, prompt: str | None = None) -> Tensor:
+    def embed_on_device(self, texts: Sequence[str], *, prompt: str | None = None) -> Tensor:
         """Encode texts as `embed_list` does, but return the embeddings on the encoder's device, asynchronously."""
         return self._embedded(texts, self.device, prompt=prompt, progress=False)
 
@@ -437,7 +443,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             most, _ = agree_on_chunks(own, False, device)
         with contextlib.ExitStack() as inside:
             progress = inside.enter_context(bar)
-            inside.enter_context(gathered(self.sharded))
+            inside.enter_context(gather_weights(self.sharded))
             if autocast is not None:
                 inside.enter_context(torch.autocast(device.type, autocast))
             inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))

@@ -70,7 +70,7 @@ def is_sharded(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def gathered(modules: Iterable[FSDPModule]) -> Iterator[None]:
+def gather_weights(modules: Iterable[FSDPModule]) -> Iterator[None]:
     """Context manager that gathers the weights outside the layers of sharded modules on every rank.
 
     It is for forward passes outside a training step.
@@ -99,7 +99,7 @@ def is_first_rank() -> bool:
     return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
-def from_first_rank(value: Any) -> Any:
+def broadcast_from_first_rank(value: Any) -> Any:
     """Return rank 0's value on all ranks. This is a collective operation."""
     values = [value]
     dist.broadcast_object_list(values)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from contrastive_encoders.losses.cosent import check_pairs, ranked
+from contrastive_encoders.losses.cosent import check_pairs, ranking_loss
 from contrastive_encoders.losses.precision import at_least_float32
 
 
@@ -30,4 +30,4 @@ def angle(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: f
         )
         cosine_B = (left[0] * right[0] + left[1] * right[1]).sum(1)
         sine_B = (left[1] * right[0] - left[0] * right[1]).sum(1)
-        return ranked((cosine_B + sine_B).abs(), scores_B, temperature)
+        return ranking_loss((cosine_B + sine_B).abs(), scores_B, temperature)

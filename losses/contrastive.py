@@ -58,7 +58,7 @@ class FalseNegativeMask(NamedTuple):
     candidates_CG: Tensor
     most_R: Tensor  # negatives have cosines below this value
 
-    def too_near(self, block: slice) -> Tensor:
+    def mask(self, block: slice) -> Tensor:
         """Return the (K, C) bool mask of a block. It is true for the row's partner and for the row itself."""
         return self.rows_RG[block] @ self.candidates_CG.T >= self.most_R[block, None]
 
@@ -100,13 +100,13 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
     if matching.row_group_R is not None and matching.candidate_group_C is not None:
         logits_KC.masked_fill_(matching.row_group_R[block, None] == matching.candidate_group_C, -math.inf)
     if matching.equal is not None:
-        logits_KC.masked_fill_(matching.equal.left_out(block), -math.inf)
+        logits_KC.masked_fill_(matching.equal.excluded(block), -math.inf)
     logits_KC.scatter_(1, partner_K1, -math.inf)
     if matching.twin_R is not None:
         logits_KC.scatter_(1, matching.twin_R[block, None], -math.inf)
     near_K: Tensor | int = 0
     if matching.nearness is not None:
-        too_near_KC = matching.nearness.too_near(block)
+        too_near_KC = matching.nearness.mask(block)
         near_K = (too_near_KC & (logits_KC > -math.inf)).sum(1)
         logits_KC.masked_fill_(too_near_KC, -math.inf)
 
@@ -209,7 +209,7 @@ def nt_xent(
             equal = equal_views(torch.cat([*text_hashes]), torch.cat([text_hashes[1], text_hashes[0]]))
         matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness, equal=equal)
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return reduced(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
+        return reduce_sums(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
 
 
 def info_nce(
@@ -273,7 +273,7 @@ def info_nce(
             equal=equal,
         )
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return reduced(found, len(candidates_CD) - 1, reduction, scale, guide is not None)
+        return reduce_sums(found, len(candidates_CD) - 1, reduction, scale, guide is not None)
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
@@ -304,7 +304,7 @@ def stack_normalized(*views: Tensor | None) -> Tensor:
     return F.normalize(at_least_float32(torch.cat([view for view in views if view is not None])), dim=-1)
 
 
-def reduced(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
+def reduce_sums(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
     """Reduce the sums to the output of a loss. ``others`` is the maximum number of negatives of a row."""
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "per_rank":

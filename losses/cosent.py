@@ -22,10 +22,10 @@ def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: 
     check_pairs("cosent", left_BD, right_BD, scores_B)
     with torch.autocast(left_BD.device.type, enabled=False):
         cosine_B = F.cosine_similarity(at_least_float32(left_BD), at_least_float32(right_BD))
-        return ranked(cosine_B, scores_B, temperature)
+        return ranking_loss(cosine_B, scores_B, temperature)
 
 
-def ranked(similarities_B: Tensor, scores_B: Tensor, temperature: float) -> Tensor:
+def ranking_loss(similarities_B: Tensor, scores_B: Tensor, temperature: float) -> Tensor:
     """Compute the CoSENT loss of arbitrary similarities of the pairs."""
     logits_C = gather_rows(similarities_B[:, None])[0].squeeze(1) / temperature
     scores_C = gather_plain(scores_B)

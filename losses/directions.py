@@ -24,7 +24,7 @@ from contrastive_encoders.losses.contrastive import (
     hard_negatives_each,
     info_nce,
     nearness_of,
-    reduced,
+    reduce_sums,
     softmax_over_candidates,
     stack_normalized,
 )
@@ -153,7 +153,7 @@ def contrast_in_directions(
         rows_B2D = torch.cat([own_BD, own_MD[: len(own_BD)]], 1)
         candidates_C2D = _candidates(blocks, queries_CD, documents_CD)
         found = softmax_over_candidates(rows_B2D, candidates_C2D, matching, temperature=temperature)
-        return reduced(found, len(candidates_C2D) - len(blocks), "mean", "exact", guide is not None)
+        return reduce_sums(found, len(candidates_C2D) - len(blocks), "mean", "exact", guide is not None)
 
 
 def _candidates(blocks: Sequence[str], queries_CD: Tensor, documents_CD: Tensor) -> Tensor:

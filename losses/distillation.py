@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def scored(anchors_BW: Tensor, others_BCW: Tensor, *, cosine: bool) -> Tensor:
+def similarity_scores(anchors_BW: Tensor, others_BCW: Tensor, *, cosine: bool) -> Tensor:
     """Return the (B, C) float32 dot products, or cosines, of each anchor with its own texts."""
     anchors_BW, others_BCW = anchors_BW.float(), others_BCW.float()
     if cosine:

@@ -28,14 +28,14 @@ class EqualTexts(NamedTuple):
     pairs: Sequence[tuple[Tensor, Tensor]]
     answers: Sequence["Answers"] = ()
 
-    def left_out(self, block: slice) -> Tensor:
+    def excluded(self, block: slice) -> Tensor:
         """Return the (K, C) bool mask of a block. It is true for the row's partner, too."""
         (row_R, candidate_C), *others = self.pairs
         equal_KC = row_R[block, None] == candidate_C
         for row_R, candidate_C in others:
             equal_KC |= row_R[block, None] == candidate_C
         for answers in self.answers:
-            equal_KC |= answers.left_out(block)
+            equal_KC |= answers.excluded(block)
         return equal_KC
 
 
@@ -55,7 +55,7 @@ class Answers(NamedTuple):
     label_C: Tensor  # below C, equal for equal candidates
     group_C: Tensor | None = None  # below C; if one candidate of a group is an answer, all of the group are excluded
 
-    def left_out(self, block: slice) -> Tensor:
+    def excluded(self, block: slice) -> Tensor:
         """Return the (K, C) bool mask of a block."""
         row_K, size = self.row_R[block], len(self.label_C)
         count_LK = row_K.new_zeros((size + 1, len(row_K)), dtype=torch.float32)  # faster than integers on the CPU
@@ -158,25 +158,25 @@ def _count(
     found = list[Tensor]()
     for start in range(0, rows, size := max(1, _PAIRS_AT_ONCE // candidates)):
         block = slice(start, start + size)
-        left_out_KC = equal.left_out(block)
+        left_out_KC = equal.excluded(block)
         if row_group is not None:
             left_out_KC |= row_group[block, None] == group_C
         found.append((~left_out_KC).sum(1))
     return torch.cat(found)
 
 
-def text_hashes(ids: Tensor, lengths: np.ndarray, left_out: slice = slice(0, 0)) -> Tensor:
+def text_hashes(ids: Tensor, lengths: np.ndarray, excluded: slice = slice(0, 0)) -> Tensor:
     """Hash each of N token sequences, concatenated in ``ids``, to an (N,) int64 tensor on the same device.
 
     The hash is the sum of key times id over positions, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014). Two
     different texts with a vocabulary below 2^18 collide with a probability below 2^-45. There is no synchronization
-    with the device. The positions ``left_out`` of each sequence are ignored.
+    with the device. The positions ``excluded`` of each sequence are ignored.
     """
-    if left_out.stop > left_out.start:
+    if excluded.stop > excluded.start:
         place = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        kept = np.flatnonzero((place < left_out.start) | (place >= left_out.stop))
+        kept = np.flatnonzero((place < excluded.start) | (place >= excluded.stop))
         ids = ids[torch.from_numpy(kept).to(ids.device, non_blocking=True)]
-        lengths = lengths - np.clip(lengths - left_out.start, 0, left_out.stop - left_out.start)
+        lengths = lengths - np.clip(lengths - excluded.start, 0, excluded.stop - excluded.start)
     text = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(text)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     keys = _keys(-(-(int(lengths.max(initial=0)) + 1) // _KEYS_AT_ONCE))

@@ -329,7 +329,7 @@ REFUSED = [
         ["data.parts.a.data=triplets"],
     ),
     (
-        "contrastive_encoders.datamodules.sampling.distributed_sampler:check_batch_size",
+        "contrastive_encoders.datamodules.sampling.example_order:check_batch_size",
         [*SENTENCES, "batch_size=61"],
         ["batch_size=60"],
     ),

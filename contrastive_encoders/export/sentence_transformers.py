@@ -18,12 +18,12 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contrastive_encoders.core import NO_PROMPTS, EncoderPrompts, InputError
-from contrastive_encoders.encoders.attention import FIRST_TO_HONOUR, is_causal
+from contrastive_encoders.encoders.attention import MIN_TRANSFORMERS_VERSION, is_causal
 from contrastive_encoders.encoders.dense import activation_of, dense_layers
 from contrastive_encoders.encoders.loading.backbones import kept_pooler
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import TOP_LEVEL
 from contrastive_encoders.encoders.pooling import Pooler, pooler_of
-from contrastive_encoders.encoders.prompt_suffix import appended_prompt
+from contrastive_encoders.encoders.prompt_suffix import make_prompt_suffix
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.adapter import Adapter
 from contrastive_encoders.export.atomic_export import export_folder
@@ -80,7 +80,7 @@ def export_encoder(
     folder = Path(folder)
     _check(similarity, max_length)
     pooler = pooler_of(pooling)
-    appended = appended_prompt(tokenizer, prompt_suffix, max_length, pooler)
+    appended = make_prompt_suffix(tokenizer, prompt_suffix, max_length, pooler)
 
     def write(unfinished: Path) -> None:
         if adapter is None:
@@ -173,7 +173,7 @@ def _needed_transformers(config: Any) -> dict[str, str]:
     """Return the requirement of a model that the first versions of transformers 5 would load incorrectly."""
     if getattr(config, "attn_logit_softcapping", None):
         return {"transformers": f">={SOFT_CAPS_VERSION}"}
-    return {} if is_causal(config) else {"transformers": f">={FIRST_TO_HONOUR}"}
+    return {} if is_causal(config) else {"transformers": f">={MIN_TRANSFORMERS_VERSION}"}
 
 
 def _model_options(transformer: PreTrainedModel) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def settle_prompts(model: Any, data: Any) -> None:
     parts, backbone_prompts = data_modules(data), model.encoder.prompts
     rows = [part.prompts_of(part.store.width) for part in parts.values()]
     columns = [{row[min(place, len(row) - 1)] for row in rows} for place in range(max(map(len, rows)))]
-    model.know_prompts(columns)
+    model.set_prompts(columns)
     inheriting = [f"{place}.prompts={{}}" for place, part in parts.items() if part.inherits_prompts]
     if len(inheriting) < len(parts):
         by_role = {"query": columns[0], "document": columns[:2][-1]}

@@ -21,7 +21,7 @@ from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.encoders.objectives.gense import prompt_of
 from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
 from contrastive_encoders.encoders.objectives.reranker import Reranker
-from contrastive_encoders.encoders.prompt_suffix import ids_behind
+from contrastive_encoders.encoders.prompt_suffix import prompt_ids_after_text
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
@@ -73,7 +73,7 @@ def settle_without_weights(run: ResolvedRun, data: Any) -> None:
     config, tokenizer = from_pretrained(AutoConfig, backbone), load_tokenizer(backbone)
     longest, max_length = longest_input(config), getattr(run.model, "max_length", None)
     prompt = prompt_of(run.model) if isinstance(run.model, GenSEConfig) else None
-    suffix_tokens = len(ids_behind(tokenizer, prompt)) if prompt else 0
+    suffix_tokens = len(prompt_ids_after_text(tokenizer, prompt)) if prompt else 0
     own = own_encoder(backbone, getattr(run.model, "pooling", None)).exported
     read = length_to_train(max_length, own_length(own, config, tokenizer), config, backbone)
     _settle(run, data, longest, read, _reserved(run, suffix_tokens))

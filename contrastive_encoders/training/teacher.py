@@ -15,7 +15,7 @@ from hydra.utils import get_class
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.row_datamodules import TextRows
 from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, TeacherEmbeddingStore, build_or_resume
-from contrastive_encoders.encoders.cross_encoder import SCORES_PAIRS
+from contrastive_encoders.encoders.cross_encoder import CLASSIFIER_SUFFIX
 from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
@@ -35,7 +35,7 @@ def _refuse_reranker(name: str) -> None:
     if Path(name).is_file() or read_json(name, "modules.json") is not None:
         return
     architectures = (read_json(name, "config.json") or {}).get("architectures") or ()
-    if found := [str(one) for one in architectures if str(one).endswith(SCORES_PAIRS)]:
+    if found := [str(one) for one in architectures if str(one).endswith(CLASSIFIER_SUFFIX)]:
         expected = f"an encoder; this is a reranker ({found[0]}), which has no embeddings"
         raise InputError(key="model.teacher", value=name, expected=expected)
 

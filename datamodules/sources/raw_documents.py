@@ -303,8 +303,8 @@ class TextSource(DocumentSource):
         listed += [f"{more} more."] if more else []
         return InputError(
             location=names_of(list(self.unreadable)),
-            expected="files that can be read",
-            value=f"{len(self.unreadable)} that cannot",
+            expected="readable files",
+            value=f"{len(self.unreadable)} unreadable",
             hint="\n".join([f"To leave them out, set {skip}.", *listed]),
         )
 

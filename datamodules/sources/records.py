@@ -288,7 +288,7 @@ class RecordSource:
             shown = ", ".join(repr(name[:LONGEST_QUOTE]) for name in present)
             raise InputError(
                 location=f"{file}:{first.line}",
-                expected=describe_columns(self.kind),
+                expected=f"the columns {describe_columns(self.kind)}",
                 value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
                 hint=self._columns_hint(present) if names is None else self._label_hint(names, present),
             )

@@ -45,8 +45,8 @@ def recomputed_layers(
     The recomputation uses the same replaced ``forward`` functions of submodules, inside the context that ``around``
     creates. Other contexts that change the computation of a layer must be entered before this one.
     """
-    wanted = how == LAYERS and torch.is_grad_enabled()
-    layers = layers_of(cast(PreTrainedModel, model.base_model)) if wanted else []
+    enabled = how == LAYERS and torch.is_grad_enabled()
+    layers = layers_of(cast(PreTrainedModel, model.base_model)) if enabled else []
     with replaced(layers, lambda layer: _checkpointed(layer, around)):
         yield
 

@@ -21,33 +21,33 @@ class BF16WeightMixin:
 
     @property
     def weight(self) -> Tensor:
-        held = raw_parameters(self)["weight"]
-        return held if isinstance(held, DTensor) else held.float()  # FSDP reads its shard, and must get the original
+        weight = raw_parameters(self)["weight"]
+        return weight if isinstance(weight, DTensor) else weight.float()  # FSDP needs the original shard
 
 
-class HeldEmbedding(BF16WeightMixin, nn.Embedding):  # type: ignore[override]
+class BF16Embedding(BF16WeightMixin, nn.Embedding):  # type: ignore[override]
     """Embedding that looks up rows before the cast, because the weight has the size of the vocabulary."""
 
     def forward(self, input: Tensor) -> Tensor:
         return nn.functional.embedding(input, raw_parameters(self)["weight"], self.padding_idx).float()
 
 
-class _HeldProduct(BF16WeightMixin):
+class _BF16Matmul(BF16WeightMixin):
     @property
     def weight(self) -> Tensor:
-        held = raw_parameters(self)["weight"]
-        return held if torch.is_autocast_enabled(held.device.type) else super().weight
+        weight = raw_parameters(self)["weight"]
+        return weight if torch.is_autocast_enabled(weight.device.type) else super().weight
 
 
-class HeldLinear(_HeldProduct, nn.Linear):  # type: ignore[override]
+class BF16Linear(_BF16Matmul, nn.Linear):  # type: ignore[override]
     pass
 
 
-class HeldConv1D(_HeldProduct, Conv1D):  # type: ignore[misc]
+class BF16Conv1D(_BF16Matmul, Conv1D):  # type: ignore[misc]
     pass
 
 
-HELD: dict[type, type] = {nn.Linear: HeldLinear, nn.Embedding: HeldEmbedding, Conv1D: HeldConv1D}
+BF16_CLASSES: dict[type, type] = {nn.Linear: BF16Linear, nn.Embedding: BF16Embedding, Conv1D: BF16Conv1D}
 
 
 def cast_frozen_to_bf16(*modules: nn.Module, rounded: bool = True) -> None:
@@ -57,14 +57,16 @@ def cast_frozen_to_bf16(*modules: nn.Module, rounded: bool = True) -> None:
     published in bfloat16.
     """
     layers = list(chain.from_iterable(module.modules() for module in modules))
-    others = {weight for layer in layers if type(layer) not in HELD for weight in raw_parameters(layer).values()}
+    others = {
+        weight for layer in layers if type(layer) not in BF16_CLASSES for weight in raw_parameters(layer).values()
+    }
     for layer in layers:
         weight = raw_parameters(layer).get("weight")
-        if type(layer) in HELD and weight is not None and not weight.requires_grad and weight not in others:
+        if type(layer) in BF16_CLASSES and weight is not None and not weight.requires_grad and weight not in others:
             if not rounded and not torch.equal(weight.data.bfloat16().to(weight.dtype), weight.data):
                 continue
             weight.data = weight.data.bfloat16()
-            layer.__class__ = HELD[type(layer)]
+            layer.__class__ = BF16_CLASSES[type(layer)]
     # A memory-mapped file stays in memory completely while one of its tensors is in use
     for weight in {weight for layer in layers for weight in raw_parameters(layer).values() if weight is not None}:
         if weight.dtype != torch.bfloat16:
@@ -73,7 +75,7 @@ def cast_frozen_to_bf16(*modules: nn.Module, rounded: bool = True) -> None:
 
 def restore_float32(module: nn.Module) -> None:
     """Undo `cast_frozen_to_bf16`: restore plain layers with float32 weights, in place."""
-    plain = {held: kind for kind, held in HELD.items()}
+    plain = {bf16: kind for kind, bf16 in BF16_CLASSES.items()}
     for layer in module.modules():
         if type(layer) in plain:
             layer.__class__ = plain[type(layer)]

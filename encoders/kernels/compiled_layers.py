@@ -16,9 +16,9 @@ from torch import nn
 from transformers import AttentionInterface
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.kernels.compiler import USUAL, configure_compiler
+from contrastive_encoders.encoders.kernels.compiler import DEFAULT_BACKEND, configure_compiler
 from contrastive_encoders.encoders.kernels.onednn_layers import fast_linears, replaced
-from contrastive_encoders.encoders.kernels.unpadded import BY_RUNS, packed_attention
+from contrastive_encoders.encoders.kernels.unpadded import PACKED_ATTENTION, packed_attention
 from contrastive_encoders.encoders.layers import layers_of
 
 WIDTH = 8
@@ -43,14 +43,16 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
     """
     if how is False:
         return
-    backend = USUAL if how is True else how
+    backend = DEFAULT_BACKEND if how is True else how
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         usual = ", ".join(sorted(torch.compiler.list_backends()))
         raise InputError(
             key="model.compile", value=how, expected=f"true, false, or a backend of torch.compile, such as {usual}"
         )
     configure_compiler()
-    AttentionInterface.register(BY_RUNS, torch.compiler.disable(packed_attention))  # buckets differ between rows
+    AttentionInterface.register(
+        PACKED_ATTENTION, torch.compiler.disable(packed_attention)
+    )  # buckets differ between rows
     for model in models:
         trunk = cast(Any, model).base_model
         if not (layers := layers_of(trunk)):
@@ -82,7 +84,7 @@ def fast_layers(model: nn.Module) -> Iterator[None]:
             yield
 
 
-def even(lengths: np.ndarray, model: nn.Module, most: int) -> np.ndarray:
+def round_lengths(lengths: np.ndarray, model: nn.Module, most: int) -> np.ndarray:
     """Return the lengths to plan chunks with.
 
     If layers are compiled, lengths are rounded up to multiples of `WIDTH`, up to ``most``.

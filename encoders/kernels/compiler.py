@@ -10,8 +10,8 @@ import torch
 from contrastive_encoders.compat import call_around_compilations, compiled_graphs, set_up_compiler
 from contrastive_encoders.core import InputError
 
-USUAL = "inductor"
-SENT_TO_ALL = (signal.SIGINT, signal.SIGTERM)  # terminals and schedulers send these to each process of a run
+DEFAULT_BACKEND = "inductor"
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # terminals and schedulers send these to each process of a run
 MAX_GRAPHS = 64  # per function: sizes are symbolic, except for size 1 and the presence of a mask
 
 
@@ -30,15 +30,15 @@ class _Watch:
     """
 
     def __init__(self) -> None:
-        self.begun, self.seconds = time.monotonic(), 0.0
+        self.started, self.seconds = time.monotonic(), 0.0
 
     def start(self, *_: Any) -> None:
-        self.begun = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, SENT_TO_ALL)
+        self.started = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
 
     def stop(self, *_: Any) -> None:
-        self.seconds += time.monotonic() - self.begun
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SENT_TO_ALL)
+        self.seconds += time.monotonic() - self.started
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
 
 
 @functools.cache
@@ -80,6 +80,6 @@ def compiler_error(device: torch.device, backend: str) -> str | None:
     try:
         torch.compile(lambda x: x.sin() * x, backend=backend)(torch.ones(8, device=device))
     except Exception as error:  # noqa: BLE001  # each part of the toolchain raises different errors
-        said = [line.strip() for line in str(error).splitlines() if line.strip() and "raised:" not in line]
-        return said[0].rstrip(".") if said else type(error).__name__
+        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "raised:" not in line]
+        return lines[0].rstrip(".") if lines else type(error).__name__
     return None

@@ -18,15 +18,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from contrastive_encoders.compat import efficient_attention, flash_attention
 
-OF_ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-WIDEST_FLASH = 192  # width of a head; some GPUs have no backward pass for larger ones
-ALIGNED = 64  # rows of a matrix; tensor cores require a multiple of 8 in half precision
+SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+MAX_FLASH_WIDTH = 192  # width of a head; some GPUs have no backward pass for larger ones
+ROW_ALIGNMENT = 64  # rows of a matrix; tensor cores require a multiple of 8 in half precision
 
 
 @contextlib.contextmanager
-def attention_of_any_shape(device: torch.device) -> Iterator[None]:
+def exclude_cudnn_attention(device: torch.device) -> Iterator[None]:
     """Context manager that excludes cuDNN kernels from SDPA on a GPU. It has no effect on other devices."""
-    with sdpa_kernel(OF_ANY_SHAPE) if device.type == "cuda" else contextlib.nullcontext():
+    with sdpa_kernel(SDPA_BACKENDS) if device.type == "cuda" else contextlib.nullcontext():
         yield
 
 
@@ -59,7 +59,7 @@ def varlen_attention(
     if not query.is_cuda or any(width % 8 != 0 or width > 256 for width in widths):
         return None
     dtype, recent = _product_dtype(query), torch.cuda.get_device_capability(query.device) >= (8, 0)
-    flash = recent and torch.backends.cuda.is_flash_attention_available() and max(widths) <= WIDEST_FLASH
+    flash = recent and torch.backends.cuda.is_flash_attention_available() and max(widths) <= MAX_FLASH_WIDTH
     flash = flash and dtype in (torch.float16, torch.bfloat16) and widths[0] == widths[1]
     if not flash and (window is not None or dtype not in (torch.float32, torch.float16, *([torch.bfloat16] * recent))):
         return None
@@ -86,16 +86,16 @@ def _product_dtype(states: Tensor) -> torch.dtype:
 
 
 def is_unaligned(layer: nn.Module) -> bool:
-    """Return whether a layer is a plain linear layer on a GPU whose number of rows is not a multiple of `ALIGNED`."""
-    return type(layer) is nn.Linear and layer.weight.is_cuda and layer.out_features % ALIGNED != 0
+    """Return whether a plain linear layer on a GPU has a number of rows that is not a multiple of `ROW_ALIGNMENT`."""
+    return type(layer) is nn.Linear and layer.weight.is_cuda and layer.out_features % ROW_ALIGNMENT != 0
 
 
-def product_of_aligned_rows(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """Compute a linear layer, (..., D) -> (..., V), with its weight padded by zero rows to a multiple of `ALIGNED`.
+def aligned_linear(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
+    """Compute a linear layer, (..., D) -> (..., V), with zero rows added up to a multiple of `ROW_ALIGNMENT`.
 
     The outputs of the padding rows are dropped.
     """
     dtype, rows = _product_dtype(weight_VD), len(weight_VD)
-    weight = F.pad(weight_VD.to(dtype), (0, 0, 0, -rows % ALIGNED))
-    bias = None if bias_V is None else F.pad(bias_V.to(dtype), (0, -rows % ALIGNED))
+    weight = F.pad(weight_VD.to(dtype), (0, 0, 0, -rows % ROW_ALIGNMENT))
+    bias = None if bias_V is None else F.pad(bias_V.to(dtype), (0, -rows % ROW_ALIGNMENT))
     return F.linear(states, weight, bias)[..., :rows]

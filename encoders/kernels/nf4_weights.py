@@ -24,7 +24,7 @@ class Nf4Linear(nn.Linear):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        return widened(raw_parameters(self)["weight"], self.state, torch.float32)
+        return dequantize_weight(raw_parameters(self)["weight"], self.state, torch.float32)
 
     def forward(self, input: Tensor) -> Tensor:
         kind = input.device.type
@@ -45,16 +45,16 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, packed: Tensor, state: Any, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(packed)
         ctx.state = state
-        return F.linear(x, widened(packed, state, x.dtype), bias)
+        return F.linear(x, dequantize_weight(packed, state, x.dtype), bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (packed,) = ctx.saved_tensors
-        return grad @ widened(packed, ctx.state, grad.dtype), None, None, None
+        return grad @ dequantize_weight(packed, ctx.state, grad.dtype), None, None, None
 
 
-def widened(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
+def dequantize_weight(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
     """Dequantize a weight to (out, in) in a 16-bit or 32-bit type."""
     state = copy.copy(state)
     state.dtype = dtype

@@ -25,8 +25,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakIdKeyDictionary
 
 from contrastive_encoders.compat import onednn_product, onednn_weight, raw_parameters, version_of
-from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear
-from contrastive_encoders.encoders.kernels.gpu_kernels import attention_of_any_shape
+from contrastive_encoders.encoders.kernels.bf16_weights import BF16Linear
+from contrastive_encoders.encoders.kernels.gpu_kernels import exclude_cudnn_attention
 from contrastive_encoders.encoders.kernels.host_layout import skip_mask_inspection
 
 
@@ -77,7 +77,7 @@ def _is_plain(layer: nn.Module) -> bool:
     weight = raw_parameters(layer).get("weight")
     if weight is None or not weight.is_cpu:
         return False
-    return type(layer) is HeldLinear or (type(layer) is nn.Linear and weight.dtype == torch.float32)
+    return type(layer) is BF16Linear or (type(layer) is nn.Linear and weight.dtype == torch.float32)
 
 
 def _is_adapted(layer: Any) -> bool:
@@ -248,7 +248,7 @@ def attention_for(ids_BT: Tensor) -> Iterator[None]:
     is used.
     """
     if not ids_BT.is_cpu:
-        with skip_mask_inspection(), attention_of_any_shape(ids_BT.device):
+        with skip_mask_inspection(), exclude_cudnn_attention(ids_BT.device):
             yield
     elif torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
         with sdpa_kernel(SDPBackend.MATH):

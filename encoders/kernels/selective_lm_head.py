@@ -14,7 +14,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from contrastive_encoders.encoders.kernels.gpu_kernels import is_unaligned, product_of_aligned_rows
+from contrastive_encoders.encoders.kernels.gpu_kernels import aligned_linear, is_unaligned
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices
 from contrastive_encoders.encoders.kernels.onednn_layers import replaced
 
@@ -60,4 +60,4 @@ def vectors_and_logits(
 
 
 def _aligned(head: Any) -> Callable[[Tensor], Tensor]:
-    return lambda states: product_of_aligned_rows(states, head.weight, head.bias)
+    return lambda states: aligned_linear(states, head.weight, head.bias)

@@ -10,19 +10,21 @@ from transformers import PreTrainedModel
 from contrastive_encoders.encoders.kernels.chunks import LAYERS
 
 ACTIVATION_BYTES = 2**33
-LEAST_TOKENS = 512  # minimum per chunk, regardless of the memory
+MIN_TOKENS = 512  # minimum per chunk, regardless of the memory
 LAYER_BYTES, INPUT_BYTES = 68, 4  # bytes per feature and token in float32: all activations of a layer, and its input
 
 
 def resolve_token_budget(
-    asked: int | None,
+    token_budget: int | None,
     device: torch.device,
     *halves: PreTrainedModel,
-    beside: Iterable[nn.Module] = (),
+    other_modules: Iterable[nn.Module] = (),
     activation_checkpointing: str = "auto",
 ) -> int:
-    """Return ``asked`` if it is set, and otherwise the budget from the memory of the device (`affordable_tokens`)."""
-    return asked or affordable_tokens(halves, beside, memory_of(device), by_layers=activation_checkpointing == LAYERS)
+    """Return ``token_budget`` if it is set, else the budget from the device's memory (`affordable_tokens`)."""
+    return token_budget or affordable_tokens(
+        halves, other_modules, memory_of(device), by_layers=activation_checkpointing == LAYERS
+    )
 
 
 def memory_of(device: torch.device) -> int | None:
@@ -35,7 +37,7 @@ def memory_of(device: torch.device) -> int | None:
 
 def affordable_tokens(
     halves: Sequence[PreTrainedModel],
-    beside: Iterable[nn.Module] = (),
+    other_modules: Iterable[nn.Module] = (),
     memory: int | None = None,
     *,
     by_layers: bool = False,
@@ -49,17 +51,17 @@ def affordable_tokens(
 
     Args:
         halves: Models that each keep the activations of all tokens of a chunk, such as an encoder and its decoder.
-        beside: Other modules whose weights take memory. Shared weights are counted once.
+        other_modules: Further modules whose weights take memory. Shared weights are counted once.
         memory: Total memory in bytes.
         by_layers: Whether layers are recomputed, so that the activations of one layer and the inputs of all layers are
             kept.
     """
     room = ACTIVATION_BYTES
     if memory is not None:
-        weights = set(chain.from_iterable(module.parameters() for module in (*halves, *beside)))
+        weights = set(chain.from_iterable(module.parameters() for module in (*halves, *other_modules)))
         room = (memory - sum(one.numel() * (16 if one.requires_grad else one.element_size()) for one in weights)) // 2
     kept = 0
     for half in halves:
         layers, width = int(half.config.num_hidden_layers), int(half.config.hidden_size)
         kept += width * (LAYER_BYTES + INPUT_BYTES * layers if by_layers else LAYER_BYTES * layers)
-    return max(LEAST_TOKENS, room // kept)
+    return max(MIN_TOKENS, room // kept)

@@ -30,7 +30,7 @@ from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 
 PACKED_MODES = ("auto", "unpadded")
 CHOICES = "Use auto, unpadded, sdpa, or eager."
-BY_RUNS = "sdpa_by_runs"  # name in transformers' attention interface
+PACKED_ATTENTION = "sdpa_by_runs"  # name in transformers' attention interface
 FLEX = "flex_attention"  # implemented in transformers, for padded sequences
 RUN_COST_TOKENS_CPU = 128  # padding tokens that cost as much as one more bucket; on other devices, see `chunk_cost`
 SAME_CPU, SAME_ELSEWHERE = 1e-4, 2e-3  # tolerance relative to the largest state; a GPU may compute matmuls in TF32
@@ -46,14 +46,14 @@ class LengthBucket(NamedTuple):
     place: Tensor | None  # (tokens,) index of each token in the flat B x T batch; None: there is no padding
     mask_BT: Tensor
 
-    def laid_out(self, tokens: Tensor) -> Tensor:
+    def pad(self, tokens: Tensor) -> Tensor:
         """Pad the sequences of the bucket with zeros, from (tokens, ...) to (B, T, ...)."""
         if self.place is not None:
             empty = tokens.new_zeros(self.size * self.width, *tokens.shape[1:])
             tokens = empty.index_copy(0, self.place, tokens)
         return tokens.unflatten(0, (self.size, self.width))
 
-    def in_a_row(self, states: Tensor) -> Tensor:
+    def unpad(self, states: Tensor) -> Tensor:
         """Remove the padding: (B, T, ...) -> (tokens, ...)."""
         tokens = states.flatten(0, 1)
         return tokens if self.place is None else tokens.index_select(0, self.place)
@@ -85,7 +85,7 @@ class PackedRow(NamedTuple):
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
         """Pool the hidden states (N, D) of each sequence with ``over_tokens``. Return the embeddings (B, D)."""
         parts = zip(self.runs, self.split(states_ND), strict=True)
-        return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
+        return torch.cat([over_tokens(run.pad(part), run.mask_BT) for run, part in parts])
 
 
 def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
@@ -159,10 +159,10 @@ def packed_attention(
     found = []
     for run, *states in zip(row.runs, *parts, strict=True):
         mask = _seen(run, causal, window)
-        q, k, v = (run.laid_out(one).transpose(1, 2) for one in states)
+        q, k, v = (run.pad(one).transpose(1, 2) for one in states)
         with attention_for(run.mask_BT):
             out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
-        found.append(run.in_a_row(out))
+        found.append(run.unpad(out))
     filler = found[0].new_zeros(query.shape[2] - sum(map(len, found)), *found[0].shape[1:])
     return torch.cat([*found, filler])[None], None
 
@@ -173,12 +173,12 @@ def _seen(run: LengthBucket, causal: bool, window: int | None) -> Tensor | None:
     if window is None or run.width <= window:
         return mask
     place_T = torch.arange(run.width, device=run.mask_BT.device)
-    apart_TT = place_T[:, None] - place_T
-    near_TT = (apart_TT < window) & ((apart_TT >= 0) if causal else (apart_TT > -window))
+    distance_TT = place_T[:, None] - place_T
+    near_TT = (distance_TT < window) & ((distance_TT >= 0) if causal else (distance_TT > -window))
     return near_TT[None, None] if mask is None else mask & near_TT
 
 
-AttentionInterface.register(BY_RUNS, packed_attention)
+AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 
 
 class AttentionPlan(NamedTuple):
@@ -194,65 +194,65 @@ class AttentionPlan(NamedTuple):
         return {"input_ids": ids[row.origin][None], "position_ids": positions, "attention_mask": None, "row": row}
 
 
-def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: str) -> None:
-    """Set the attention implementation of a transformer if ``asked`` names one of transformers.
+def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbone: str) -> None:
+    """Set the attention implementation of a transformer if ``requested`` names one of transformers.
 
     Raises:
         InputError: If the implementation does not exist, or is not available for this family or on this machine.
     """
-    if asked in PACKED_MODES:
+    if requested in PACKED_MODES:
         return
-    if not isinstance(asked, str) or asked == BY_RUNS or "|" in asked:
+    if not isinstance(requested, str) or requested == PACKED_ATTENTION or "|" in requested:
         raise InputError(
-            key="model.attn_implementation", value=asked, expected="an implementation for training", hint=CHOICES
+            key="model.attn_implementation", value=requested, expected="an implementation for training", hint=CHOICES
         )
-    if "/" in asked:
+    if "/" in requested:
         raise InputError(
             key="model.attn_implementation",
-            value=asked,
+            value=requested,
             expected="the name of an implementation in transformers, because code from the hub is never loaded",
             hint=CHOICES,
         )
     try:
-        transformer.get_correct_attn_implementation(asked)  # or hub code would replace a missing package
-        transformer.set_attn_implementation(asked)
-        if attention_implementation(transformer) != asked:
+        transformer.get_correct_attn_implementation(requested)  # or hub code would replace a missing package
+        transformer.set_attn_implementation(requested)
+        if attention_implementation(transformer) != requested:
             raise ValueError("this family does not allow a choice")
     except (ValueError, ImportError, KeyError) as error:
         raise InputError(
             key="model.attn_implementation",
-            value=asked,
+            value=requested,
             expected=f"an implementation that transformers supports for {backbone} ({error})",
             hint=CHOICES,
         ) from error
 
 
-def choose_attention(trunk: PreTrainedModel, asked: str, device: torch.device) -> AttentionPlan:
+def choose_attention(trunk: PreTrainedModel, requested: str, device: torch.device) -> AttentionPlan:
     """Choose between packed and padded attention.
 
     Args:
         trunk: Model without heads.
-        asked: "auto", "unpadded", or an implementation of transformers, which is used with padded sequences.
+        requested: "auto", "unpadded", or an implementation of transformers, which is used with padded sequences.
         device: Device of the training step.
 
     Raises:
         InputError: If "unpadded" is not available for this family, or if the implementation has no backward pass on
             this device.
     """
-    if asked == FLEX and device.type == "cpu":
+    if requested == FLEX and device.type == "cpu":
         raise InputError(
             key="model.attn_implementation",
-            value=asked,
+            value=requested,
             expected="an implementation with a backward pass on a CPU",
             hint="Use auto or sdpa.",
         )
-    if asked not in PACKED_MODES:
-        return AttentionPlan(False, 0, f"padded, {asked} of transformers")
+    if requested not in PACKED_MODES:
+        return AttentionPlan(False, 0, f"padded, {requested} of transformers")
     kind, first = trunk.config.model_type, first_position(trunk)
-    if first is None and asked == "unpadded":
+    if first is None and requested == "unpadded":
         raise InputError(
             key="model.attn_implementation",
-            value=asked,
+            value=requested,
             expected=f"an implementation with padding, because a {kind} does not support packed sequences",
             hint="Use auto, or choose another model family (BERT, RoBERTa, ModernBERT, Llama, Mistral, Qwen ...).",
         )
@@ -305,10 +305,10 @@ def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> boo
                 **AttentionPlan(True, first, "").inputs(ids_BT[mask_BT], row), **keeps
             ).last_hidden_state.squeeze(0)
     half = autocast or states.dtype in (torch.float16, torch.bfloat16)
-    apart, states = (found[: len(states)] - states).float(), states.float()
+    distance, states = (found[: len(states)] - states).float(), states.float()
     if half:
-        return bool(apart.norm() <= SAME_HALF * states.norm())
-    return bool(apart.abs().max() <= (SAME_CPU if device.type == "cpu" else SAME_ELSEWHERE) * states.abs().max())
+        return bool(distance.norm() <= SAME_HALF * states.norm())
+    return bool(distance.abs().max() <= (SAME_CPU if device.type == "cpu" else SAME_ELSEWHERE) * states.abs().max())
 
 
 @contextlib.contextmanager
@@ -337,5 +337,5 @@ def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
 @contextlib.contextmanager
 def use_packed_attention(trunk: PreTrainedModel) -> Iterator[None]:
     """Context manager that replaces the attention of the trunk with `packed_attention`."""
-    with attention_replaced(trunk, BY_RUNS):
+    with attention_replaced(trunk, PACKED_ATTENTION):
         yield

@@ -191,7 +191,7 @@ def states_class(config: Any, *, decoder: bool) -> Any:
     return AutoModelForTextEncoding if config.model_type in T5_FAMILY and not decoder else AutoModel
 
 
-def load_whole(factory: Any, name: str, refused: Callable[[str], InputError], **options: Any) -> PreTrainedModel:
+def load_complete(factory: Any, name: str, refused: Callable[[str], InputError], **options: Any) -> PreTrainedModel:
     """Load a model whose checkpoint must contain all weights: transformers would initialize missing ones randomly.
 
     If the checkpoint contains a pooler, it is stored on the trunk with `keep_pooler`.
@@ -234,7 +234,7 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
     in the checkpoint.
     """
     if not has_checkpoint(name):
-        return load_whole(factory, name, partial(_no_head, name), config=config, dtype=dtype)
+        return load_complete(factory, name, partial(_no_head, name), config=config, dtype=dtype)
     folder = Path(name)
     best = folder / "checkpoints" / "best.ckpt"
     try:
@@ -469,9 +469,9 @@ def trunk_of_checkpoint(
     try:
         missing = _own(model.load_state_dict(weights, strict=False).missing_keys, model)
     except RuntimeError as error:  # shapes differ
-        raise _unlike(path, architecture, str(error).splitlines()[-1].strip()) from error
+        raise _architecture_error(path, architecture, str(error).splitlines()[-1].strip()) from error
     if missing:
-        raise _unlike(path, architecture, f"it has no {missing[0]}")
+        raise _architecture_error(path, architecture, f"it has no {missing[0]}")
     return model.eval()
 
 
@@ -488,7 +488,7 @@ def _own(names: list[str], model: nn.Module) -> list[str]:
     return [name for name in names if name in parameters]
 
 
-def _unlike(path: Path, architecture: str, why: str) -> InputError:
+def _architecture_error(path: Path, architecture: str, why: str) -> InputError:
     return InputError(
         key="encoder",
         value=path,

@@ -27,7 +27,7 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
         InputError: If the model family has no such layer, or if the checkpoint has no weights for it (transformers
             would initialize them randomly).
     """
-    if (written := _behind_cls(directory_of(name))) is not None:
+    if (written := _cls_dense_layer(directory_of(name))) is not None:
         folder, path = written
         width = int(from_pretrained(AutoConfig, name, setting=setting).hidden_size)
         return cast(nn.Module, read_head(folder, [path], width, setting=setting))
@@ -55,7 +55,7 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
     return head
 
 
-def _behind_cls(name: str) -> tuple[str, str] | None:
+def _cls_dense_layer(name: str) -> tuple[str, str] | None:
     """Return a directory and the path of its Dense module after CLS pooling, or None if there is none."""
     try:
         exported = read_exported(name, "")

@@ -14,18 +14,18 @@ from contrastive_encoders.encoders.attention import is_causal, is_decoder_alone
 from contrastive_encoders.encoders.loading.backbones import T5_FAMILY
 
 ATTENTION = {"full_attention", "sliding_attention"}  # kinds of layers that see only distances and the padding mask
-FOR_MASKED_LM = "ForMaskedLM"
-WITHOUT_HEAD = ("EncoderModel", "ForSequenceClassification", "ForTokenClassification")
+MASKED_LM_SUFFIX = "ForMaskedLM"
+HEADLESS_SUFFIXES = ("EncoderModel", "ForSequenceClassification", "ForTokenClassification")
 
 
-def writes_alone(config: Any, name: str, setting: str = "backbone") -> bool:
+def is_causal_generator(config: Any, name: str, setting: str = "backbone") -> bool:
     """Return True for a causal language model, which continues its prompt, and False for a T5-like encoder-decoder.
 
     Raises:
         InputError: If the model is neither. The message names the setting ``setting``.
     """
     alone = is_decoder_alone(config)
-    if why := why_not_causal(config) if alone else why_not_t5(config):
+    if why := causal_lm_problem(config) if alone else t5_problem(config):
         raise InputError(
             key=setting,
             value=name,
@@ -36,10 +36,10 @@ def writes_alone(config: Any, name: str, setting: str = "backbone") -> bool:
     return alone
 
 
-def why_not_causal(config: Any) -> str:
+def causal_lm_problem(config: Any) -> str:
     """Return the reason why a model cannot be used as a causal language model, or "" if it can."""
     architectures = getattr(config, "architectures", None) or []
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or any(FOR_MASKED_LM in a for a in architectures):
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or any(MASKED_LM_SUFFIX in a for a in architectures):
         return f"{'/'.join(architectures) or config.model_type} does not continue text"
     if not is_causal(config) or getattr(config, "use_bidirectional_attention", None) in (True, "all"):
         return "its config has bidirectional attention, with which tokens would attend to later ones"
@@ -50,14 +50,14 @@ def why_not_causal(config: Any) -> str:
     return ""
 
 
-def why_not_t5(config: Any) -> str:
+def t5_problem(config: Any) -> str:
     """Return the reason why a model cannot be used as a T5, or "" if it can."""
     architectures = getattr(config, "architectures", None) or []
     named = "/".join(architectures) or config.model_type
     if config.model_type not in T5_FAMILY:
         kind = "an encoder-decoder of another kind" if getattr(config, "is_encoder_decoder", False) else "no decoder"
         return f"{named} has {kind}"
-    if any(one.endswith(WITHOUT_HEAD) for one in architectures):
+    if any(one.endswith(HEADLESS_SUFFIXES) for one in architectures):
         return f"{named} has no language-model head"
     if config.decoder_start_token_id is None and config.pad_token_id is None:
         return "its config has neither decoder_start_token_id nor pad_token_id"

@@ -109,7 +109,7 @@ def load_encoder(
         >>> encoder.encode(["read a file", "open a path"]).shape
         (2, 128)
     """
-    name = _text_of(name)
+    name = _as_text(name)
     name = find_installed(name) or name
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -154,7 +154,7 @@ def load_encoder_of(key: str, name: str, device: str | torch.device | None = Non
         raise InputError(message if message.startswith(key) else f"{key}: {message}", key=key, **fields) from error
 
 
-def _text_of(name: Any) -> str:
+def _as_text(name: Any) -> str:
     if not isinstance(name, str | Path):
         hint = "The result of train contains the loaded encoder: result.encoder." if hasattr(name, "encoder") else None
         raise InputError(key="encoder", value=type(name).__name__, expected="a path or a hub id", hint=hint)

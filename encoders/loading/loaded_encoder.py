@@ -188,7 +188,13 @@ class LoadedEncoder(ABC):
 
 
 VERSION = 1  # to be increased whenever `embed` returns different embeddings for the same weights
-OF_NO_EFFECT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")  # config entries
+IGNORED_CONFIG_ENTRIES = (
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+)  # config entries
 
 
 def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
@@ -204,12 +210,12 @@ def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
     return digest.hexdigest()
 
 
-def described_config(config: Any) -> dict[str, Any]:
+def config_description(config: Any) -> dict[str, Any]:
     """Return the entries of a transformers config that can affect embeddings."""
-    return {name: str(value) for name, value in config.to_dict().items() if name not in OF_NO_EFFECT}
+    return {name: str(value) for name, value in config.to_dict().items() if name not in IGNORED_CONFIG_ENTRIES}
 
 
-def described_tokenizer(tokenizer: Tokenizer) -> str:
+def tokenizer_description(tokenizer: Tokenizer) -> str:
     """Return a JSON description of a tokenizer, without padding and truncation, which depend on earlier calls."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

@@ -48,7 +48,7 @@ class OwnEncoder(NamedTuple):
     """
 
     exported: Exported | None
-    beyond: str = ""
+    unsupported_reason: str = ""
 
     def pooling(self, default: str) -> str:
         """Return the pooling of the encoder, or ``default`` for a plain transformer."""

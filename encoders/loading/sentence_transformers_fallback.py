@@ -13,13 +13,13 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor
 
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.encoders.cross_encoder import SCORES_PAIRS, check_one_score, not_trained
+from contrastive_encoders.encoders.cross_encoder import CLASSIFIER_SUFFIX, check_one_score, not_trained
 from contrastive_encoders.encoders.loading.loaded_encoder import (
     LoadedEncoder,
     Options,
-    described_config,
-    described_tokenizer,
+    config_description,
     fingerprint,
+    tokenizer_description,
 )
 from contrastive_encoders.encoders.sentence_encoder import precision_of
 from contrastive_encoders.io.hub import only_local
@@ -102,7 +102,7 @@ def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEn
     """
     model = _load(CrossEncoder, "reranker", run_folder(name, "reranker") or name, device)
     kind, trained = type(model.transformers_model).__name__, model.config.architectures or []
-    if kind.endswith(SCORES_PAIRS) and kind not in trained:
+    if kind.endswith(CLASSIFIER_SUFFIX) and kind not in trained:
         raise not_trained(f"reranker={name}", trained)
     check_one_score(f"reranker={name}", model.num_labels)
     settings = {"max_length": model.max_seq_length, "prompt": model.prompts.get(model.default_prompt_name or "", "")}
@@ -114,8 +114,8 @@ def _described(model: SentenceTransformer | CrossEncoder) -> dict[str, Any]:
     described: dict[str, Any] = {"modules": repr(model)}
     transformer = getattr(model[0], "auto_model", None)
     if transformer is not None:
-        described["config"] = described_config(transformer.config)
-        described["tokenizer"] = described_tokenizer(model.tokenizer)
+        described["config"] = config_description(transformer.config)
+        described["tokenizer"] = tokenizer_description(model.tokenizer)
     return described
 
 

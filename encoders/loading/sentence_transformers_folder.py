@@ -25,7 +25,11 @@ from contrastive_encoders.io.model_names import GGUF, TRANSFORMER_OPTIONS
 
 LIBRARY = "sentence_transformers."
 TOP_LEVEL = "config_sentence_transformers.json"
-BEFORE = ("Transformer", "WeightedLayerPooling", "Pooling")  # modules, in this order; Dense and Normalize may follow
+MODULES_UP_TO_POOLING = (
+    "Transformer",
+    "WeightedLayerPooling",
+    "Pooling",
+)  # modules, in this order; Dense and Normalize may follow
 MODES = {  # the keys of versions before 6
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -35,7 +39,7 @@ MODES = {  # the keys of versions before 6
     "pooling_mode_lasttoken": "lasttoken",
 }
 # Options of the transformer that do not change the embeddings, or that are supported
-FOLLOWED = {
+SUPPORTED_OPTIONS = {
     "max_seq_length",
     "do_lower_case",
     "transformer_task",
@@ -87,23 +91,25 @@ def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") ->
     if modules is None:
         return None
     _refuse_foreign_code(name, modules, setting)
-    before, behind = _parted(modules)
+    before, behind = _split_at_pooling(modules)
     kinds = [_kind(module) for module in modules[: len(modules) - len(behind)]]
-    if kinds != [kind for kind in BEFORE if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
+    if kinds != [kind for kind in MODULES_UP_TO_POOLING if kind in kinds] or not {"Transformer", "Pooling"} <= set(
+        kinds
+    ):
         raise UnsupportedModelError(f"its modules are {', '.join(map(_kind, modules))}")
     transformer, options = _transformer(name, before["Transformer"])
     decodes = options.get("transformer_task") == DECODER_TASK
     pooler, includes_prompt = _pooler(name, before["Pooling"], before.get("WeightedLayerPooling"), decodes=decodes)
-    layers, normalize = _behind(name, behind)
+    layers, normalize = _post_pooling_modules(name, behind)
     prompts = read_prompts(name, setting) if prompt is None else EncoderPrompts.same(prompt)
     if prompts and not includes_prompt:
         raise UnsupportedModelError("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
-    suffix = _appended(transformer, options, decodes=decodes)
+    suffix = _prompt_suffix(transformer, options, decodes=decodes)
     truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
     if truncate is not None and normalize:
         raise UnsupportedModelError("its vectors are cut after they were normalized")
-    if layers and normalize and (size := _cut_by(name, layers[-1])):
+    if layers and normalize and (size := _truncated_size(name, layers[-1])):
         truncate, layers = size, layers[:-1]
     return Exported(transformer, pooler, normalize, length, prompts, layers, suffix, truncate, read_similarity(name))
 
@@ -131,14 +137,14 @@ def _kind(module: dict[str, Any]) -> str:
     return str(module["type"]).rsplit(".", 1)[-1]
 
 
-def _parted(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def _split_at_pooling(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return the paths of the modules up to the pooling, keyed by kind, and the modules after the pooling."""
     kinds = [_kind(module) for module in modules]
     cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
     return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
 
 
-def _behind(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
+def _post_pooling_modules(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
     """Return the paths of the Dense modules after the pooling, and whether a Normalize module follows them.
 
     Raises:
@@ -152,16 +158,16 @@ def _behind(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], 
             raise UnsupportedModelError(f"behind its pooling is {_kind(module)}")
         if _kind(module) == "Normalize" and module is not modules[-1]:
             raise UnsupportedModelError("behind its pooling is a Normalize before another module")
-        if not all(options.get(key) in (None, place) for key, place in OF_THE_VECTOR.items()):
+        if not all(options.get(key) in (None, place) for key, place in VECTOR_MODULE_NAMES.items()):
             raise UnsupportedModelError(
                 f"behind its pooling is a {_kind(module)} of something else than the pooled vector"
             )
-        if _kind(module) == "Dense" and (why := _unlike_ours(options)):
+        if _kind(module) == "Dense" and (why := _unsupported_dense(options)):
             raise UnsupportedModelError(f"behind its pooling is a Dense {why}")
     return tuple(module["path"] for module in layers), normalize
 
 
-def _unlike_ours(options: dict[str, Any]) -> str:
+def _unsupported_dense(options: dict[str, Any]) -> str:
     """Return the reason why a Dense module with these options is not supported, or "" if it is."""
     if options.get("use_residual"):
         return "with a residual connection"
@@ -172,7 +178,7 @@ def _unlike_ours(options: dict[str, Any]) -> str:
     return ""
 
 
-def _cut_by(name: str, path: str) -> int | None:
+def _truncated_size(name: str, path: str) -> int | None:
     """Return the truncated size if a Dense module only keeps the first dimensions (the export format of ``truncate``).
 
     Return None for any other Dense module.
@@ -289,7 +295,7 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
         raise UnsupportedModelError("its transformer lies in a folder of its own")
     folder = str(Path(name) / path) if path else name
     options = _options(folder)
-    unknown = sorted(options.keys() - FOLLOWED)
+    unknown = sorted(options.keys() - SUPPORTED_OPTIONS)
     if unknown:
         raise UnsupportedModelError(f"its transformer has the option {unknown[0]}")
     for group in ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"):
@@ -308,7 +314,7 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
     return folder, options
 
 
-def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
+def _prompt_suffix(name: str, options: dict[str, Any], *, decodes: bool) -> str:
     """Return the prompt suffix that is read from the chat template, or "" if there is none."""
     if "message" not in options.get("modality_config", {}):
         if decodes:
@@ -356,7 +362,7 @@ def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tup
     raise UnsupportedModelError("it weighs the layers of its transformer")
 
 
-OF_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+VECTOR_MODULE_NAMES = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 
 
 class _Average(NamedTuple):

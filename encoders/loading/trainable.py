@@ -36,7 +36,7 @@ class TrainableBackbone:
         self.settings = settings
 
     @cached_property
-    def below(self) -> AdapterBase:
+    def adapter_base(self) -> AdapterBase:
         """Base model to load: the backbone, or the model below its adapters if this run keeps them."""
         return base_and_adapters(self.settings.backbone, self.settings.lora.keys)
 
@@ -52,7 +52,7 @@ class TrainableBackbone:
         """
         lora = self.settings.lora.keys
         if lora_enabled(lora, self.settings.frozen_dtype):
-            adapt(transformer, lora, self.below, self.settings.frozen_dtype, *beside)
+            adapt(transformer, lora, self.adapter_base, self.settings.frozen_dtype, *beside)
         freeze(transformer, self.settings.freeze, self.settings.backbone)
         check_decay(transformer, self.settings.layer_decay)
         compile_layers(self.settings.compile, transformer, *beside)
@@ -93,7 +93,7 @@ class TrainableEncoder(TrainableBackbone):
         """
         settings, exported = self.settings, self.own.exported
         directory = directory_of(settings.backbone)
-        if settings.keep_layers is not None and (settings.lora.rank is not None or self.below.adapters):
+        if settings.keep_layers is not None and (settings.lora.rank is not None or self.adapter_base.adapters):
             raise InputError(
                 key="model.keep_layers",
                 value=settings.keep_layers,
@@ -113,7 +113,7 @@ class TrainableEncoder(TrainableBackbone):
         layers = layers_to_keep(exported, pooler, settings.backbone) if exported and head is None else ()
         transformer = load_masked_lm(
             settings.backbone,
-            weights=self.below.base,
+            weights=self.adapter_base.base,
             lm_head=lm_head,
             decoder=pooler.decodes,
             attention=settings.attention,
@@ -157,7 +157,7 @@ class TrainableEncoder(TrainableBackbone):
         the result is empty.
         """
         settings, own = self.settings, self.own.exported
-        if self.own.beyond:
+        if self.own.unsupported_reason:
             return {"model.pooling": ["its own", encoder.pooling]}
         if own is None:
             return {}

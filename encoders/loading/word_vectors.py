@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 VERSION = {True: b"word vectors 1", False: b"word vectors 2, as spelled"}
 FALLBACK = "mean_lower_fallback"  # the pooling that also looks up the lowercase form of a token
 ENDINGS = (".txt", ".vec", ".txt.gz", ".vec.gz")
-LINES_LOOKED_AT = 100  # the most common width of these lines is used, since a token may contain spaces
+LINES_TO_CHECK = 100  # the most common width of these lines is used, since a token may contain spaces
 
 
 class _Shape(NamedTuple):
@@ -62,7 +62,7 @@ class WordVectors(LoadedEncoder):
         }
         self._row_of: dict[bytes, int] = {}
         self._vectors = np.zeros((0, self.width), dtype=np.float32)
-        self._looked_for: set[bytes] = set()
+        self._searched: set[bytes] = set()
 
     @property
     def fingerprint(self) -> str:
@@ -78,7 +78,7 @@ class WordVectors(LoadedEncoder):
         words_of = [text.split() for text in texts]
         other = str.lower if self.lower_fallback else str
         forms = {word: (_bytes(word), _bytes(other(word))) for words in words_of for word in words}
-        self._read({form for pair in forms.values() for form in pair} - self._looked_for)
+        self._read({form for pair in forms.values() for form in pair} - self._searched)
         row_of = {word: self._row_of.get(exact, self._row_of.get(lower)) for word, (exact, lower) in forms.items()}
         rows_of = [[row for word in words if (row := row_of[word]) is not None] for words in words_of]
         found, total = sum(map(len, rows_of)), sum(map(len, words_of))
@@ -90,16 +90,16 @@ class WordVectors(LoadedEncoder):
         flat = torch.tensor([row for rows in rows_of for row in rows])
         return embedding_bag(flat, torch.from_numpy(self._vectors), torch.from_numpy(starts), mode="mean")
 
-    def _read(self, wanted: set[bytes]) -> None:
-        if not wanted:
+    def _read(self, words: set[bytes]) -> None:
+        if not words:
             return
         vectors = [self._vectors]
-        for word, vector in _matching_lines(self.path, self._shape, wanted):
+        for word, vector in _matching_lines(self.path, self._shape, words):
             if word not in self._row_of:
                 self._row_of[word] = len(self._row_of)
                 vectors.append(vector[None])
         self._vectors = np.concatenate(vectors)
-        self._looked_for |= wanted
+        self._searched |= words
 
 
 def _bytes(word: str) -> bytes:
@@ -110,15 +110,15 @@ def is_word_vector_file(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
-def _matching_lines(path: Path, shape: _Shape, wanted: set[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
+def _matching_lines(path: Path, shape: _Shape, words: set[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
     """Yield the vectors of the requested tokens; for other lines, only the number of columns is checked."""
     number = 0
     for number, line in _lines(path, skip=shape.words is not None):
         if line.count(b" ") < shape.width:
             raise _bad(path, number, shape, f"{line.count(b' ') + 1} columns")
-        if line[: line.find(b" ")] in wanted:
+        if line[: line.find(b" ")] in words:
             word, *numbers = line.rsplit(b" ", shape.width)
-            if word in wanted:
+            if word in words:
                 yield word, _vector(path, number, shape, numbers)
     read = number - (shape.words is not None)
     if shape.words is not None and read != shape.words:
@@ -154,7 +154,7 @@ def _shape(path: Path) -> _Shape:
     first: list[bytes] = []
     for _, line in _lines(path, skip=False):
         first.append(line)
-        if len(first) == LINES_LOOKED_AT:
+        if len(first) == LINES_TO_CHECK:
             break
     if not first:
         raise InputError(

@@ -106,7 +106,7 @@ class DeCLUTR(ContrastiveObjective):
     def compute(self, views: Sequence[Ragged], batch: SpanBatch) -> StepResult:
         """Compute both losses with one forward pass."""
         if self._predicts_next:
-            batch = one_before(batch)
+            batch = shift_labels(batch)
         sequences = concatenate(views)
         encoded = self.encoder.encode_sequences(sequences, *self._labels(views, batch))
         loss, metrics = encoded.vectors.new_zeros(()), {}
@@ -115,7 +115,7 @@ class DeCLUTR(ContrastiveObjective):
             loss, metrics["mlm"] = loss + self.mlm_weight * mlm, mlm.detach()
         if self.settings.contrastive_weight > 0:
             anchors_AND, positives_APND = encoded.vectors.split([len(view.lengths) for view in views])[:2]
-            contrast = self.compare([anchors_AND, averaged(positives_APND, len(anchors_AND))], batch)
+            contrast = self.compute_loss([anchors_AND, average_positives(positives_APND, len(anchors_AND))], batch)
             loss = loss + self.settings.contrastive_weight * contrast.loss
             metrics |= contrast.metrics | {"contrastive": contrast.loss.detach()}
         return StepResult(loss, metrics, int(sequences.lengths.sum()), encoded.padding_tokens)
@@ -132,7 +132,7 @@ class DeCLUTR(ContrastiveObjective):
         if self._metric_loss is not None:
             return self._metric_loss(anchors_AND, positives_AND)
         if guide is not None:
-            guide = guide._replace(views=[guide.views[0], averaged(guide.views[1], len(anchors_AND))])
+            guide = guide._replace(views=[guide.views[0], average_positives(guide.views[1], len(anchors_AND))])
         if text_hashes is not None:
             text_hashes = [text_hashes[0], summed_hashes(text_hashes[1], len(anchors_AND))]
         return nt_xent(
@@ -173,12 +173,12 @@ def summed_hashes(hashes: Tensor, num_anchors: int) -> Tensor:
     return hashes.unflatten(0, (num_anchors, -1)).sum(1)
 
 
-def averaged(positives: Tensor, num_anchors: int) -> Tensor:
+def average_positives(positives: Tensor, num_anchors: int) -> Tensor:
     """Average the positives of each anchor: (A * N * P, D), grouped by anchor -> (A * N, D)."""
     return positives.unflatten(0, (num_anchors, -1)).mean(1)
 
 
-def one_before(batch: SpanBatch) -> SpanBatch:
+def shift_labels(batch: SpanBatch) -> SpanBatch:
     """Shift each label to the position before its token, at which a causal language model predicts it.
 
     The first token of a sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).

@@ -13,7 +13,7 @@ from contrastive_encoders.core import Ragged, ScoredTripletBatch
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.objective import Objective, negatives_unlike_positive
 from contrastive_encoders.encoders.objectives.distil_scores_config import DistilScoresConfig
-from contrastive_encoders.losses.distillation import kl_of_scores, margin_mse, scored
+from contrastive_encoders.losses.distillation import kl_of_scores, margin_mse, similarity_scores
 
 
 class DistilScores(Objective):
@@ -43,7 +43,7 @@ class DistilScores(Objective):
         anchors_BW, positives_BW, negatives_NW = vectors
         others_BCW = torch.cat([positives_BW[:, None], negatives_NW.unflatten(0, (len(anchors_BW), -1))], dim=1)
         cosine = self.encoder.normalize or self.settings.similarity == "cosine"
-        scores_BC = scored(anchors_BW, others_BCW, cosine=cosine)
+        scores_BC = similarity_scores(anchors_BW, others_BCW, cosine=cosine)
         teacher_BC = batch.scores * self.settings.teacher_scale
         if self.settings.loss == "margin_mse":
             return margin_mse(scores_BC, teacher_BC)

@@ -42,7 +42,7 @@ class GenSE(HardNegativesObjective):
 
     def __init__(self, settings: GenSEConfig) -> None:
         own = own_encoder(settings.backbone, settings.pooling)
-        pooling = state_of_an_answer(settings.pooling or own.pooling(self.default_pooling), settings.backbone)
+        pooling = resolve_pooling(settings.pooling or own.pooling(self.default_pooling), settings.backbone)
         super().__init__(replace(settings, pooling=pooling, prompt_suffix=prompt_of(settings)))
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
@@ -53,7 +53,7 @@ class GenSE(HardNegativesObjective):
         """Remove trailing spaces before the prompt, on the host, because a device would require a synchronization."""
         if self.encoder.appended is None:
             return super().on_before_batch_transfer(batch, dataloader_idx)
-        end = self.encoder.appended.without_last_blanks
+        end = self.encoder.appended.strip_trailing_spaces
         negatives = None if batch.negatives is None else end(batch.negatives)
         batch = batch._replace(anchors=end(batch.anchors), positives=end(batch.positives), negatives=negatives)
         return super().on_before_batch_transfer(batch, dataloader_idx)
@@ -82,7 +82,7 @@ def prompt_of(settings: GenSEConfig) -> str | None:
     return own.prompt_suffix if own else settings.default_prompt
 
 
-def state_of_an_answer(pooling: str, backbone: str) -> str:
+def resolve_pooling(pooling: str, backbone: str) -> str:
     """Return "last" for ``first_decoder`` if the backbone is a causal language model, else ``pooling`` unchanged."""
     if not pooler_of(pooling, "model.pooling").decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
         return pooling

@@ -17,7 +17,7 @@ from contrastive_encoders.core.gense_prompts import PromptIds, parse_prompts
 from contrastive_encoders.encoders.base_module import TrainedModule
 from contrastive_encoders.encoders.kernels.chunks import on_device
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
-from contrastive_encoders.encoders.loading.generative import writes_alone
+from contrastive_encoders.encoders.loading.generative import is_causal_generator
 from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
 from contrastive_encoders.encoders.objectives.gense_generator_config import GenSEGeneratorConfig
 from contrastive_encoders.encoders.objectives.seq2seq import CausalWriter, T5Writer
@@ -44,12 +44,12 @@ class GenSEGenerator(TrainedModule):
     def __init__(self, settings: GenSEGeneratorConfig) -> None:
         super().__init__(settings)
         backbone = settings.backbone
-        alone = writes_alone(from_pretrained(AutoConfig, backbone), backbone)
+        alone = is_causal_generator(from_pretrained(AutoConfig, backbone), backbone)
         self.prompts = parse_prompts(settings.prompts, settings.prompt_assembly, "prompts")
         answers = PromptIds(self.prompts, load_tokenizer(backbone), alone=alone).answers()
         trainable = TrainableBackbone(settings)
         self.seq2seq = (CausalWriter if alone else T5Writer)(
-            trainable.below.base,
+            trainable.adapter_base.base,
             answers,
             token_budget=settings.token_budget,
             activation_checkpointing=settings.activation_checkpointing,

@@ -76,9 +76,9 @@ class GuideEncoder:
 
     def _embed(self, texts: list[str], prompt: str, device: torch.device) -> Tensor:
         if isinstance(self.encoder, SentenceEncoder):
-            return self.encoder.embed_there(texts, prompt=prompt)
+            return self.encoder.embed_on_device(texts, prompt=prompt)
         return self.encoder.embed(texts, prompt=prompt, progress=False).to(device)
 
 
-def kept_on_host(part: Any) -> Any:
+def keep_on_host(part: Any) -> Any:
     return part._replace(kept=part.ids.numpy()) if isinstance(part, Ragged) else part

@@ -42,7 +42,7 @@ class Reranker(TrainedModule):
         super().__init__(settings)
         trainable, backbone = TrainableBackbone(settings), settings.backbone
         transformer = load_cross_encoder(
-            backbone, weights=trainable.below.base, seed=settings.seed, dropout=settings.dropout
+            backbone, weights=trainable.adapter_base.base, seed=settings.seed, dropout=settings.dropout
         )
         tokenizer = load_tokenizer(backbone)
         check_vocabulary(transformer, tokenizer, backbone)
@@ -65,7 +65,7 @@ class Reranker(TrainedModule):
     def _head_weights(self) -> list[nn.Parameter]:
         return [weight for layer in self.cross_encoder.head for weight in layer.parameters(recurse=False)]
 
-    def own_rates(self) -> dict[nn.Parameter, float]:
+    def special_learning_rates(self) -> dict[nn.Parameter, float]:
         rate = self.settings.head_lr
         return {} if rate is None else dict.fromkeys(self._head_weights(), rate)
 

@@ -37,7 +37,7 @@ class SBERT_NLI(Objective):
         for weight in self.classifier.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=drawn)
 
-    def own_rates(self) -> dict[nn.Parameter, float]:
+    def special_learning_rates(self) -> dict[nn.Parameter, float]:
         rate = self.settings.classifier_lr
         return {} if rate is None else dict.fromkeys(self.classifier.parameters(), rate)
 

@@ -27,13 +27,13 @@ from contrastive_encoders.encoders.kernels.chunks import (
     recomputes,
     total_tokens,
 )
-from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, shared_between_chunks
 from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
 from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
 from contrastive_encoders.encoders.lengths import longest_input
-from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_tokenizer, load_whole
+from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_complete, load_tokenizer
 from contrastive_encoders.losses.cross_entropy import token_losses
 
 
@@ -82,12 +82,12 @@ class Seq2Seq(nn.Module, ABC):
 
     def budget(self, device: torch.device) -> int:
         """Return the maximum number of tokens per chunk in a training step on this device."""
-        beside = [self.transformer]
+        other_modules = [self.transformer]
         return resolve_token_budget(
             self.token_budget,
             device,
             *self.halves,
-            beside=beside,
+            other_modules=other_modules,
             activation_checkpointing=self.activation_checkpointing,
         )
 
@@ -101,7 +101,7 @@ class Seq2Seq(nn.Module, ABC):
         cut = self.cut(sources, targets, budget)
         again = recomputes(self.activation_checkpointing, total_tokens(cut.chunks), budget)
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
-            parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
+            parts = [computed(self.loss_of_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
         place_N = places_in(cut.chunks, sources.ids.device)
         padding = cut.total_tokens - int(sources.lengths.sum() + targets.lengths.sum())
@@ -112,7 +112,7 @@ class Seq2Seq(nn.Module, ABC):
         """Divide a batch into chunks of at most ``budget`` tokens."""
 
     @abstractmethod
-    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+    def loss_of_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         """Compute the (B,) losses and (B, A) logits of the answers of a chunk.
 
         The function calls no collective operation, and only dropout is random, so that a chunk can be recomputed.
@@ -130,7 +130,7 @@ class Seq2Seq(nn.Module, ABC):
         return contextlib.nullcontext()
 
     def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: TokenIndices) -> tuple[Tensor, Tensor]:
-        """Compute the return values of `write_chunk` from the (M, V) logits that predict the target tokens."""
+        """Compute the return values of `loss_of_chunk` from the (M, V) logits that predict the target tokens."""
         losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
         losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
         lengths_B = row_M.new_zeros(len(ids_BT)).index_add(0, row_M, torch.ones_like(row_M))
@@ -143,7 +143,7 @@ class Cut(NamedTuple):
     """The chunks of a batch, with the inputs of each."""
 
     chunks: list[Chunk]
-    inputs: Iterator[tuple[Any, ...]]  # inputs of `write_chunk` for each chunk
+    inputs: Iterator[tuple[Any, ...]]  # inputs of `loss_of_chunk` for each chunk
     total_tokens: int  # number of tokens in all chunks, including padding
 
 
@@ -160,7 +160,7 @@ class T5Writer(Seq2Seq):
         return [self.transformer.get_encoder(), self.transformer.get_decoder()]
 
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
-        widths = even(sources.lengths, self.transformer, longest_input(self.transformer.config))
+        widths = round_lengths(sources.lengths, self.transformer, longest_input(self.transformer.config))
         chunks = plan_chunks(widths, budget, chunk_cost(sources.ids.device))
         answers = [Chunk(chunk.sequences, int(targets.lengths[chunk.sequences].max())) for chunk in chunks]
         read = padded(sources.ids, sources.lengths, chunks, self.pad)
@@ -169,7 +169,7 @@ class T5Writer(Seq2Seq):
         inputs = ((*source, ids_BT, places) for source, (ids_BT, _), places in zip(read, asked, written, strict=True))
         return Cut(chunks, inputs, total_tokens([*chunks, *answers]))
 
-    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+    def loss_of_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         source_BS, source_mask_BS, target_BT, targets = inputs
         start = self.transformer.config.decoder_start_token_id
         shifted_BT = torch.cat([target_BT.new_full((len(target_BT), 1), start), target_BT[:, :-1]], dim=1)
@@ -201,14 +201,14 @@ class CausalWriter(Seq2Seq):
                 f"pair has {joined.lengths.max()}",
                 hint="Lower data.source_length or data.target_length.",
             )
-        widths = even(joined.lengths, self.transformer, limit)
+        widths = round_lengths(joined.lengths, self.transformer, limit)
         chunks = plan_chunks(widths, budget, chunk_cost(joined.ids.device))
         read = padded(joined.ids, joined.lengths, chunks, self.pad)
         written = places_in_chunks(target_places, joined.lengths, chunks, joined.ids.device)
         inputs = ((*one, places) for one, places in zip(read, written, strict=True))
         return Cut(chunks, inputs, total_tokens(chunks))
 
-    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+    def loss_of_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT, targets = inputs
         before = targets._replace(columns_M=targets.columns_M - 1)
         with self.layers(ids_BT), head_sees(self.transformer, before):
@@ -247,7 +247,7 @@ def load_writer(factory: Any, backbone: str) -> PreTrainedModel:
             hint="Choose a complete encoder-decoder, such as google-t5/t5-base, or a complete causal language model.",
         )
 
-    model = load_whole(factory, backbone, refused, dtype=torch.float32)
+    model = load_complete(factory, backbone, refused, dtype=torch.float32)
     if factory is AutoModelForSeq2SeqLM and model.config.decoder_start_token_id is None:
         raise InputError(
             key="backbone",

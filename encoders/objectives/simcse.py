@@ -34,13 +34,13 @@ class SimCSE(HardNegativesObjective):
 
     def __init__(self, settings: SimCSEConfig) -> None:
         without_mlp = {"cls_before_pooler": "excludes it", "pooler_output": "has another layer in its place"}
-        if settings.mlp and not settings.mlp_only_train and (why := without_mlp.get(settings.pooling or "")):
+        if settings.mlp and not settings.mlp_only_train and (reason := without_mlp.get(settings.pooling or "")):
             value = "null" if settings.mlp_only_train is None else "false"
             raise InputError(
                 key="model.pooling",
                 value=settings.pooling,
                 expected=f"another pooling with model.mlp_only_train={value}, which makes the MLP a part of the "
-                f"encoder; this pooling {why}",
+                f"encoder; this pooling {reason}",
                 hint="Set model.pooling=cls, or model.mlp_only_train=true.",
             )
         if settings.mlp and settings.mlp_only_train and settings.matryoshka:

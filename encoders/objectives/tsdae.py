@@ -28,7 +28,7 @@ from contrastive_encoders.encoders.kernels.chunks import (
     recomputes,
     total_tokens,
 )
-from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
@@ -84,7 +84,7 @@ class TSDAE(Objective):
                 "token",
                 hint=f"Choose {CROSS_ATTENTION}.",
             )
-        base = self.trainable.below.base
+        base = self.trainable.adapter_base.base
         self.decoder = tied_decoder(
             settings.backbone,
             base,
@@ -124,7 +124,7 @@ class TSDAE(Objective):
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
         """Return the summed loss of the texts given their embeddings, and the number of padding tokens computed."""
         device, encoder = texts.ids.device, self.encoder
-        widths = even(texts.lengths, self.decoder, encoder.longest)
+        widths = round_lengths(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
         chunks = plan_chunks(widths, budget, chunk_cost(device))
         again = recomputes(encoder.activation_checkpointing, total_tokens(chunks), budget)

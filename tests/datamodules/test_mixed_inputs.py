@@ -74,7 +74,7 @@ def test_all_unreadable_files_of_a_folder_are_named_at_once(tmp_path):
     folder = documents(tmp_path / "wiki")
     with pytest.raises(InputError) as caught:
         list(TextSource(folder).documents())
-    assert caught.value.value == "5 that cannot"
+    assert caught.value.value == "5 unreadable"
     assert all(f"{name}: " in caught.value.hint for name in BROKEN)
     [setting] = [word for word in caught.value.hint.split() if word.startswith("data.max_skipped=")]
     source = TextSource(folder, on_error="skip", max_skipped=float(setting.partition("=")[2].rstrip(".")))

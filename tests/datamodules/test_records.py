@@ -66,7 +66,7 @@ def test_columns_with_numbers_as_names_are_not_texts(tmp_path):
     path.write_text("question,answer,1\nwhere?,here,x\n")
     assert [record.texts for record in RecordSource(path, QA)] == [("where?", "here")]
     path.write_text("0,1\nwhere?,here\n")
-    assert refused(path, QA).expected.startswith("question, answer")
+    assert "question, answer" in refused(path, QA).expected
 
 
 def test_an_unknown_separator_and_a_missing_header_are_refused(tmp_path):

@@ -65,7 +65,7 @@ def rows(sequences):
 def behind(tokenizer, texts):
     """Append the prompt as in training; check that `embed`, which has the texts, reads the same ids."""
     appended = PromptSuffix(tokenizer, PROMPT, 512)
-    found = rows(appended(appended.without_last_blanks(ragged(tokenizer, texts))))
+    found = rows(appended(appended.strip_trailing_spaces(ragged(tokenizer, texts))))
     assert found == rows(appended(ragged(tokenizer, [appended.ended(text) for text in texts])))
     return found
 
@@ -152,7 +152,7 @@ def test_the_template_renders_the_same_ids_and_is_read_back(name, tokenizers):
         messages = [[{"role": "user", "content": text}] for text in texts]
         rendered = tokenizer.apply_chat_template(messages, chat_template=appended.template, tokenize=True)
         found = rendered["input_ids"] if not isinstance(rendered, list) else rendered
-        assert found == rows(appended(appended.without_last_blanks(ragged(tokenizer, texts))))
+        assert found == rows(appended(appended.strip_trailing_spaces(ragged(tokenizer, texts))))
 
 
 def test_templates_of_others_are_not_ours(tokenizers):

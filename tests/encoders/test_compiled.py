@@ -87,7 +87,7 @@ def test_a_signal_to_all_processes_ends_no_compiler():
     before = compiler.cost()
     assert torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(1)) == 1
     assert compiler.cost().seconds > before.seconds
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(compiler.SENT_TO_ALL)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(compiler.GROUP_SIGNALS)
 
 
 @pytest.mark.parametrize("how", ["fast", "", 3])
@@ -103,6 +103,6 @@ def test_where_nothing_can_be_compiled_one_sentence_says_so(monkeypatch):
     monkeypatch.setattr(config.cpp, "cxx", (None, "no-such-compiler"))
     compiler.compiler_error.cache_clear()
     with pytest.raises(InputError) as refused:
-        compiler.check_compiler(torch.device("cpu"), compiler.USUAL)
+        compiler.check_compiler(torch.device("cpu"), compiler.DEFAULT_BACKEND)
     assert (refused.value.key, refused.value.value) == ("model.compile", True)
     compiler.compiler_error.cache_clear()

@@ -10,7 +10,7 @@ from transformers import AutoModel
 
 import contrastive_encoders.encoders.sentence_encoder as under_test
 from contrastive_encoders.encoders.kernels.bf16_weights import cast_frozen_to_bf16
-from contrastive_encoders.encoders.kernels.gpu_kernels import product_of_aligned_rows
+from contrastive_encoders.encoders.kernels.gpu_kernels import aligned_linear
 from contrastive_encoders.encoders.kernels.onednn_layers import available, fast_linears, shared_between_chunks
 from contrastive_encoders.encoders.loading.backbones import load_tokenizer
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
@@ -118,7 +118,7 @@ def test_rows_of_zeros_change_neither_products_nor_gradients(bias, autocast):
     torch.manual_seed(0)
     linear, found = nn.Linear(16, 75, bias=bias), []
     given = torch.randn(2, 5, 16)
-    for product in (linear, lambda states: product_of_aligned_rows(states, linear.weight, linear.bias)):
+    for product in (linear, lambda states: aligned_linear(states, linear.weight, linear.bias)):
         linear.zero_grad()
         states = given.clone().requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):

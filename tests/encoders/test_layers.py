@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.layers import chosen_layers, depths, keep_layers
+from contrastive_encoders.encoders.layers import choose_layers, depths, keep_layers
 from contrastive_encoders.encoders.lora import is_adapter
 from tests.decoders import FAMILIES, save_decoder
 from tests.objectives import built
@@ -120,13 +120,13 @@ def test_a_model_that_lost_layers_is_the_same_read_from_its_folder(kind, tmp_pat
 
 def test_a_number_of_layers_is_spaced_evenly_from_the_first_to_the_last():
     spaced = {(4, 6): [0, 2, 3, 5], (6, 12): [0, 2, 4, 7, 9, 11], (1, 6): [0], (2, 6): [0, 5], (6, 6): [*range(6)]}
-    assert {key: chosen_layers(*key, "this") for key in spaced} == spaced
+    assert {key: choose_layers(*key, "this") for key in spaced} == spaced
 
 
 @pytest.mark.parametrize("wanted", [0, 7, -1, [], [0, 6], [-1, 2], [2, 0], [1, 1]])
 def test_missing_layers_are_refused(wanted):
     with pytest.raises(InputError) as error:
-        chosen_layers(wanted, 6, "this")
+        choose_layers(wanted, 6, "this")
     assert (error.value.key, error.value.value) == ("model.keep_layers", wanted)
     assert "6" in error.value.expected
 

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear
+from contrastive_encoders.encoders.kernels.bf16_weights import BF16Linear
 from contrastive_encoders.encoders.kernels.nf4_weights import Nf4Linear, is_quantized, quantize
 from contrastive_encoders.encoders.lora import (
     dequantize_frozen_layers,
@@ -141,7 +141,7 @@ def test_weights_published_in_16_bits_stay_in_16_bits(tmp_path):
     folder = save_decoder("llama", tmp_path)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).bfloat16().float().save_pretrained(folder)
     model, plain = (adapted(folder, frozen_dtype=kind) for kind in ("nf4", "fp32"))
-    held = [layer for layer in model.encoder.trunk.modules() if isinstance(layer, HeldLinear)]
+    held = [layer for layer in model.encoder.trunk.modules() if isinstance(layer, BF16Linear)]
     assert {layer._parameters["weight"].dtype for layer in held} == {torch.bfloat16}
     np.testing.assert_allclose(model.encoder.embed(TEXTS), plain.encoder.embed(TEXTS), atol=1e-6)
     rounded_like(narrowed(model), plain)

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from contrastive_encoders.core import InputError, Ragged
-from contrastive_encoders.encoders.cross_encoder import CrossEncoder, joined, load_reranker, pair_form
+from contrastive_encoders.encoders.cross_encoder import CrossEncoder, join_pairs, load_reranker, pair_form
 from contrastive_encoders.export.reranker import write_reranker
 from tests.conftest import SENTENCES
 from tests.data import batches, data_module, write_rows
@@ -72,7 +72,9 @@ def test_two_texts_are_joined_as_the_tokenizer_joins_them(family, max_length, si
     tokenizer.truncation_side = side
     query_of = np.repeat(np.arange(len(TEXTS)), len(TEXTS))
     documents = [TEXTS[n % len(TEXTS)] for n in range(len(query_of))]
-    pairs = joined(ragged(tokenizer, TEXTS), ragged(tokenizer, documents), query_of, pair_form(tokenizer), max_length)
+    pairs = join_pairs(
+        ragged(tokenizer, TEXTS), ragged(tokenizer, documents), query_of, pair_form(tokenizer), max_length
+    )
     wanted = tokenizer(
         [TEXTS[query] for query in query_of], documents, truncation="longest_first", max_length=max_length
     )

@@ -302,7 +302,7 @@ def test_a_guide_reads_texts_with_its_own_prompts_alone(e5, newer, tmp_path):
     read = [[rows[row][name] for row in batch.rows] for name in rows[0]]
     wanted = [own.encode_query(read[0]), *(own.encode(some, prompt_name="passage") for some in read[1:])]
     assert isinstance(model.guide, GuideEncoder)
-    for vectors, of_library in zip(model.guided(batch).views, wanted, strict=True):
+    for vectors, of_library in zip(model.guide_embeddings(batch).views, wanted, strict=True):
         np.testing.assert_allclose(vectors, of_library, atol=1e-4)
 
 

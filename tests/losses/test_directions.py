@@ -65,7 +65,7 @@ def test_hard_negatives_weigh_by_their_cosine_as_the_library_has_it(directions, 
     assert not math.isclose(found.loss.item(), ours(columns, directions=directions).loss.item(), rel_tol=1e-2)
 
 
-def by_the_book(columns, directions, groups, weight, too_near=lambda *_: False):
+def by_the_book(columns, directions, groups, weight, mask=lambda *_: False):
     """Compute each pair's softmax by candidate. ``too_near(of, row, to, other)`` leaves negatives out."""
     unit = {"query": columns[0], "doc": torch.cat(columns[1:])}
     unit = {name: one / one.norm(dim=1, keepdim=True) for name, one in unit.items()}
@@ -84,7 +84,7 @@ def by_the_book(columns, directions, groups, weight, too_near=lambda *_: False):
                     continue
                 if of == to and same:
                     continue
-                if too_near(of, row, to, other) and not (direction == "doc_to_query" and own):
+                if mask(of, row, to, other) and not (direction == "doc_to_query" and own):
                     continue
                 bonus = weight if direction == "query_to_doc" and own else 0.0
                 every = every + (unit[of][row] @ vector / 0.05 + bonus).exp()
@@ -109,11 +109,11 @@ def test_a_guide_leaves_out_what_it_finds_nearer_than_the_partner():
     unit = {"query": guide[0], "doc": torch.cat(guide[1:])}
     unit = {name: one / one.norm(dim=1, keepdim=True) for name, one in unit.items()}
 
-    def too_near(of, row, to, other):
+    def mask(of, row, to, other):
         return unit[of][row] @ unit[to][other] >= unit["query"][row] @ unit["doc"][row] - 0.1
 
     found = ours(columns, directions=directions, guide=Guide(guide, absolute_margin=0.1))
-    expected = by_the_book(columns, directions, list(range(6)), 0.0, too_near)
+    expected = by_the_book(columns, directions, list(range(6)), 0.0, mask)
     torch.testing.assert_close(found.loss, expected, rtol=0, atol=1e-6)
     assert 0 < found.excluded_negatives < 1
     assert not math.isclose(found.loss.item(), ours(columns, directions=directions).loss.item())

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers.sentence_transformer.losses import DistillKLDivLoss, EmbedDistillLoss, MarginMSELoss
 from sentence_transformers.util import pairwise_cos_sim, pairwise_dot_score
 
-from contrastive_encoders.losses.distillation import cosine_to, kl_of_scores, margin_mse, mse_to, scored
+from contrastive_encoders.losses.distillation import cosine_to, kl_of_scores, margin_mse, mse_to, similarity_scores
 
 DRAWN = torch.Generator().manual_seed(3)
 
@@ -34,7 +34,7 @@ def same(found, wanted, inputs):
 def test_margin_mse_is_the_librarys(rows, cosine, similarity):
     anchors, others, teacher = rows
     wanted = MarginMSELoss(None, similarity).compute_loss_from_embeddings([anchors, *others], teacher)
-    found = margin_mse(scored(anchors, torch.stack(others, 1), cosine=cosine), teacher)
+    found = margin_mse(similarity_scores(anchors, torch.stack(others, 1), cosine=cosine), teacher)
     same(found, wanted, [anchors, *others])
 
 
@@ -43,13 +43,15 @@ def test_kl_is_the_librarys(rows, temperature):
     anchors, others, teacher = rows
     library = DistillKLDivLoss(None, pairwise_dot_score, temperature=temperature)
     wanted = library.compute_loss_from_embeddings([anchors, *others], teacher)
-    found = kl_of_scores(scored(anchors, torch.stack(others, 1), cosine=False), teacher, temperature=temperature)
+    found = kl_of_scores(
+        similarity_scores(anchors, torch.stack(others, 1), cosine=False), teacher, temperature=temperature
+    )
     same(found, wanted, [anchors, *others])
 
 
 def test_the_equations_a_row_at_a_time(rows):
     anchors, others, teacher = rows
-    ours = scored(anchors, torch.stack(others, 1), cosine=False).tolist()
+    ours = similarity_scores(anchors, torch.stack(others, 1), cosine=False).tolist()
     squares, divergences, temperature = [], [], 2.0
     for student, wanted in zip(ours, teacher.tolist(), strict=True):
         squares += [((student[0] - s) - (wanted[0] - t)) ** 2 for s, t in zip(student[1:], wanted[1:], strict=True)]

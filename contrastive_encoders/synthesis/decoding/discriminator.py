@@ -20,7 +20,7 @@ from contrastive_encoders.core.gense_prompts import (
     read_generator_prompts,
 )
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
-from contrastive_encoders.encoders.loading.generative import writes_alone
+from contrastive_encoders.encoders.loading.generative import is_causal_generator
 from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.synthesis.decoding.continuations import PromptText
 from contrastive_encoders.synthesis.decoding.encoder_decoder import load_encoder_decoder
@@ -147,7 +147,9 @@ def name_generator(recipe: Any) -> NamedGenerator:
     source = find_generator(recipe.generator)
     weights = identify_generator(source, recipe.revision)
     options = {"revision": recipe.revision} if recipe.revision else {}
-    alone = writes_alone(from_pretrained(AutoConfig, source, setting="generator", **options), source, "generator")
+    alone = is_causal_generator(
+        from_pretrained(AutoConfig, source, setting="generator", **options), source, "generator"
+    )
     name = Path(source).resolve().name if Path(source).is_dir() else source
     if recipe.chat_template:
         if not alone:

@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, DynamicCache, EncoderDecoderCach
 from transformers.modeling_outputs import BaseModelOutput
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.loading.generative import why_not_t5
+from contrastive_encoders.encoders.loading.generative import t5_problem
 from contrastive_encoders.synthesis.decoding.caches import (
     CrossAttentionCache,
     CrossAttentionStates,
@@ -113,7 +113,7 @@ def load_encoder_decoder(
         InputError: The model does not exist, or it is not a T5-like encoder-decoder with a language-model head.
     """
     model, tokenizer = load_parts(
-        AutoModelForSeq2SeqLM, name, why_not_t5, partial(_no_writer, name), precision, device, revision
+        AutoModelForSeq2SeqLM, name, t5_problem, partial(_no_writer, name), precision, device, revision
     )
     return EncoderDecoder(name, model, tokenizer)
 

@@ -15,10 +15,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.kernels.gpu_kernels import attention_of_any_shape
+from contrastive_encoders.encoders.kernels.gpu_kernels import exclude_cudnn_attention
 from contrastive_encoders.encoders.kernels.onednn_layers import WORTH_IT_TOKENS, packed_linears
-from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_whole
-from contrastive_encoders.encoders.loading.generative import why_not_causal
+from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_complete
+from contrastive_encoders.encoders.loading.generative import causal_lm_problem
 from contrastive_encoders.synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
 from contrastive_encoders.synthesis.decoding.continuations import PromptText, split_chat_prompt
 
@@ -77,7 +77,7 @@ class Generator:
 
         Linear layers use the fastest matmul of a CPU. On a GPU, attention uses a kernel that supports every length.
         """
-        with torch.inference_mode(), attention_of_any_shape(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
+        with torch.inference_mode(), exclude_cudnn_attention(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
             yield
 
     def new_cache(self) -> RowCache:
@@ -375,7 +375,7 @@ def load_generator(
         InputError: The model does not exist, or does not continue text with a key-value cache.
     """
     model, tokenizer = load_parts(
-        AutoModelForCausalLM, name, why_not_causal, partial(_no_causal_lm, name), precision, device, revision
+        AutoModelForCausalLM, name, causal_lm_problem, partial(_no_causal_lm, name), precision, device, revision
     )
     if chat_template:
         check_chat(tokenizer, name)
@@ -402,7 +402,7 @@ def load_parts(
     if why := why_not(from_pretrained(AutoConfig, name, **options)):
         raise refused(why)
     tokenizer = from_pretrained(AutoTokenizer, name, **options)
-    model: Any = load_whole(factory, name, refused, dtype=PRECISIONS[precision], **options)
+    model: Any = load_complete(factory, name, refused, dtype=PRECISIONS[precision], **options)
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval(), tokenizer
 
 

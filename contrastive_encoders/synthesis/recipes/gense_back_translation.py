@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_whole
+from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_complete
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, by_length
 from contrastive_encoders.synthesis.recipe_configs import BackTranslationConfig, Language, Search
@@ -90,7 +90,7 @@ class Translator:
         def refused(why: str) -> InputError:
             return InputError(key=setting, value=name, expected=f"a complete model ({why})")
 
-        model = load_whole(AutoModelForSeq2SeqLM, name, refused, setting=setting, dtype=PRECISIONS[precision])
+        model = load_complete(AutoModelForSeq2SeqLM, name, refused, setting=setting, dtype=PRECISIONS[precision])
         self.model: Any = model.to(device).eval()  # type: ignore[arg-type]
         self.model.generation_config.max_length = None  # max_new_tokens is used instead
         ends = self.model.generation_config.eos_token_id
