@@ -14,7 +14,7 @@ from contrastive_encoders.encoders.model_configs import ContrastiveConfig, HardN
 from contrastive_encoders.encoders.objective import LossOutput, Objective
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder, keep_on_host
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
-from contrastive_encoders.io.model_names import prompt_places
+from contrastive_encoders.io.model_names import prompt_slice
 from contrastive_encoders.losses.contrastive import ContrastiveOutput, Guide, info_nce
 from contrastive_encoders.losses.diagnostics import contrast_diagnostics
 from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
@@ -71,7 +71,7 @@ class ContrastiveObjective(Objective):
     def set_prompts(self, columns: Sequence[Collection[str]]) -> None:
         self.prompts = columns
         same = (next(iter(prompts)) if len(prompts) == 1 else "" for prompts in columns)
-        self.prompt_places = [prompt_places(self.encoder.tokenizer, prompt) for prompt in same]
+        self.prompt_places = [prompt_slice(self.encoder.tokenizer, prompt) for prompt in same]
 
     def loss_hashes(self, batch: Any) -> Sequence[Tensor] | None:
         """Return the (sequences,) int64 hashes of the texts of each view.

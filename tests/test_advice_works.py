@@ -374,12 +374,12 @@ REFUSED = [
         {"data.cache_dir=FOLDER": "data.cache_dir=$here/cache"},
     ),
     (
-        "contrastive_encoders.io.file_discovery:_walk",
+        "contrastive_encoders.io.file_discovery:_list_folder",
         [*PAIRS, "data.path=$notes"],
         {"data=text": "model=declutr data=text data.min_span=4 data.max_span=16"},
     ),
     (
-        "contrastive_encoders.io.file_discovery:_unknown",
+        "contrastive_encoders.io.file_discovery:_unknown_format_error",
         [*PAIRS, "data.path=$notes/0.md"],
         {"data=text": "model=declutr data=text data.path=$notes data.min_span=4 data.max_span=16"},
     ),
@@ -389,7 +389,7 @@ REFUSED = [
         {"data.path=FILE_OR_FOLDER": "data.path=$pairs"},
     ),
     (
-        "contrastive_encoders.io.file_discovery:_given",
+        "contrastive_encoders.io.file_discovery:_each_path",
         [*PAIRS, "data.path="],
         {"data.path=FILE_OR_FOLDER": "data.path=$pairs"},
     ),

@@ -79,7 +79,7 @@ def read_run(path: Path) -> FinishedRun:
     Raises:
         InputError: it is unfinished, damaged, or of another release.
     """
-    from contrastive_encoders.io.item_scores import items_beside, read_items
+    from contrastive_encoders.io.item_scores import items_path, read_items
     from contrastive_encoders.io.results import read_results
 
     if path.is_dir() and not (path / "results.json").exists():
@@ -107,7 +107,7 @@ def read_run(path: Path) -> FinishedRun:
                 elapsed = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
                 rows.append(row | {"step": row["step"] + steps} | elapsed)
         steps, seconds = steps + spent["steps"], seconds + spent["wall_seconds"]
-    items = items_beside(folder / file.name)  # the scores of a run are those of its last stage
+    items = items_path(folder / file.name)  # the scores of a run are those of its last stage
     if results.get("intervals") and not items.exists():
         log.warning("%s: there is no paired test, because the scores of its test items are missing: %s", path, items)
     earlier = tuple(read_results(one / "results.json")["recipe"] for one in folders[:-1] if is_finished(one))

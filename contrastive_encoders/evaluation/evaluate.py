@@ -28,7 +28,7 @@ from contrastive_encoders.evaluation.several_encoders import EncoderScores, shor
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.trained_texts import trained_texts
 from contrastive_encoders.io.atomic import atomic_write
-from contrastive_encoders.io.item_scores import items_beside, write_items
+from contrastive_encoders.io.item_scores import items_path, write_items
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.output_directory import check_output_file, check_output_folder
 from contrastive_encoders.io.results import environment, peak_memory_bytes, write_results
@@ -148,7 +148,7 @@ def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Pat
 def write_scores(path: Path, results: Results, scores: Scores) -> None:
     """Write the results as JSON, with the scores of single test items and a Markdown table next to it."""
     if scores.items:
-        write_items(items_beside(path), scores.items)
+        write_items(items_path(path), scores.items)
     write_results(path, results)
     atomic_write(path.with_suffix(".md"), markdown(results))
 

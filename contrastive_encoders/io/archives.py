@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-LARGEST = 4 << 30  # bytes of a decompressed member; COCO's features, the largest, need less than half of it
+MAX_MEMBER_BYTES = 4 << 30  # bytes of a decompressed member; COCO's features, the largest, need less than half of it
 
 Reader = Callable[[], bytes]
 
@@ -80,13 +80,13 @@ def _open(path: Path) -> Iterator[tuple[str, Reader]]:
         elif path.name.endswith(".zip"):
             zipped = zipfile.ZipFile(path)
             for info in zipped.infolist():
-                if not info.is_dir() and not _litter(info.filename):
+                if not info.is_dir() and not _is_macos_metadata(info.filename):
                     yield info.filename, partial(_read, info.filename, partial(zipped.open, info))
         elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
             archive = tarfile.open(path)  # noqa: SIM115  # read as long as the members are
             for member in archive.getmembers():  # raises an error for a damaged or truncated archive
                 # links could refer to a file outside of the archive, and none of the official archives has one
-                if member.isfile() and not _litter(member.name):
+                if member.isfile() and not _is_macos_metadata(member.name):
                     yield member.name, partial(_read, member.name, partial(archive.extractfile, member))
         elif path.suffix == ".gz":
             yield path.stem, partial(_read, path.name, partial(gzip.open, path, "rb"))
@@ -100,12 +100,12 @@ def _open(path: Path) -> Iterator[tuple[str, Reader]]:
 
 def _read(name: str, opened: Callable[[], Any]) -> bytes:
     with opened() as file:
-        data: bytes = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise InvalidArchiveError(f"{name}: larger than {LARGEST >> 30} GiB when decompressed")
+        data: bytes = file.read(MAX_MEMBER_BYTES + 1)
+    if len(data) > MAX_MEMBER_BYTES:
+        raise InvalidArchiveError(f"{name}: larger than {MAX_MEMBER_BYTES >> 30} GiB when decompressed")
     return data
 
 
-def _litter(name: str) -> bool:
+def _is_macos_metadata(name: str) -> bool:
     """Return whether a member is metadata that macOS adds to an archive."""
     return name.startswith("__MACOSX/") or PurePosixPath(name).name.startswith("._")

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError
 
 FILE, FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
-CANNOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR)
+NOT_WRITABLE_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR)
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = partial_path(path)
     _remove_unless(stat.S_ISREG, part)
-    with _named(path), _locked(part, FILE) as handle:
+    with _name_in_errors(path), _locked(part, FILE) as handle:
         os.ftruncate(handle, 0)
         try:
             yield part
@@ -62,8 +62,8 @@ def atomic_directory(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     part, replaced = partial_path(folder), partial_path(folder.with_name(f"{folder.name}.old"))
     _remove_unless(stat.S_ISDIR, part)
-    with _named(folder), _locked(part, FOLDER):
-        _put_back(replaced, folder)  # a process may have been killed between the two renames
+    with _name_in_errors(folder), _locked(part, FOLDER):
+        _restore(replaced, folder)  # a process may have been killed between the two renames
         for stale in part.iterdir():
             remove(stale)
         try:
@@ -75,7 +75,7 @@ def atomic_directory(folder: Path) -> Iterator[Path]:
                 part.rename(folder)
                 remove(replaced)
         except BaseException:
-            _put_back(replaced, folder)
+            _restore(replaced, folder)
             remove(part)
             raise
 
@@ -122,7 +122,7 @@ def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
             raise OutputError(
                 f"{directory}: {error.strerror}. Free disk space and run the command again. {hint}"
             ) from error
-        if error.errno in CANNOT_WRITE:
+        if error.errno in NOT_WRITABLE_ERRORS:
             raise InputError(
                 location=str(directory), value=error.strerror, expected="a writable directory", hint=hint
             ) from error
@@ -155,7 +155,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _put_back(replaced: Path, folder: Path) -> None:
+def _restore(replaced: Path, folder: Path) -> None:
     if replaced.exists() and not folder.exists():
         replaced.rename(folder)
 
@@ -176,7 +176,7 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_in_errors(path: Path) -> Iterator[None]:
     """Context manager that adds the file name to write errors, which lack it."""
     try:
         yield

@@ -23,7 +23,7 @@ def cache_folder(given: str | None) -> Path:
     return Path(folder).expanduser()
 
 
-def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
+def cache_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
     """Write rows to a .jsonl file in ``folder``, one per line, unless it exists. Return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     digest, new = hashlib.sha256(), folder / f".rows-{secrets.token_hex(8)}.part"

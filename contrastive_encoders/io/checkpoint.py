@@ -28,8 +28,8 @@ from contrastive_encoders.io.sharded_tensors import Shards, compare_shards
 
 VERSION = "record_version"  # an entry of every checkpoint of a run, as is "objective"
 SHARDS = "shards"  # the entry that contains the folder, the checksums of its files, and the names of tied weights
-OF_SHARDS = re.compile(r"shards-\d+(-\d+)?")
-OF_WEIGHTS, OF_OPTIMIZER = "state_dict.", "optimizer_states.{}."  # prefixes of the names in the folder
+SHARD_FOLDER_PATTERN = re.compile(r"shards-\d+(-\d+)?")
+WEIGHTS_PREFIX, OPTIMIZER_PREFIX = "state_dict.", "optimizer_states.{}."  # prefixes of the names in the folder
 
 UNREADABLE = (RuntimeError, OSError, EOFError, KeyError, ValueError, zlib.error, zipfile.BadZipFile)
 
@@ -62,7 +62,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     if SHARDS in found:
         try:
             _compare_shards(path, about.st_size, about.st_mtime_ns)
-            found["state_dict"] = weights = Shards(shards_of(path, found), OF_WEIGHTS, dict(found[SHARDS]["same"]))
+            found["state_dict"] = weights = Shards(shards_of(path, found), WEIGHTS_PREFIX, dict(found[SHARDS]["same"]))
             for name in weights.same:
                 weights.shape(name)
         except (TypeError, KeyError, AttributeError, ValueError) as error:
@@ -77,12 +77,12 @@ def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
         CorruptFileError: the checkpoint does not contain a valid folder name.
     """
     name = str(checkpoint[SHARDS]["folder"])
-    if OF_SHARDS.fullmatch(name) is None:
+    if SHARD_FOLDER_PATTERN.fullmatch(name) is None:
         raise CorruptFileError(f"{name!r} is not a valid name for a folder of shards")
     return path.parent / name
 
 
-def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
+def with_full_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a sharded checkpoint with full optimizer states, which number the weights as the optimizer
     of one process does.
     """
@@ -91,7 +91,7 @@ def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, A
         names = [name for group in state["param_groups"] for name in group["params"]]
         number = {name: place for place, name in enumerate(names)}
         kept: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in Shards(shards_of(path, checkpoint), OF_OPTIMIZER.format(place), {}).items():
+        for name, tensor in Shards(shards_of(path, checkpoint), OPTIMIZER_PREFIX.format(place), {}).items():
             weight, _, key = name.rpartition(".")
             kept.setdefault(number[weight], {})[key] = tensor
         groups = [group | {"params": [number[name] for name in group["params"]]} for group in state["param_groups"]]

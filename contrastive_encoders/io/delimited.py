@@ -9,15 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from contrastive_encoders.io.text_files import BadRow, Form, ParsedRow, Piece, decoded, lines_of
+from contrastive_encoders.io.text_files import BadRow, Form, ParsedRow, Piece, decode_piece, lines_of
 
 # columns of STS-B's files, which have no header
 STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
 # characters of a .csv cell: an unterminated quotation mark would otherwise include the rest of the file
-LONGEST_CELL = 1 << 24
+MAX_CELL_CHARS = 1 << 24
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel interprets and does not display
-LOOKED_AT = 50  # lines, to detect the separator
+LINES_INSPECTED = 50  # lines, to detect the separator
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class CommaTable(Form):
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         lines = lines_of(self.path, self.encoding)
-        first = list(islice(lines, LOOKED_AT))
+        first = list(islice(lines, LINES_INSPECTED))
         lines.close()
         texts = [item[1].decode(errors="replace") for item in first if not isinstance(item, BadRow)] or [""]
         if stated := EXCEL_SEPARATOR.fullmatch(texts[0]):
@@ -45,11 +45,11 @@ class CommaTable(Form):
         if is_stsb(texts[0]) or self.is_raw(separator):
             return self._below_header(lines_of(self.path, self.encoding, lone_cr=False))
         if separator != self.usual:
-            _say(self.path, separator)
+            _log_separator(self.path, separator)
         return self._records(lines_of(self.path, self.encoding, keep_ends=True), separator)
 
     def separator_of(self, lines: Sequence[str]) -> str:
-        return found_separator(lines)
+        return detect_separator(lines)
 
     def is_raw(self, separator: str) -> bool:
         """Return whether quotation marks are part of the text."""
@@ -58,7 +58,7 @@ class CommaTable(Form):
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         if isinstance(piece, list):
             return _cells(self.header, piece, line)
-        text = decoded(piece, line, self.encoding)
+        text = decode_piece(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text
         cells = [] if self.blank.fullmatch(piece) else text.split("\t")
@@ -67,7 +67,7 @@ class CommaTable(Form):
     def _below_header(self, lines: Iterator[tuple[int, bytes] | BadRow]) -> Iterator[Piece | BadRow]:
         """Yield the rows after the header, which STS-B's own files do not have."""
         for item in islice(lines, 1):
-            text = item if isinstance(item, BadRow) else decoded(item[1], item[0], self.encoding)
+            text = item if isinstance(item, BadRow) else decode_piece(item[1], item[0], self.encoding)
             if isinstance(text, BadRow):
                 yield text
                 return
@@ -89,7 +89,7 @@ class CommaTable(Form):
             nonlocal number
             for item in lines:
                 number = item.line if isinstance(item, BadRow) else item[0]
-                text = item if isinstance(item, BadRow) else decoded(item[1], number, self.encoding)
+                text = item if isinstance(item, BadRow) else decode_piece(item[1], number, self.encoding)
                 if isinstance(text, BadRow):
                     unreadable.append(text)
                     yield "\n"
@@ -98,7 +98,7 @@ class CommaTable(Form):
 
         rows, cells = csv.reader(texts(), delimiter=separator, strict=True), list[str]()
         while True:
-            line, before = number + 1, csv.field_size_limit(LONGEST_CELL)
+            line, before = number + 1, csv.field_size_limit(MAX_CELL_CHARS)
             try:
                 cells = next(rows)
                 bad = None if self.header else bad_header(cells)
@@ -133,14 +133,14 @@ class TabTable(CommaTable):
     usual = "\t"
 
     def separator_of(self, lines: Sequence[str]) -> str:
-        found = "\t" if "\t" in lines[0] else found_separator(lines, "")
+        found = "\t" if "\t" in lines[0] else detect_separator(lines, "")
         return found or "\t"
 
     def is_raw(self, separator: str) -> bool:
         return separator == "\t"
 
 
-def found_separator(lines: Sequence[str], otherwise: str = ",") -> str:
+def detect_separator(lines: Sequence[str], otherwise: str = ",") -> str:
     """Return the separator that splits the header into two columns or more, and most of the records after it into as
     many.
 
@@ -156,20 +156,20 @@ def found_separator(lines: Sequence[str], otherwise: str = ",") -> str:
 
 
 def _records_of(lines: Sequence[str], separator: str) -> list[list[str]]:
-    before = csv.field_size_limit(LONGEST_CELL)
+    before = csv.field_size_limit(MAX_CELL_CHARS)
     try:
         records = list(csv.reader((f"{line}\n" for line in lines), delimiter=separator))
     except csv.Error:
         return []
     finally:
         csv.field_size_limit(before)
-    if len(lines) == LOOKED_AT:
+    if len(lines) == LINES_INSPECTED:
         records = records[:-1]  # it may be incomplete
     return [cells for cells in records if cells]
 
 
 @cache  # a command reads a file several times
-def _say(path: Path, separator: str) -> None:
+def _log_separator(path: Path, separator: str) -> None:
     log.info("%s: the columns are separated by %s", path, SEPARATORS[separator])
 
 

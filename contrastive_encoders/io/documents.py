@@ -21,10 +21,10 @@ from contrastive_encoders.io.text_files import (
     Lines,
     ParsedRow,
     Piece,
-    decoded,
+    decode_piece,
     describe_read_error,
-    opened,
-    unpacked,
+    open_decompressed,
+    open_text,
 )
 
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
     """
     form = form_of(path, DOCUMENTS)
     try:
-        with opened(path, encoding) if form in MARKDOWN else unpacked(path) as stream:
+        with open_text(path, encoding) if form in MARKDOWN else open_decompressed(path) as stream:
             data = stream.read()
     except UNREADABLE as error:
         return describe_read_error(error, 1)
     if not data:
         return BadRow(EMPTY, 1, "empty")
     if form not in MARKDOWN:
-        return _converted(data, path, form)
-    text = decoded(data, 1, encoding, "file")
+        return _convert(data, path, form)
+    text = decode_piece(data, 1, encoding, "file")
     return text if isinstance(text, BadRow) else text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _converted(data: bytes, path: Path, form: str) -> str | BadRow:
+def _convert(data: bytes, path: Path, form: str) -> str | BadRow:
     try:
         from markitdown import MarkItDownException, StreamInfo
     except ImportError as error:

@@ -38,7 +38,7 @@ class HostUnreachableError(DownloadError):
     """Raised if the host cannot be reached, or stops responding."""
 
 
-def in_folder(folder: Path, name: str) -> Path:
+def find_in_folder(folder: Path, name: str) -> Path:
     """Return the path of a file in a source folder.
 
     Raises:
@@ -66,7 +66,7 @@ class Downloads:
         source: str | None,
         quiet: bool,
         timeout: float = 30,
-        found_in: Callable[[Path, str], Path] = in_folder,
+        found_in: Callable[[Path, str], Path] = find_in_folder,
     ) -> None:
         self.root, self.timeout, self.found_in = root, timeout, found_in
         self.bar = not quiet and sys.stderr.isatty()

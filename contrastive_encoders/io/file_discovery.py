@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, is_address
-from contrastive_encoders.io.remote_files import fetched
+from contrastive_encoders.io.remote_files import fetch
 
 FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz appended
 MARKDOWN = (".md", ".markdown")
@@ -24,7 +24,7 @@ DATASET_METADATA_FILES = (
     "dataset_infos.json",
     "state.json",
 )  # files that describe a data set and contain no rows
-OF_A_SYNTHESIS = "manifest.json"  # in the folder of its shards
+SYNTHESIS_MANIFEST = "manifest.json"  # in the folder of its shards
 
 
 class TextFile(NamedTuple):
@@ -62,20 +62,21 @@ def list_files(
         InputError: there is nothing to read, or a file has an unsupported format.
     """
     files, forms = list[TextFile](), (*FORMS, SHEET) if documents == "none" else (*FORMS, *DOCUMENTS)
-    for given in _given(paths, key):
-        path = local(given, key, forms)
+    for given in _each_path(paths, key):
+        path = local_path(given, key, forms)
         matches = _matches(path)
         if not matches:
-            raise _missing(path, key)
+            raise _missing_path_error(path, key)
         for match in matches:
             if match.is_dir():
                 files += [
-                    TextFile(found, True) for found in _walk(match, FORMS if documents == "named" else forms, key)
+                    TextFile(found, True)
+                    for found in _list_folder(match, FORMS if documents == "named" else forms, key)
                 ]
             elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))
             else:
-                raise _unknown(match, forms, key)
+                raise _unknown_format_error(match, forms, key)
     if not files:
         raise InputError(key=key, value=[], expected="at least one path", hint=f"Set {key}=FILE_OR_FOLDER.")
     return _only_shards(files)
@@ -88,11 +89,11 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
     Raises:
         InputError: an output is in a folder of ``paths``, or matches a pattern of ``paths``.
     """
-    for path in (Path(given).expanduser() for given in _given(paths, key) if not is_address(given)):
-        there, rest = _there(path)
+    for path in (Path(given).expanduser() for given in _each_path(paths, key) if not is_address(given)):
+        there, rest = _split_existing(path)
         for output in outputs:
             whole, folder = output.expanduser().resolve(), there.resolve()
-            if whole.is_relative_to(folder) and _finds(rest, whole.relative_to(folder).parts):
+            if whole.is_relative_to(folder) and _pattern_matches(rest, whole.relative_to(folder).parts):
                 raise InputError(
                     key="output",
                     value=outputs[0],
@@ -100,25 +101,23 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
                 )
 
 
-def local(path: str | Path, key: str, forms: Container[str] = FORMS) -> Path:
+def local_path(path: str | Path, key: str, forms: Container[str] = FORMS) -> Path:
     """Return the local path of a user's path. Files at an address are downloaded.
 
     Raises:
         InputError: there is nothing at the address, or it cannot be downloaded.
     """
-    return (
-        fetched(str(path).strip(), key, partial(form_of, forms=forms)) if is_address(path) else Path(path).expanduser()
-    )
+    return fetch(str(path).strip(), key, partial(form_of, forms=forms)) if is_address(path) else Path(path).expanduser()
 
 
-def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[str | Path]:
+def _each_path(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[str | Path]:
     for given in [paths] if isinstance(paths, str | Path) else paths:
         if not str(given).strip():
             raise InputError(key=key, value=given, expected="a path", hint=f"Set {key}=FILE_OR_FOLDER.")
         yield given
 
 
-def _there(path: Path) -> tuple[Path, tuple[str, ...]]:
+def _split_existing(path: Path) -> tuple[Path, tuple[str, ...]]:
     """Return the longest leading part that exists, whether or not its name contains brackets, and the names or patterns
     that follow it.
     """
@@ -127,27 +126,27 @@ def _there(path: Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def _matches(path: Path) -> list[Path]:
-    there, rest = _there(path)
+    there, rest = _split_existing(path)
     if not rest:
         return [path]
     found = sorted(glob.glob(str(Path(*rest)), root_dir=there, recursive=True))  # noqa: PTH207  # pathlib finds hidden
     return [there / one for one in found if (there / one).exists()]  # a link may be broken
 
 
-def _finds(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+def _pattern_matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     """Return whether a pattern matches a path with these parts, or one of its parent folders."""
     if not pattern:
         return True
     if pattern[0] == "**":
-        return any(_finds(pattern[1:], parts[place:]) for place in range(len(parts) + 1))
-    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _finds(pattern[1:], parts[1:])
+        return any(_pattern_matches(pattern[1:], parts[place:]) for place in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _pattern_matches(pattern[1:], parts[1:])
 
 
-def _walk(folder: Path, forms: Sequence[str], key: str) -> list[Path]:
-    visible = _visible(folder)
+def _list_folder(folder: Path, forms: Sequence[str], key: str) -> list[Path]:
+    visible = _visible_files(folder)
     found = [path for path in visible if form_of(path, forms) and path.name not in DATASET_METADATA_FILES]
     rows = [path for path in found if form_of(path) not in ("", ".txt")]
-    found = [path for path in found if not _describes(path, rows)]
+    found = [path for path in found if not _is_description(path, rows)]
     if not found:
         content = f"{len(visible)} other file(s), such as {visible[0].name}" if visible else "an empty folder"
         hint = None
@@ -163,12 +162,12 @@ def _walk(folder: Path, forms: Sequence[str], key: str) -> list[Path]:
     return found
 
 
-def _visible(folder: Path) -> list[Path]:
+def _visible_files(folder: Path) -> list[Path]:
     everything = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
 
-def _describes(path: Path, rows: Sequence[Path]) -> bool:
+def _is_description(path: Path, rows: Sequence[Path]) -> bool:
     named = path.stem.isupper() or path.stem.lower() == "readme"
     return named and form_of(path, DOCUMENTS) != "" and any(row.is_relative_to(path.parent) for row in rows)
 
@@ -182,9 +181,9 @@ def count_skipped(
     paths: str | Path | Sequence[str | Path], files: Sequence[TextFile], key: str = "data.path"
 ) -> dict[str, int]:
     """Count, by extension, the files in the folders of ``paths`` that are not hidden and not among ``files``."""
-    here = (Path(given).expanduser() for given in _given(paths, key) if not is_address(given))
+    here = (Path(given).expanduser() for given in _each_path(paths, key) if not is_address(given))
     folders = [match for path in here for match in _matches(path) if match.is_dir()]
-    visible = {path for folder in folders for path in _visible(folder)}
+    visible = {path for folder in folders for path in _visible_files(folder)}
     return count_kinds(sorted(visible - {file.path for file in files}))
 
 
@@ -192,7 +191,7 @@ def _ending(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _unknown(path: Path, forms: Sequence[str], key: str) -> InputError:
+def _unknown_format_error(path: Path, forms: Sequence[str], key: str) -> InputError:
     hint = "Convert it to one of these formats, or unpack it if it is an archive."
     if form_of(path, DOCUMENTS):
         hint = "To read documents, set data=text."
@@ -200,8 +199,8 @@ def _unknown(path: Path, forms: Sequence[str], key: str) -> InputError:
     return InputError(key=key, value=path, expected=expected, hint=hint)
 
 
-def _missing(path: Path, key: str) -> InputError:
-    parent, rest = _there(path)
+def _missing_path_error(path: Path, key: str) -> InputError:
+    parent, rest = _split_existing(path)
     if glob.has_magic(str(Path(*rest))):
         expected = f"a pattern that matches at least one file (current directory: {Path.cwd()})"
         return InputError(key=key, value=path, expected=expected)
@@ -215,7 +214,7 @@ def _missing(path: Path, key: str) -> InputError:
 
 def _only_shards(files: list[TextFile]) -> list[TextFile]:
     sharded = {file.path.parent for file in files if file.in_folder and file.path.name.startswith("shard-")}
-    sharded = {folder for folder in sharded if (folder / OF_A_SYNTHESIS).is_file()}
+    sharded = {folder for folder in sharded if (folder / SYNTHESIS_MANIFEST).is_file()}
 
     def belongs(file: TextFile) -> bool:
         outermost = next((folder for folder in reversed(file.path.parents) if folder in sharded), None)

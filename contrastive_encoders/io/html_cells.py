@@ -46,16 +46,16 @@ def visible_text(text: str) -> str:
     """
     seen = text
     for begin, end in HIDDEN if "<" in text else ():
-        seen = _without(seen, begin, end)
+        seen = _remove_sections(seen, begin, end)
     if seen != text or has_tags(text):
         pieces = TAG.split(" ".join(seen.split()))  # texts and tag names alternate
         pieces[1::2] = [_separator(name.lower()) for name in pieces[1::2]]
-        lines = (" ".join(_decoded(line).split()) for line in "".join(pieces).split("\n"))
+        lines = (" ".join(_decode_entities(line).split()) for line in "".join(pieces).split("\n"))
         return "\n".join(line for line in lines if line)
-    return _decoded(text)
+    return _decode_entities(text)
 
 
-def _without(text: str, begin: re.Pattern[str], end: re.Pattern[str]) -> str:
+def _remove_sections(text: str, begin: re.Pattern[str], end: re.Pattern[str]) -> str:
     kept, place = list[str](), 0
     while (first := begin.search(text, place)) and (last := end.search(text, first.end())):
         kept.append(text[place : first.start()])
@@ -67,6 +67,6 @@ def _separator(name: str) -> str:
     return "" if name in INLINE else " " if name in WORDS else "\n"
 
 
-def _decoded(text: str) -> str:
+def _decode_entities(text: str) -> str:
     """Decode the entities that end with a semicolon: ``?a=1&copy=2`` is part of an address."""
     return ENTITY.sub(lambda found: html.unescape(found[0]).replace("\xa0", " "), text) if "&" in text else text

@@ -48,7 +48,7 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
     answer = model_info(name)
     if not answer.commit:
         return not answer.reached  # if it was reached, Transformers reports its answer
-    return _fetched(name, answer, weights, gguf_file)
+    return _ensure_cached(name, answer, weights, gguf_file)
 
 
 def hub_answers(dataset: str, revision: str | None = None) -> bool:
@@ -59,7 +59,7 @@ def hub_answers(dataset: str, revision: str | None = None) -> bool:
 @functools.cache
 def model_info(name: str, kind: str = "model", revision: str | None = None) -> HubInfo:
     """Send one request with a timeout of a few seconds, or none if the Hub did not answer before."""
-    if is_offline_mode() or constants.ENDPOINT in _silent:
+    if is_offline_mode() or constants.ENDPOINT in _unreachable_endpoints:
         return HubInfo(False)
     try:
         about = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
@@ -72,15 +72,15 @@ def model_info(name: str, kind: str = "model", revision: str | None = None) -> H
             "%s is unreachable (%s). Models and data sets are loaded from the local cache only.",
             *(constants.ENDPOINT, error),
         )
-        _silent.add(constants.ENDPOINT)
+        _unreachable_endpoints.add(constants.ENDPOINT)
         return HubInfo(False)
 
 
-_silent = set[str]()  # endpoints
+_unreachable_endpoints = set[str]()  # endpoints
 
 
 @functools.cache
-def _fetched(name: str, answer: HubInfo, weights: bool, gguf_file: str | None) -> bool:
+def _ensure_cached(name: str, answer: HubInfo, weights: bool, gguf_file: str | None) -> bool:
     """Return whether all files that are read of this model are cached, after downloading the missing ones."""
     wanted = [one for one in answer.files if one.endswith(SMALL) and not SKIPPED_FILES.fullmatch(one)]
     if gguf_file:  # it also contains the config and the vocabulary
@@ -90,7 +90,7 @@ def _fetched(name: str, answer: HubInfo, weights: bool, gguf_file: str | None) -
         if not large:
             return False
         wanted += large
-    if all(_is_here(name, answer.commit, one) for one in wanted):
+    if all(_is_cached(name, answer.commit, one) for one in wanted):
         return True
     try:
         snapshot_download(name, allow_patterns=wanted, etag_timeout=SECONDS)
@@ -107,7 +107,7 @@ def weights_of(files: Sequence[str]) -> list[str]:
     return [one for one in found if one.endswith(".safetensors") or PurePosixPath(one).parent not in safe]
 
 
-def _is_here(name: str, commit: str, file: str) -> bool:
+def _is_cached(name: str, commit: str, file: str) -> bool:
     """Return whether this version of the file is in the cache and is the one that is read when offline."""
     found = try_to_load_from_cache(name, file)
     return isinstance(found, str) and commit in Path(found).parts

@@ -12,7 +12,7 @@ from contrastive_encoders.core import ITEMS_FILE, InputError, ItemScores
 from contrastive_encoders.io.atomic import atomic_write
 
 
-def items_beside(results: str | Path) -> Path:
+def items_path(results: str | Path) -> Path:
     """Return the file that belongs to a ``results.json``, or to the FILE.json of an evaluation."""
     results = Path(results)
     return results.with_name(ITEMS_FILE if results.stem == "results" else f"{results.stem}.{ITEMS_FILE}")

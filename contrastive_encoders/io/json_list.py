@@ -8,8 +8,8 @@ from typing import IO, Any
 
 BLANKS = re.compile(r"[ \t\r\n]*")
 BLOCK = 1 << 18  # bytes read at a time; more if an item is longer
-LONGEST_ITEM = 1 << 26  # characters: an unterminated string would otherwise read the full file into memory
-LONGEST_WORD = 16  # an error this close to the end of the buffer may be an incomplete literal such as "tru"
+MAX_ITEM_CHARS = 1 << 26  # characters: an unterminated string would otherwise read the full file into memory
+MAX_LITERAL_CHARS = 16  # an error this close to the end of the buffer may be an incomplete literal such as "tru"
 
 
 class InvalidJSONListError(ValueError):
@@ -71,8 +71,8 @@ class _Text:
                     self._go_to(end)
                     return found
             except json.JSONDecodeError as error:
-                cut = error.msg.startswith("Unterminated") or error.pos > len(self.text) - LONGEST_WORD
-                if not cut or len(self.text) - self.place > LONGEST_ITEM or not self._read_on():
+                cut = error.msg.startswith("Unterminated") or error.pos > len(self.text) - MAX_LITERAL_CHARS
+                if not cut or len(self.text) - self.place > MAX_ITEM_CHARS or not self._read_on():
                     raise InvalidJSONListError(f"invalid JSON ({error.msg})", self.line) from None
             except (ValueError, RecursionError) as error:  # a number with thousands of digits
                 raise InvalidJSONListError(f"invalid JSON ({error})", self.line) from None

@@ -9,7 +9,7 @@ from typing import Any
 
 from contrastive_encoders.io.atomic import atomic_write
 
-MOST_FILES_LISTED = 100  # individually; the checksum is over all
+MAX_LISTED_FILES = 100  # individually; the checksum is over all
 ADDRESSES = "addresses"  # folder of the cache with downloaded files
 ORIGIN = "address.json"  # in a parent folder of a downloaded file
 
@@ -50,10 +50,10 @@ def read_record(path: Path) -> dict[str, Any]:
 def is_finished(folder: Path) -> bool:
     """Return whether a run has written results. Damaged results do not count, because the run writes them again."""
     path = folder / "results.json"
-    return path.is_file() and not damage_of(path)
+    return path.is_file() and not find_damage(path)
 
 
-def damage_of(path: Path) -> str:
+def find_damage(path: Path) -> str:
     """Return a short reason why a record cannot be read; empty if it is readable or does not exist."""
     try:
         read_record(path)
@@ -77,12 +77,12 @@ def sha256_of_all(sums: Sequence[str]) -> str:
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
-def leave_origin(folder: Path, address: str, size: int, version: str) -> None:
+def write_origin(folder: Path, address: str, size: int, version: str) -> None:
     """Record the origin of the file in this folder."""
     write_record(folder / ORIGIN, {"path": address, "bytes": size, "version": version})
 
 
-def origin_of(path: Path) -> dict[str, Any]:
+def read_origin(path: Path) -> dict[str, Any]:
     """Return address, size, and version of a downloaded file; empty for other files."""
     folder = next((one for one in path.resolve().parents if (one / ORIGIN).is_file()), None)
     try:
@@ -94,10 +94,11 @@ def origin_of(path: Path) -> dict[str, Any]:
 def describe_files(paths: Sequence[Path]) -> dict[str, Any]:
     """Return the entries of a manifest that describe which files were read and their addresses. All files are read."""
     files = [
-        {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} | origin_of(path) for path in paths
+        {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} | read_origin(path)
+        for path in paths
     ]
     return {
         "number_of_files": len(files),
-        "files": files[:MOST_FILES_LISTED],
+        "files": files[:MAX_LISTED_FILES],
         "sha256": sha256_of_all([str(file["sha256"]) for file in files]),
     }

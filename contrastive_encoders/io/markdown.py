@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 # YAML or TOML before a page; a horizontal rule that begins a text has a blank line after it
 FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(?=[ \t]*\S)(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
-BETWEEN_CELLS = " | "
+CELL_SEPARATOR = " | "
 HEADING = re.compile("h[1-6]")
-ON_A_LINE = ("br", "li", "td", "th")
-UNSEEN = ("script", "style", "title")
-WITHIN_A_LINE = tuple("a abbr b cite code del em font i img ins kbd mark q s small span strong sub sup u var".split())
+LINE_TAGS = ("br", "li", "td", "th")
+HIDDEN_TAGS = ("script", "style", "title")
+INLINE_TAGS = tuple("a abbr b cite code del em font i img ins kbd mark q s small span strong sub sup u var".split())
 
 
 class Block(NamedTuple):
@@ -42,7 +42,7 @@ def blocks(text: str) -> list[Block]:
     page, cells = _Page(), list[str]()
     for token in _parser().parse(FRONT_MATTER.sub("", text.replace("\r\n", "\n"), count=1)):
         if token.type == "inline":
-            page.write(_words(token))
+            page.write(_inline_text(token))
         elif token.type in ("fence", "code_block"):
             page.begin()
             page.write(token.content)
@@ -51,7 +51,7 @@ def blocks(text: str) -> list[Block]:
         elif token.type in ("th_close", "td_close"):
             cells.append(page.taken())
         elif token.type == "tr_close":
-            page.write(BETWEEN_CELLS.join(cells) + "\n" if any(cells) else "")
+            page.write(CELL_SEPARATOR.join(cells) + "\n" if any(cells) else "")
             cells.clear()
         elif token.hidden:  # wraps the text of an item in a list without blank lines
             page.write("\n")
@@ -85,7 +85,7 @@ class _Page:
         return [block for block in joined if block.text]
 
 
-def _words(line: "Token") -> str:
+def _inline_text(line: "Token") -> str:
     found = list[str]()
     for token in line.children or ():
         if token.type in ("text", "code_inline"):
@@ -94,10 +94,10 @@ def _words(line: "Token") -> str:
             found.append(" ")
         elif token.type == "hardbreak" or (token.type == "html_inline" and token.content.startswith("<br")):
             found.append("\n")
-    return _on_lines("".join(found))
+    return _collapse_blanks("".join(found))
 
 
-def _on_lines(text: str) -> str:
+def _collapse_blanks(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.split("\n"))
 
 
@@ -115,14 +115,14 @@ class _Html(HTMLParser):
         self._begin()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.unseen += tag in UNSEEN
-        if tag in ON_A_LINE:
+        self.unseen += tag in HIDDEN_TAGS
+        if tag in LINE_TAGS:
             self.texts.append("\n")
-        elif tag not in WITHIN_A_LINE:
+        elif tag not in INLINE_TAGS:
             self._begin(int(tag[1]) if HEADING.fullmatch(tag) else 0)
 
     def handle_endtag(self, tag: str) -> None:
-        self.unseen -= tag in UNSEEN
+        self.unseen -= tag in HIDDEN_TAGS
         if tag == "p" or HEADING.fullmatch(tag):
             self._begin()
 
@@ -136,7 +136,7 @@ class _Html(HTMLParser):
         return self.parse_bogus_comment(i, report)
 
     def _begin(self, level: int = 0) -> None:
-        self.page.write(_on_lines("".join(self.texts)))
+        self.page.write(_collapse_blanks("".join(self.texts)))
         self.page.begin(level)
         self.texts.clear()
 

@@ -27,10 +27,10 @@ TRANSFORMER_OPTIONS = (  # files of a sentence-transformers directory; the first
     "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
 )
-_ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
+_HUB_FILE_PATTERN = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
 
 
-class Located(NamedTuple):
+class ModelLocation(NamedTuple):
     """Location of a model for Transformers."""
 
     name: str  # a folder or Hub id
@@ -42,7 +42,7 @@ class Located(NamedTuple):
         return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
 
 
-def resolve_model_name(name: str, setting: str = "backbone") -> Located:
+def resolve_model_name(name: str, setting: str = "backbone") -> ModelLocation:
     """Return the location of the model ``name``.
 
     The directory of a run contains the model in a subdirectory, and an older sentence-transformers directory contains
@@ -57,16 +57,20 @@ def resolve_model_name(name: str, setting: str = "backbone") -> Located:
     """
     name = find_installed(name) or name
     if not name.endswith(GGUF):
-        return Located(_transformer_directory(run_folder(name, setting) or name))
+        return ModelLocation(_transformer_directory(run_folder(name, setting) or name))
     path = Path(name).expanduser()
-    on_the_hub = None if path.is_file() else _ON_THE_HUB.fullmatch(name)
+    on_the_hub = None if path.is_file() else _HUB_FILE_PATTERN.fullmatch(name)
     if not path.is_file() and not on_the_hub:
         expected = "the path of a GGUF file, or ORG/REPO:FILE.gguf for a file on the Hugging Face Hub"
         raise InputError(key=setting, value=name, expected=expected)
     for package in ("gguf", "accelerate"):
         if find_spec(package) is None:
             raise missing_package(package, "gguf", key=setting, value=name)
-    return Located(on_the_hub["repo"], on_the_hub["file"]) if on_the_hub else Located(str(path.parent), path.name)
+    return (
+        ModelLocation(on_the_hub["repo"], on_the_hub["file"])
+        if on_the_hub
+        else ModelLocation(str(path.parent), path.name)
+    )
 
 
 def run_folder(name: str, setting: str = "backbone") -> str | None:
@@ -115,7 +119,7 @@ def _transformer_directory(name: str) -> str:
     return next((str(path) for path in paths[:1] if (path / "config.json").is_file()), name)
 
 
-def lowercase_if_stated(tokenizer: Any, name: str) -> None:
+def apply_lower_case(tokenizer: Any, name: str) -> None:
     """Make the tokenizer lowercase texts if the sentence-transformers directory or Hub id sets ``do_lower_case``."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not _transformer_options(name).get("do_lower_case"):
@@ -185,7 +189,7 @@ def prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
     return found
 
 
-def prompt_places(tokenizer: Any, prompt: str) -> slice:
+def prompt_slice(tokenizer: Any, prompt: str) -> slice:
     """Return the positions of a prompt's ids in a text with special tokens."""
     ids, whole = prompt_ids(tokenizer, prompt), tokenizer(prompt.rstrip(" "))["input_ids"]
     start = next((at for at in range(len(whole)) if whole[at : at + len(ids)] == ids), 0) if ids else 0

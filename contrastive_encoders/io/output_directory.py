@@ -32,9 +32,9 @@ from contrastive_encoders.io.manifest import CorruptFileError, read_record, writ
 FINISHED = "%s is finished. Set overwrite=true to create it again."
 PREFIX = ".contrastive-encoders"  # of the files that this module writes into a folder
 MARKER, LOCK = f"{PREFIX}.json", f"{PREFIX}.lock"
-MOST_DIFFERENCES = 3  # shown in a message
-SECONDS_TO_LEAVE = 90.0  # wait for processes whose parent was killed
-_held: dict[Path, BaseFileLock] = {}  # locks of this process
+MAX_DIFFERENCES = 3  # shown in a message
+EXIT_TIMEOUT_S = 90.0  # wait for processes whose parent was killed
+_locks: dict[Path, BaseFileLock] = {}  # locks of this process
 
 log = logging.getLogger(__name__)
 
@@ -203,8 +203,8 @@ def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
     """Describe the differences between two identities of plain values; empty if there are none."""
-    found = _differences(before, json.loads(json.dumps(now)), shown or _short)
-    return "; ".join(itertools.islice(found, MOST_DIFFERENCES))
+    found = _differences(before, json.loads(json.dumps(now)), shown or _shorten)
+    return "; ".join(itertools.islice(found, MAX_DIFFERENCES))
 
 
 def check_output_file(path: Path) -> None:
@@ -214,7 +214,7 @@ def check_output_file(path: Path) -> None:
         InputError: the file is not writable.
         OutputError: the disk is full.
     """
-    if reason := "it is a folder" if path.is_dir() else _cannot_write_in(path.parent):
+    if reason := "it is a folder" if path.is_dir() else _write_problem(path.parent):
         raise InputError(
             key="output", value=path, expected=f"a writable file ({reason})", hint="Choose another output."
         )
@@ -227,11 +227,11 @@ def check_output_folder(key: str, folder: Path) -> None:
         InputError: the folder is not writable.
         OutputError: the disk is full.
     """
-    if reason := _cannot_write_in(folder):
+    if reason := _write_problem(folder):
         raise InputError(key=key, value=folder, expected=f"a writable folder ({reason})", hint=f"Choose another {key}.")
 
 
-def _cannot_write_in(folder: Path) -> str:
+def _write_problem(folder: Path) -> str:
     """Return the reason why no file can be created in a folder; empty if files can be created. A file is written to
     find out, because permissions alone are not sufficient.
     """
@@ -282,19 +282,19 @@ def acquire_lock(lock: Path) -> bool:
         InputError: such a process does not exit.
     """
     if not _lock(lock):
-        if _is_there(lock):
+        if _may_be_alive(lock):
             return False
-        _lock_later(lock)  # its forked processes have inherited the lock
+        _lock_after_exit(lock)  # its forked processes have inherited the lock
     for worker in sorted(lock.parent.glob(f"{lock.name}-*")):
         if not _lock(worker):
-            _lock_later(worker)
+            _lock_after_exit(worker)
         release_lock(worker)
     return True
 
 
 def release_lock(lock: Path) -> None:
     """Release a lock if this process has it, and remove the file."""
-    if held := _held.pop(_place(lock), None):
+    if held := _locks.pop(_resolve(lock), None):
         lock.unlink(missing_ok=True)
         held.release()
 
@@ -304,13 +304,13 @@ def register_worker(lock: Path) -> None:
     exited, too.
     """
     own = lock.with_name(f"{lock.name}-{socket.gethostname()}-{os.getpid()}")
-    if _place(own) not in _held and _lock(own):
+    if _resolve(own) not in _locks and _lock(own):
         atexit.register(own.unlink, missing_ok=True)
 
 
 def _lock(path: Path, timeout: float = 0) -> bool:
-    place = _place(path)
-    if place in _held and _held[place].is_locked:
+    place = _resolve(path)
+    if place in _locks and _locks[place].is_locked:
         return True
     place.parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(place)
@@ -320,13 +320,13 @@ def _lock(path: Path, timeout: float = 0) -> bool:
         return False
     with contextlib.suppress(OSError):  # the disk is full
         place.write_text(f"{socket.gethostname()} {os.getpid()}\n")
-    _held[place] = held
+    _locks[place] = held
     return True
 
 
-def _lock_later(path: Path) -> None:
+def _lock_after_exit(path: Path) -> None:
     log.info("%s: waiting for processes of a killed command to exit", path)
-    if not _lock(path, SECONDS_TO_LEAVE):
+    if not _lock(path, EXIT_TIMEOUT_S):
         number = "".join(path.read_text().split()[-1:])
         raise InputError(
             location=str(path.parent),
@@ -349,7 +349,7 @@ def is_alive(number: int) -> bool:
         return False
 
 
-def _is_there(lock: Path) -> bool:
+def _may_be_alive(lock: Path) -> bool:
     """Return whether the process that took the lock may still be running. It may if it is on another host, where this
     cannot be checked.
     """
@@ -357,7 +357,7 @@ def _is_there(lock: Path) -> bool:
     return host != socket.gethostname() or is_alive(int(number))
 
 
-def _place(lock: Path) -> Path:
+def _resolve(lock: Path) -> Path:
     return lock.parent.resolve() / lock.name
 
 
@@ -368,18 +368,20 @@ def _differences(
         there, here = before.get(key), now.get(key)
         if isinstance(there, Mapping) and isinstance(here, Mapping):
             yield from _differences(there, here, shown, f"{prefix}{key}.")
-        elif isinstance(there, list) and isinstance(here, list) and (members := _members(here, there, shown)):
+        elif (
+            isinstance(there, list) and isinstance(here, list) and (members := _member_differences(here, there, shown))
+        ):
             yield f"{prefix}{key} {members}"
         elif there != here:
             yield f"{prefix}{key} is {shown(here)} instead of {shown(there)}"
 
 
-def _members(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
+def _member_differences(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
     """Describe the members in which two lists differ."""
     more, fewer = [one for one in here if one not in there], [one for one in there if one not in here]
     return " and ".join([f"also has {shown(more)}"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -25,16 +25,16 @@ from contrastive_encoders.io.cached_rows import CACHE, cache_folder
 from contrastive_encoders.io.manifest import (
     ADDRESSES,
     CorruptFileError,
-    leave_origin,
-    origin_of,
+    read_origin,
     read_record,
+    write_origin,
     write_record,
 )
 
-FOUND = "found.json"  # in the cache: the result of the last look-up of an address
+LOOKUP_FILE = "found.json"  # in the cache: the result of the last look-up of an address
 EXTRAS = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}  # package and extra
 WEB = ("http", "https")
-KNOWN = ("hf", *EXTRAS, *WEB)
+PROTOCOLS = ("hf", *EXTRAS, *WEB)
 # Entries that identify the version of a file, in decreasing order of reliability
 VERSIONS = ("etag", "blob_id", "generation", "md5hash", "content-md5", "last-modified", "lastmodified", "mtime")
 ACCESS = {  # what to do if access to an address is denied
@@ -42,10 +42,10 @@ ACCESS = {  # what to do if access to an address is denied
     "gs": "log in with gcloud",
     "hf": "set HF_TOKEN",
 }
-UNREACHED = re.compile(
+UNREACHABLE_PATTERN = re.compile(
     r"connect|network|time[ds]? ?out|name or service|resolve host|unreachable|offline|payload", re.IGNORECASE
 )
-UNKNOWN = ("NoCredentialsError", "PartialCredentialsError", "PermissionError", "GatedRepoError", "RefreshError")
+ACCESS_ERRORS = ("NoCredentialsError", "PartialCredentialsError", "PermissionError", "GatedRepoError", "RefreshError")
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class RemoteUnreachableError(Exception):
     """Raised if a server does not respond."""
 
 
-def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
+def fetch(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
     """Return the local copy of the file, folder, or pattern at an address.
 
     Args:
@@ -79,17 +79,17 @@ def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
     """
     home = cache_folder(None).absolute() / ADDRESSES
     protocol = address.partition(":")[0]
-    if protocol not in KNOWN or "://" not in address:
-        protocols = ", ".join(f"{name}://" for name in KNOWN)
+    if protocol not in PROTOCOLS or "://" not in address:
+        protocols = ", ".join(f"{name}://" for name in PROTOCOLS)
         raise InputError(
             key=key,
             value=without_secrets(address),
             expected=f"a path on this machine, or an address with one of the protocols {protocols}",
         )
     try:
-        files = _found(address, home / _digest(address))
+        files = _find_files(address, home / _digest(address))
         inside = files[0].address == address
-        chosen = files if inside else tuple(file for file in files if _is_wanted(file.address, address, wanted))
+        chosen = files if inside else tuple(file for file in files if _is_selected(file.address, address, wanted))
         if not chosen:
             example = f", only {len(files)} others, such as {PurePosixPath(files[0].address).name}" if files else ""
             raise InputError(
@@ -99,13 +99,13 @@ def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
             )
         copies = [_copy(file, home) for file in chosen]
     except Exception as error:
-        if (said := explained(address, key, error)) is None:
+        if (said := access_error(address, key, error)) is None:
             raise
         raise said from error
-    return copies[0] if inside else _together(address, chosen, copies, home)
+    return copies[0] if inside else _link_copies(address, chosen, copies, home)
 
 
-def _is_wanted(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
+def _is_selected(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
     start = 0 if glob.has_magic(folder) else len(folder)
     hidden = any(part.startswith(".") for part in PurePosixPath(file[start:]).parts)
     return not hidden and bool(wanted(Path(PurePosixPath(file).name)))
@@ -117,7 +117,7 @@ def _copy(file: RemoteFile, home: Path) -> Path:
     path = directory / name
 
     def is_whole(there: Path) -> bool:
-        origin = origin_of(there / name)
+        origin = read_origin(there / name)
         return bool(origin) and (there / name).is_file() and (there / name).stat().st_size == origin["bytes"]
 
     def build(folder: Path) -> None:
@@ -131,13 +131,13 @@ def _copy(file: RemoteFile, home: Path) -> Path:
         size = (folder / name).stat().st_size
         if file.bytes not in (None, size):
             raise RemoteUnreachableError(f"the connection ended after {size:,} of {file.bytes:,} bytes")
-        leave_origin(folder, without_secrets(file.address), size, file.version)
+        write_origin(folder, without_secrets(file.address), size, file.version)
 
     build_once(directory, is_whole, build, key=CACHE)
     return path
 
 
-def _together(address: str, files: tuple[RemoteFile, ...], copies: list[Path], home: Path) -> Path:
+def _link_copies(address: str, files: tuple[RemoteFile, ...], copies: list[Path], home: Path) -> Path:
     """Return a folder in which the copies have the same relative paths as at the address."""
     directory = home / _digest([address, *(file.digest for file in files)])
 
@@ -163,21 +163,21 @@ def _local_name(address: str) -> Path:
 
 
 @functools.cache
-def _found(address: str, memory: Path) -> tuple[RemoteFile, ...]:
+def _find_files(address: str, memory: Path) -> tuple[RemoteFile, ...]:
     """Return the file, or the files of a folder or pattern in sorted order; empty if there are none."""
     try:
-        files = tuple(_looked_up(address))
+        files = tuple(_look_up(address))
     except Exception as error:
-        if not _is_unreached(error):
+        if not _is_unreachable(error):
             raise
         try:
-            files = tuple(RemoteFile(*one) for one in read_record(memory / FOUND)["files"])
+            files = tuple(RemoteFile(*one) for one in read_record(memory / LOOKUP_FILE)["files"])
             files = (files[0]._replace(address=address),) if address.partition(":")[0] in WEB else files
         except (OSError, CorruptFileError, KeyError):
-            raise RemoteUnreachableError(_first_line(_behind(error))) from error
+            raise RemoteUnreachableError(_first_line(_http_cause(error))) from error
         log.warning(
             "%s: the server does not respond (%s). Reading the version in the cache.",
-            *(without_secrets(address), _first_line(_behind(error))),
+            *(without_secrets(address), _first_line(_http_cause(error))),
         )
         return files
     if not all(file.version for file in files):
@@ -186,11 +186,11 @@ def _found(address: str, memory: Path) -> tuple[RemoteFile, ...]:
             "until %s is deleted.",
             *(without_secrets(address), memory.parent),
         )
-    write_record(memory / FOUND, {"files": without_secrets(files)})
+    write_record(memory / LOOKUP_FILE, {"files": without_secrets(files)})
     return files
 
 
-def _looked_up(address: str) -> Iterator[RemoteFile]:
+def _look_up(address: str) -> Iterator[RemoteFile]:
     system, path = system_of(address)
     if address.partition(":")[0] in WEB:
         yield _file(address, system.info(path))
@@ -237,19 +237,19 @@ def _digest(content: Any) -> str:
 # ------------------------------------------------------------------------------------------------ error messages
 
 
-def _behind(error: BaseException) -> BaseException:
+def _http_cause(error: BaseException) -> BaseException:
     """Return the HTTP client's underlying error. The client raises FileNotFoundError for every kind of failure."""
     return error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
 
 
-def _is_unreached(error: BaseException) -> bool:
+def _is_unreachable(error: BaseException) -> bool:
     """Return whether the server did not respond, for which each library has its own message."""
-    error = _behind(error)
+    error = _http_cause(error)
     if isinstance(error, RemoteUnreachableError | ConnectionError | TimeoutError):
         return True
     names = " ".join(cls.__name__ for cls in type(error).__mro__)
     known = isinstance(error, FileNotFoundError | PermissionError | InputError) or _status(error)
-    return not known and UNREACHED.search(f"{names} {error}") is not None
+    return not known and UNREACHABLE_PATTERN.search(f"{names} {error}") is not None
 
 
 def _status(error: BaseException | None) -> int | None:
@@ -259,7 +259,7 @@ def _status(error: BaseException | None) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def explained(address: str, key: str, error: Exception, done: str = "read") -> InputError | None:
+def access_error(address: str, key: str, error: Exception, done: str = "read") -> InputError | None:
     """Return an error with advice for a URL that cannot be accessed. ``done`` is the failed action, such as ``read``.
 
     Return None if the error already explains this.
@@ -270,15 +270,15 @@ def explained(address: str, key: str, error: Exception, done: str = "read") -> I
     package, extra = EXTRAS.get(protocol, ("", ""))
     if isinstance(error, ImportError) and package and importlib.util.find_spec(package) is None:
         return missing_package(package, extra, key=key, value=value)
-    if _is_unreached(error):
+    if _is_unreachable(error):
         return InputError(
             key=key,
             value=value,
             expected=f"an address whose server responds ({_first_line(error)})",
             hint="Check the network, or use a path on this machine.",
         )
-    behind = _behind(error)
-    if type(behind).__name__ in UNKNOWN or _status(behind) in (401, 403):
+    behind = _http_cause(error)
+    if type(behind).__name__ in ACCESS_ERRORS or _status(behind) in (401, 403):
         access = ACCESS.get(protocol, "use an address without access control, or copy the file to this machine")
         return InputError(
             key=key,
@@ -287,7 +287,7 @@ def explained(address: str, key: str, error: Exception, done: str = "read") -> I
             hint=f"To get access, {access}.",
         )
     if isinstance(error, FileNotFoundError) and is_address(address) and _status(behind) in (None, 404):
-        expected, hint = _missing(address)
+        expected, hint = _missing_part(address)
         return InputError(key=key, value=value, expected=expected, hint=hint)
     return InputError(
         key=key,
@@ -302,7 +302,7 @@ def _first_line(error: BaseException) -> str:
     return str(without_secrets(line))
 
 
-def _missing(address: str) -> tuple[str, str]:
+def _missing_part(address: str) -> tuple[str, str]:
     """Return what is expected instead of an address, naming its missing part, and a hint with similar names."""
     protocol = address.partition(":")[0]
     if protocol in WEB:

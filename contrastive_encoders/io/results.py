@@ -40,7 +40,7 @@ def write_results(path: str | Path, results: Results) -> None:
     Raises:
         ValueError: a number is NaN or infinite, which JSON does not support and no score may be.
     """
-    _refuse_unfinite(results, "results")
+    _check_finite(results, "results")
     write_record(Path(path), results, indent=2, sort_keys=True)
 
 
@@ -72,7 +72,7 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def held_memory_bytes() -> int:
+def current_memory_bytes() -> int:
     """Return the current memory of this process, measured in the same way; its peak if the system does not
     provide it.
     """
@@ -112,15 +112,15 @@ def _check_keys(path: Path, found: Mapping[str, Any], required: frozenset[str], 
         raise _invalid(path, None, f"missing entries {missing} and unknown entries {unknown}", "the entries of a run")
 
 
-def _refuse_unfinite(value: Any, where: str) -> None:
+def _check_finite(value: Any, where: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where} is {value}, but a result must be a finite number.")
     if isinstance(value, Mapping):
         for name, entry in value.items():
-            _refuse_unfinite(entry, f"{where}[{name!r}]")
+            _check_finite(entry, f"{where}[{name!r}]")
     elif isinstance(value, list | tuple):
         for place, entry in enumerate(value):
-            _refuse_unfinite(entry, f"{where}[{place}]")
+            _check_finite(entry, f"{where}[{place}]")
 
 
 def version_of(distribution: str) -> str:

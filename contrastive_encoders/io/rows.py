@@ -40,16 +40,16 @@ from contrastive_encoders.io.text_files import (
     ParsedRow,
     Piece,
     bad_row_error,
-    decoded,
+    decode_piece,
     describe_read_error,
-    opened,
+    open_decompressed,
+    open_text,
     require_valid_row,
-    unpacked,
 )
 
 DOCUMENT = "document"  # form of a file that is one text, regardless of its name
-LONGEST_QUOTE = 60  # characters of a bad line shown in a message
-ROWS_OF_PARQUET = 1_024  # in memory at a time
+MAX_QUOTE_CHARS = 60  # characters of a bad line shown in a message
+PARQUET_BATCH_ROWS = 1_024  # in memory at a time
 SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x3001) if chr(one).isspace())
 
 
@@ -87,7 +87,7 @@ def read_windows(
     Raises:
         InputError: a row of a selected window has no text under ``column``, or a file is truncated.
     """
-    pieces, number = _filled(paths, [column], encoding), 0
+    pieces, number = _nonblank_pieces(paths, [column], encoding), 0
     while window := list(islice(pieces, size)):
         if wanted(number):
             yield number, [_text(reader, piece, column, advice) for reader, piece in window]
@@ -108,7 +108,7 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Enc
     Raises:
         InputError: a file is truncated.
     """
-    return sum(1 for _ in _filled(paths, columns, encoding))
+    return sum(1 for _ in _nonblank_pieces(paths, columns, encoding))
 
 
 def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow:
@@ -126,7 +126,7 @@ def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow
             return BadRow(f"{name} is missing; the columns are {names}", row.line)
         if text is None or text != text:  # pandas writes NaN for a missing text
             return BadRow(f"{name} is null. Add a text or delete the row", row.line, "empty")
-        return BadRow(f"expected a string in {name}, got {repr(text)[:LONGEST_QUOTE]}", row.line)
+        return BadRow(f"expected a string in {name}, got {repr(text)[:MAX_QUOTE_CHARS]}", row.line)
     if not text.isascii():
         try:
             text.encode()
@@ -155,13 +155,13 @@ def _is_empty(path: Path) -> bool:
     if not path.stat().st_size or path.suffix.lower() != ".gz":
         return not path.stat().st_size
     try:
-        with unpacked(path) as stream:
+        with open_decompressed(path) as stream:
             return not stream.read(1)
     except UNREADABLE:
         return False  # the reader reports the error
 
 
-def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -> Iterator[tuple[Form, Piece]]:
+def _nonblank_pieces(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -> Iterator[tuple[Form, Piece]]:
     for path in paths:
         reader = _open(path, columns, DOCUMENT if form_of(path, DOCUMENTS) else "", encoding)
         for piece in _pieces(reader):
@@ -174,13 +174,13 @@ def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -
 # ------------------------------------------------------------------------------------------------------ lines and JSON
 
 
-class _Repeated(dict[str, Any]):
+class _DuplicateNames(dict[str, Any]):
     """A JSON object that contains a name twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    return found if len(found) == len(pairs) else _Repeated(pairs)
+    return found if len(found) == len(pairs) else _DuplicateNames(pairs)
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_object)
@@ -194,22 +194,22 @@ class JsonLines(Form):
     def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
         if self.blank.fullmatch(piece):
             return ParsedRow({}, line)
-        text = decoded(piece, line, self.encoding)
+        text = decode_piece(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text
         try:
             return _json_row(DECODER.decode(text), line)
         except (ValueError, RecursionError) as error:  # also raised for a number with thousands of digits
-            quote = repr(text[:LONGEST_QUOTE])
+            quote = repr(text[:MAX_QUOTE_CHARS])
             return BadRow(f"invalid JSON ({error}) in {quote}. Write one JSON object per line", line)
 
 
 def _json_row(found: Any, line: int) -> ParsedRow | BadRow:
     if type(found) is dict:
         return ParsedRow(found, line)
-    if isinstance(found, _Repeated):
+    if isinstance(found, _DuplicateNames):
         return BadRow("the JSON object has several values with the same name. Rename them", line)
-    got = f"{type(found).__name__} {repr(found)[:LONGEST_QUOTE]}"
+    got = f"{type(found).__name__} {repr(found)[:MAX_QUOTE_CHARS]}"
     return BadRow(f"expected a JSON object with named values, got {got}", line)
 
 
@@ -219,7 +219,7 @@ class JsonList(Form):
     def pieces(self) -> Iterator[Piece | BadRow]:
         line = 1
         try:
-            with opened(self.path, self.encoding) as stream:
+            with open_text(self.path, self.encoding) as stream:
                 for line, found in items_of(stream, DECODER):
                     yield line, found
         except InvalidJSONListError as error:
@@ -241,7 +241,7 @@ def _is_list(path: Path, encoding: Encoding) -> bool:
     object per line.
     """
     try:
-        with opened(path, encoding) as stream:
+        with open_text(path, encoding) as stream:
             begin = stream.read(BLOCK).lstrip()
     except UNREADABLE:
         return False  # its reader reports the error
@@ -260,10 +260,10 @@ class Parquet(Form):
 
         line = 0
         try:
-            with _seekable(self.path) as stream, pyarrow.parquet.ParquetFile(stream) as file:
+            with _open_seekable(self.path) as stream, pyarrow.parquet.ParquetFile(stream) as file:
                 there = file.schema_arrow.names
                 columns = top_level(self.columns, there) or there
-                for batch in file.iter_batches(ROWS_OF_PARQUET, columns=columns):
+                for batch in file.iter_batches(PARQUET_BATCH_ROWS, columns=columns):
                     rows = _Batch(batch, columns)
                     for place in range(len(batch)):
                         line += 1
@@ -290,7 +290,7 @@ class _Batch:
         return {name: column[place] for name, column in zip(self.names, self.columns, strict=True)}
 
 
-def _seekable(path: Path) -> IO[bytes]:
+def _open_seekable(path: Path) -> IO[bytes]:
     """Open a file for random access, because Parquet is read from its end. A compressed file is decompressed into an
     anonymous temporary file.
     """

@@ -48,7 +48,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
 
     with _plain_errors():
         dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
-    own = {path.name: _sum_of(path) for path in folder.glob(f"shard-{dist.get_rank() + 1:05d}-*")}
+    own = {path.name: _checksum(path) for path in folder.glob(f"shard-{dist.get_rank() + 1:05d}-*")}
     every: list[Sums] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(every, own)
     return {name: found for of_rank in every for name, found in of_rank.items()}
@@ -73,7 +73,7 @@ def compare_shards(folder: Path, sums: Sums) -> None:
     for name, (size, checksum) in sums.items():
         path = folder / name
         try:
-            found = _sum_of(path) if path.stat().st_size == size else (path.stat().st_size, 0)
+            found = _checksum(path) if path.stat().st_size == size else (path.stat().st_size, 0)
         except OSError as error:
             raise CorruptFileError(f"its shard {path} cannot be read ({error.strerror})") from error
         if found != (size, checksum):
@@ -99,7 +99,7 @@ class Shards(Mapping[str, Tensor]):
         self.folder, self.prefix, self.same = folder, prefix, same
         self._shards = defaultdict[str, list[_Shard]](list)
         for path in sorted(folder.glob("*.safetensors")):
-            with _opened(path) as file:
+            with _open(path) as file:
                 offsets = json.loads(file.metadata()[OFFSETS])
                 for name in file.keys():  # noqa: SIM118  it is no mapping
                     shape = tuple(file.get_slice(name).get_shape())
@@ -132,7 +132,7 @@ class Shards(Mapping[str, Tensor]):
         return self.prefix + self.same.get(name, name)
 
     def _read(self, path: Path, name: str) -> Tensor:
-        with _opened(path) as file:
+        with _open(path) as file:
             tensor: Tensor = file.get_tensor(self.full(name))
         return tensor
 
@@ -145,7 +145,7 @@ def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -165,7 +165,7 @@ def _plain_errors() -> Iterator[None]:
         raise next((one for one in met if isinstance(one, OSError)), RuntimeError(str(error))) from error
 
 
-def _sum_of(path: Path) -> tuple[int, int]:
+def _checksum(path: Path) -> tuple[int, int]:
     checksum = 0
     with path.open("rb") as file:
         while block := file.read(BLOCK):

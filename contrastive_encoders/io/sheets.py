@@ -11,7 +11,15 @@ from xml.etree.ElementTree import ParseError
 
 from contrastive_encoders.core import missing_package
 from contrastive_encoders.io.delimited import bad_header
-from contrastive_encoders.io.text_files import UNREADABLE, BadRow, Form, ParsedRow, Piece, describe_read_error, unpacked
+from contrastive_encoders.io.text_files import (
+    UNREADABLE,
+    BadRow,
+    Form,
+    ParsedRow,
+    Piece,
+    describe_read_error,
+    open_decompressed,
+)
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +36,7 @@ class Sheet(Form):
         except ImportError:
             raise missing_package("openpyxl", "documents", location=str(self.path)) from None
         try:
-            with unpacked(self.path) as stream:
+            with open_decompressed(self.path) as stream:
                 book = load_workbook(io.BytesIO(stream.read()), read_only=True, data_only=True)
             name, rows = next(filter(_has_cells, map(_rows_of, book.worksheets)), ("", []))
         except UNREADABLE as error:

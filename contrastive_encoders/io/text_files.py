@@ -25,16 +25,18 @@ ENCODING_MEANING = (  # for config keys with this name
 LINE = "text"  # the name of the value of a line of a .txt file, or of a document
 BLOCK = 1 << 18  # bytes read at a time
 LINES_BLOCK = 1 << 15  # bytes split into lines at a time; more if a line is longer
-MARKS = {  # the longer ones first, because the mark of UTF-32 begins with that of UTF-16
+BYTE_ORDER_MARKS = {  # the longer ones first, because the mark of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
     codecs.BOM_UTF8: "utf-8",
 }
-WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # encodings that have zero bytes in ASCII characters
+WIDE_CODECS = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # encodings that have zero bytes in ASCII characters
 CP1252 = "cp1252"
-UNDEFINED = b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are not characters in cp1252, and zero, which texts do not contain
+UNDEFINED_BYTES = (
+    b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are not characters in cp1252, and zero, which texts do not contain
+)
 SAMPLE = re.compile(rb'[^\s,;|"]{0,20}[\x80-\xff][^\r\n\t,;|"]{0,20}')  # within a cell: no separators, no quotes
 MAX_SAMPLES = 3
 EMPTY = "the file is empty. Remove it or write it again"
@@ -122,7 +124,7 @@ class Lines(Form):
     """Reader of .txt: one text per line."""
 
     def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
-        text = decoded(piece, line, self.encoding)
+        text = decode_piece(piece, line, self.encoding)
         return text if isinstance(text, BadRow) else ParsedRow({LINE: text}, line)
 
 
@@ -135,7 +137,7 @@ def lines_of(
     """
     number = 0
     try:
-        with opened(path, encoding) as stream:
+        with open_text(path, encoding) as stream:
             for number, line in enumerate(_split(stream, lone_cr), start=1):
                 yield number, line if keep_ends else line.rstrip(b"\r\n")
     except UNREADABLE as error:
@@ -157,7 +159,7 @@ def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
         yield rest
 
 
-def decoded(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
+def decode_piece(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
     """Return the decoded text of a line or another piece, or the position of the byte that cannot be decoded."""
     try:
         return text.decode()
@@ -182,30 +184,32 @@ def bad_row_error(row: BadRow, path: Path, hint: str = "") -> InputError:
     )
 
 
-def unpacked(path: Path) -> IO[bytes]:
+def open_decompressed(path: Path) -> IO[bytes]:
     """Open a possibly compressed file for sequential reading."""
     if path.suffix.lower() != ".gz":
         return path.open("rb", BLOCK)
     return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), BLOCK)
 
 
-def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
+def open_text(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
     """Open a text file. Its bytes are converted to UTF-8 without a byte-order mark.
 
     Bytes that cannot be decoded are left as they are, which is not valid UTF-8.
     """
-    stream = unpacked(path)
+    stream = open_decompressed(path)
     try:
         begin = cast(io.BufferedReader, stream).peek(LINES_BLOCK)
-        mark = next((mark for mark in MARKS if begin.startswith(mark)), b"")
-        codec = MARKS[mark] if mark else encoding.codec
+        mark = next((mark for mark in BYTE_ORDER_MARKS if begin.startswith(mark)), b"")
+        codec = BYTE_ORDER_MARKS[mark] if mark else encoding.codec
         if codec is None and (name := _wide_codec(begin)):
             hint = Encoding(None, encoding.key).hint().replace("NAME", name)
-            raise _NotAsNamed(f"expected UTF-8, got {name[:6].upper()} without a byte-order mark. Please {hint}")
+            raise _EncodingMismatchError(
+                f"expected UTF-8, got {name[:6].upper()} without a byte-order mark. Please {hint}"
+            )
         if codec is None:
             return io.BufferedReader(_Utf8OrCp1252(stream, path, encoding), BLOCK)
         if codec != "utf-8":
-            return io.BufferedReader(_AsUtf8(stream, codec), BLOCK)
+            return io.BufferedReader(_Utf8Stream(stream, codec), BLOCK)
         stream.read(len(mark))
     except BaseException:
         stream.close()
@@ -219,7 +223,7 @@ def _wide_codec(begin: bytes) -> str:
     Such a file has zero bytes next to its line ends, or else next to its spaces and at least one line end, or else next
     to its first two characters.
     """
-    for name in WIDE:
+    for name in WIDE_CODECS:
         size = len(" ".encode(name))
         units = Counter(begin[at : at + size] for at in range(0, len(begin), size))
         ends, blanks = units["\n".encode(name)], units[" ".encode(name)]
@@ -239,9 +243,9 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     valid = invalid = 0
     samples = dict[str, None]()
-    with unpacked(path) as stream:
+    with open_decompressed(path) as stream:
         while data := stream.read(BLOCK):
-            if any(byte in data for byte in UNDEFINED):
+            if any(byte in data for byte in UNDEFINED_BYTES):
                 return False
             text = decoder.decode(data)
             not_ascii = len(text) - len(text.encode("ascii", "ignore"))
@@ -267,18 +271,18 @@ def describe_read_error(error: Exception, line: int) -> BadRow:
         message = (
             f"not a valid gzip stream ({error}). Copy it again, or compress it with `gzip` if it is not compressed"
         )
-    elif isinstance(error, _NotAsNamed):
+    elif isinstance(error, _EncodingMismatchError):
         return BadRow(str(error), line, "undecodable", ends_file=True)
     else:
         message = f"cannot be read ({error}). Copy it again"
     return BadRow(message, line, ends_file=True)
 
 
-class _NotAsNamed(OSError):
+class _EncodingMismatchError(OSError):
     """Raised if a file is not in the encoding of its byte-order mark or of the user's setting."""
 
 
-class _Converted(io.RawIOBase):
+class _ConvertedStream(io.RawIOBase):
     """Bytes of a stream, converted block by block."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -307,7 +311,7 @@ class _Converted(io.RawIOBase):
         super().close()
 
 
-class _AsUtf8(_Converted):
+class _Utf8Stream(_ConvertedStream):
     """Bytes of another encoding, converted to UTF-8."""
 
     def __init__(self, stream: IO[bytes], codec: str) -> None:
@@ -323,13 +327,13 @@ class _AsUtf8(_Converted):
             at, why = self.bytes_read, str(error)
             if isinstance(error, UnicodeDecodeError):
                 at, why = at - len(error.object) + error.start + 1, error.reason
-            raise _NotAsNamed(
+            raise _EncodingMismatchError(
                 f"expected {self.codec.upper()}, got an invalid sequence at byte {at} of the file ({why}). Copy it "
                 "again, or write it as UTF-8"
             ) from None
 
 
-class _Utf8OrCp1252(_Converted):
+class _Utf8OrCp1252(_ConvertedStream):
     """UTF-8 unchanged, and cp1252 converted to UTF-8.
 
     The file is searched as soon as it is known not to be UTF-8. The bytes before that point are the same in both

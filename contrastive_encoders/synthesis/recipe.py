@@ -19,7 +19,7 @@ from contrastive_encoders.runtime.worker_loop import Start
 from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool, open_pool
 from contrastive_encoders.synthesis.decoding.generator import Generator, load_generator
 from contrastive_encoders.synthesis.recipe_configs import GenerateConfig, ModelConfig, Precision
-from contrastive_encoders.synthesis.server.server import Server, check_url, library
+from contrastive_encoders.synthesis.server.server import Server, check_url, import_openai
 from contrastive_encoders.synthesis.shards.provenance import identify_generator, versions
 from contrastive_encoders.synthesis.shards.store import RECORDS_FOLDER
 
@@ -106,7 +106,7 @@ class ModelRecipe(ModelConfig, Recipe):
                 check_devices(self.devices, self.device)
             return
         self.base_url = check_url(self.base_url)
-        library()
+        import_openai()
         if self.devices > 1 or self.revision is not None or self.cluster is not None:
             key = "devices" if self.devices > 1 else "cluster" if self.cluster is not None else "revision"
             raise InputError(

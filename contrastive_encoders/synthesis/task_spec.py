@@ -15,7 +15,7 @@ import yaml
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build, config_field
-from contrastive_encoders.io.file_discovery import local
+from contrastive_encoders.io.file_discovery import local_path
 
 X1 = "<X1>"
 STOP = '"'
@@ -124,7 +124,7 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
     Raises:
         InputError: The file does not exist, is not UTF-8, or is not a YAML or JSON mapping.
     """
-    path = local(path, key)
+    path = local_path(path, key)
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)

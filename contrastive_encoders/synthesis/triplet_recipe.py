@@ -59,9 +59,9 @@ from contrastive_encoders.synthesis.shards.store import (
     MANIFEST,
     LabelCounts,
     ShardStore,
-    all_accepted,
-    as_lines,
+    accept_all,
     read_manifest,
+    to_json_lines,
 )
 from contrastive_encoders.synthesis.task_spec import read_spec_file
 
@@ -88,7 +88,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         check_number("workers", self.workers or 1)
         for name, what in self.required.items():
             require(self, name, what)
-        self.prompts = prompts_of(self.prompts)
+        self.prompts = load_prompts(self.prompts)
         self.judge = self._name_judge() if self.generator is not None else None
         check_judged(self.judge, self.rules)
         self.identity = {"kind": SCORED, **self.identify()}
@@ -138,7 +138,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     def write(self) -> None:
         self.write_scored()
-        take_triplets(self.home, self.folder, self.rules, self.workers)
+        write_triplets(self.home, self.folder, self.rules, self.workers)
 
     @abstractmethod
     def write_scored(self) -> None:
@@ -151,7 +151,7 @@ def load_judge(judge: NamedGenerator, device: str, **options: Any) -> Generator:
 
 
 @dataclass(kw_only=True)
-class FromSentences(SentencesConfig, TripletRecipe):
+class SentenceRecipe(SentencesConfig, TripletRecipe):
     """Base class of recipes with candidates for the sentences of files."""
 
     inputs: Inputs = field(init=False)
@@ -174,7 +174,7 @@ class FromSentences(SentencesConfig, TripletRecipe):
         return prepare(self.inputs, self.preparation, self.home, self.given)
 
 
-def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def load_prompts(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the prompts of the config, or those of ``prompts=FILE`` together with the name of the file.
 
     Raises:
@@ -190,7 +190,7 @@ def check_judged(judge: object, rules: Rules) -> None:
         raise InputError(key="rules", expected=expected, hint=UNJUDGED_HINT)
 
 
-def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
+def write_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
     """Write the missing shards, report, and manifest."""
     scored = read_manifest(source)
     shards = int(scored["shards_planned"])
@@ -290,7 +290,7 @@ class Baseline(TripletRecipe):
 
 
 @dataclass(kw_only=True)
-class SentenceBaseline(Baseline, FromSentences):
+class SentenceBaseline(Baseline, SentenceRecipe):
     """Base class of recipes with candidates for the sentences of files that GenSE's generator does not write."""
 
     def premises(self) -> Premises:
@@ -298,15 +298,15 @@ class SentenceBaseline(Baseline, FromSentences):
         return Premises(prepared.number, prepared.counts, prepared)
 
 
-class Loaded(NamedTuple):
+class LoadedSource(NamedTuple):
     """Contents that a worker has loaded."""
 
     source: CandidateSource
     generator: Generator | Server | None  # None: nothing is judged
 
 
-def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> Loaded:
-    return Loaded(source(), writer() if writer is not None else None)
+def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> LoadedSource:
+    return LoadedSource(source(), writer() if writer is not None else None)
 
 
 def discriminator_of(
@@ -326,7 +326,7 @@ class JudgedShards:
     max_pair_tokens: int
 
     def __call__(
-        self, loaded: Loaded, tasks: Iterator[WorkItem]
+        self, loaded: LoadedSource, tasks: Iterator[WorkItem]
     ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
         source, generator = loaded
         with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
@@ -341,7 +341,7 @@ class JudgedShards:
                     rows += judge_candidates(source(payload.first + begin, some), score)
                     yield None, WorkerProgress(len(some))
                 about = ShardFacts(tokens=0, labels=count_candidates(rows), left_out=[])
-                yield task.number, WrittenShard(as_lines(rows), about)
+                yield task.number, WrittenShard(to_json_lines(rows), about)
 
 
 def judge_candidates(
@@ -360,7 +360,7 @@ def judge_candidates(
 
 def count_candidates(rows: Sequence[Mapping[str, Any]]) -> dict[str, LabelCounts]:
     """Count the candidates of rows by direction."""
-    return all_accepted({direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS})
+    return accept_all({direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS})
 
 
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool) -> bool:

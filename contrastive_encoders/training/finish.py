@@ -26,7 +26,7 @@ from contrastive_encoders.export.model_card import model_card
 from contrastive_encoders.export.run_export import export_product
 from contrastive_encoders.io.atomic import atomic_directory
 from contrastive_encoders.io.checkpoint import link_checkpoint, load_checkpoint
-from contrastive_encoders.io.item_scores import items_beside, write_items
+from contrastive_encoders.io.item_scores import items_path, write_items
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.results import environment, read_results, write_results
 from contrastive_encoders.reports.figure import RenderError
@@ -76,7 +76,7 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
     except (RenderError, ValueError) as error:  # ValueError: metrics.csv was edited by hand
         log.warning("Could not write %s: %s", folder / "curve.png", error)
     if items:
-        write_items(items_beside(folder / "results.json"), items)
+        write_items(items_path(folder / "results.json"), items)
     if not run.checkpoint.keep_all:
         keep_resumable(folder / "checkpoints")
     write_results(folder / "results.json", results)

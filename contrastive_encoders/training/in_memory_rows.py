@@ -21,7 +21,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
     numbered_columns,
     score,
 )
-from contrastive_encoders.io.cached_rows import keep_rows
+from contrastive_encoders.io.cached_rows import cache_rows
 from contrastive_encoders.io.column_names import choose_columns
 from contrastive_encoders.training.run_config import DEFAULT_MODELS
 
@@ -128,7 +128,7 @@ def overrides_for_rows(
             if isinstance(row, Mapping):
                 _log_columns(dict(zip(names, map(str, row), strict=True)))
             numbered = _columns(numbered, shape, names)
-    path = keep_rows(_mappings(numbered), folder)
+    path = cache_rows(_mappings(numbered), folder)
     choices, keys = dict[str, str](), {"data.path": str(path)}
     complete.warn()
     cached = CachedRows(path, list(complete.empty))

@@ -25,7 +25,7 @@ from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.atomic import atomic_directory, remove
 from contrastive_encoders.io.manifest import sha256_of
 from contrastive_encoders.io.output_directory import overwrite_hint
-from contrastive_encoders.io.remote_files import explained, is_object_store, system_of
+from contrastive_encoders.io.remote_files import access_error, is_object_store, system_of
 from contrastive_encoders.reports.progress import ProgressBar
 
 SNAPSHOTS = ".mirror"  # in the folder: links to the files of one moment, until they are copied
@@ -194,7 +194,7 @@ class Mirror:
     def _log_failure(self, error: Exception) -> None:
         """Warn that a copy has failed, once until a copy succeeds again."""
         if not self._failed:
-            cause = explained(self.address, "remote_output_dir", error, "written")
+            cause = access_error(self.address, "remote_output_dir", error, "written")
             log.warning("%s Training continues; the next checkpoint is copied again.", cause or error)
         self._failed = True
 
@@ -343,7 +343,7 @@ class Mirror:
         try:
             yield
         except Exception as error:  # each file system library raises its own
-            if (cause := explained(self.address, "remote_output_dir", error, done)) is None:
+            if (cause := access_error(self.address, "remote_output_dir", error, done)) is None:
                 raise
             raise cause from error
 

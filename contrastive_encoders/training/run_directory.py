@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.export.atomic_export import EXPORT
-from contrastive_encoders.io.manifest import damage_of
+from contrastive_encoders.io.manifest import find_damage
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.output_directory import (
     LOCK,
@@ -175,7 +175,7 @@ def _is_finished(folder: Path) -> bool:
     them again from its last checkpoint.
     """
     path = folder / "results.json"
-    why = damage_of(path)
+    why = find_damage(path)
     if why:
         log.warning("%s: %s. The run resumes from its last checkpoint and writes the file again.", path, why)
     return path.is_file() and not why

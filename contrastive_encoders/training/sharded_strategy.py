@@ -17,7 +17,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.optimizers import NAMES
 from contrastive_encoders.encoders.sharding import load_weights
 from contrastive_encoders.io.atomic import remove
-from contrastive_encoders.io.checkpoint import OF_OPTIMIZER, OF_WEIGHTS, SHARDS, new_shards, shards_of
+from contrastive_encoders.io.checkpoint import OPTIMIZER_PREFIX, SHARDS, WEIGHTS_PREFIX, new_shards, shards_of
 from contrastive_encoders.io.sharded_tensors import Shards, can_write_shards, read_shards, write_shards
 from contrastive_encoders.training.callbacks.checkpoint_io import SafeCheckpointIO
 
@@ -59,7 +59,7 @@ class ShardedStrategy(ModelParallelStrategy):
         name = self.broadcast(new_shards(path.parent, checkpoint["global_step"]) if self.is_global_zero else "")
         weights, optimizers = checkpoint.pop("state_dict"), checkpoint.pop("optimizer_states", [])
         same = _shared(cast(nn.Module, self.model), weights)
-        tensors = {f"{OF_WEIGHTS}{name}": tensor for name, tensor in weights.items() if name not in same}
+        tensors = {f"{WEIGHTS_PREFIX}{name}": tensor for name, tensor in weights.items() if name not in same}
         for place, optimizer in enumerate(optimizers):
             tensors |= _flat(optimizer["state"], place)
         try:
@@ -79,7 +79,7 @@ class ShardedStrategy(ModelParallelStrategy):
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         folder = shards_of(path, checkpoint) if SHARDS in checkpoint else None
         if folder:
-            checkpoint["state_dict"] = Shards(folder, OF_WEIGHTS, checkpoint[SHARDS]["same"])
+            checkpoint["state_dict"] = Shards(folder, WEIGHTS_PREFIX, checkpoint[SHARDS]["same"])
         load_weights(cast(Any, model), checkpoint["state_dict"])
         saved = checkpoint["optimizer_states"]
         for place, (optimizer, state) in enumerate(zip(self.optimizers, saved, strict=True)):
@@ -110,7 +110,7 @@ def _by_names(state: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dic
 
 
 def _flat(state: Mapping[str, Mapping[str, Tensor]], place: int) -> dict[str, Tensor]:
-    prefix = OF_OPTIMIZER.format(place)
+    prefix = OPTIMIZER_PREFIX.format(place)
     return {f"{prefix}{name}.{key}": tensor for name, kept in state.items() for key, tensor in kept.items()}
 
 

@@ -29,10 +29,10 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
 )
 from contrastive_encoders.datamodules.sources.text_lists import TextLists, are_lists, read_lists
 from contrastive_encoders.io.column_names import choose_columns
-from contrastive_encoders.io.file_discovery import form_of, local
+from contrastive_encoders.io.file_discovery import form_of, local_path
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.nested_columns import value_in
-from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, ParsedRow, text_in
+from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, BadRow, ParsedRow, text_in
 from contrastive_encoders.io.text_files import Encoding, Fault
 
 LIST_CHECK_ROWS = 50  # rows that are read to find out whether their positives are lists
@@ -81,7 +81,9 @@ class RecordSource:
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]
         self.folders = [
-            folder for folder in (local(one, "data.path") for one in self.paths) if (folder / "manifest.json").is_file()
+            folder
+            for folder in (local_path(one, "data.path") for one in self.paths)
+            if (folder / "manifest.json").is_file()
         ]
         for folder in self.folders:
             self._check_version(folder)
@@ -251,7 +253,7 @@ class RecordSource:
         try:
             label = self.kind.label.read(value)
         except ValueError as error:
-            quoted = "missing" if value is None else repr(value)[:LONGEST_QUOTE]
+            quoted = "missing" if value is None else repr(value)[:MAX_QUOTE_CHARS]
             fault: Fault = "malformed" if isinstance(value, int | float | list) and value == value else "empty"
             fault = "malformed" if isinstance(value, str) and value.strip() else fault
             advice = self._rescaling(file, label_column)
@@ -285,7 +287,7 @@ class RecordSource:
         names = numbered_columns(self.kind, present) or choose_columns(present, (*self.kind.columns, *self.kind.lists))
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
-            shown = ", ".join(repr(name[:LONGEST_QUOTE]) for name in present)
+            shown = ", ".join(repr(name[:MAX_QUOTE_CHARS]) for name in present)
             raise InputError(
                 location=f"{file}:{first.line}",
                 expected=f"the columns {describe_columns(self.kind)}",
@@ -306,7 +308,7 @@ class RecordSource:
 
     def _columns_hint(self, present: Sequence[str]) -> str:
         """Return a hint: how to set ``data.columns``, or what to do if the table has too few columns."""
-        needed, short = self.kind.columns[0], max(map(len, present)) <= LONGEST_QUOTE
+        needed, short = self.kind.columns[0], max(map(len, present)) <= MAX_QUOTE_CHARS
         if len(present) < min(map(len, self.kind.columns)):
             setting = f" {list_setting('data.columns', present)}" if short else ""
             return (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.datamodules.sources.row_schemas import SkippedRow
 from contrastive_encoders.io.nested_columns import MISSING, value_in
-from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, ParsedRow, text_in
+from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, BadRow, ParsedRow, text_in
 
 
 class TextLists(NamedTuple):
@@ -55,7 +55,7 @@ def are_lists(values: Iterable[Any]) -> bool:
 def _texts(row: ParsedRow, name: str, strip_html: bool) -> list[str] | BadRow:
     value = _parsed(value_in(row.values, name))
     if isinstance(value, str) and value.strip()[:2] in ("['", '["') and value.rstrip().endswith("]"):
-        got = repr(value)[:LONGEST_QUOTE]
+        got = repr(value)[:MAX_QUOTE_CHARS]
         return BadRow(f"{name} is {got}, which is no list in JSON. Write it as JSON, or the file as .jsonl", row.line)
     items = value if isinstance(value, list) else [] if _is_empty(value) else [value]
     found = dict[str, None]()
@@ -68,7 +68,7 @@ def _texts(row: ParsedRow, name: str, strip_html: bool) -> list[str] | BadRow:
         if isinstance(checked, BadRow):
             return checked
         if checked is None:
-            got = repr(item)[:LONGEST_QUOTE]
+            got = repr(item)[:MAX_QUOTE_CHARS]
             return BadRow(f"{name} contains {got}. Wanted texts, or objects with a text and perhaps a title", row.line)
         if checked.strip():
             found[checked] = None

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.hub import only_local
-from contrastive_encoders.io.model_names import append_eos, lowercase_if_stated, mask_id, resolve_model_name
+from contrastive_encoders.io.model_names import append_eos, apply_lower_case, mask_id, resolve_model_name
 
 BYTE_LEVEL_SPACE = "Ġ"  # byte-level BPE's representation of the space before a word
 
@@ -23,7 +23,7 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
         InputError: The tokenizer does not exist.
     """
     tokenizer = _load(AutoTokenizer, "tokenizer", name)
-    lowercase_if_stated(tokenizer, resolve_model_name(name).name)
+    apply_lower_case(tokenizer, resolve_model_name(name).name)
     if ends:
         append_eos(tokenizer, name)
     return tokenizer

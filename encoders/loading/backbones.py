@@ -42,7 +42,7 @@ from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.manifest import CorruptFileError
-from contrastive_encoders.io.model_names import append_eos, has_checkpoint, lowercase_if_stated, resolve_model_name
+from contrastive_encoders.io.model_names import append_eos, apply_lower_case, has_checkpoint, resolve_model_name
 
 T5_FAMILY = ("t5", "mt5", "umt5")
 
@@ -61,7 +61,7 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
         InputError: If there is no tokenizer, or no token to pad with.
     """
     tokenizer = from_pretrained(AutoTokenizer, backbone)
-    lowercase_if_stated(tokenizer, resolve_model_name(backbone).name)
+    apply_lower_case(tokenizer, resolve_model_name(backbone).name)
     tokenizer.padding_side = "right"
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token

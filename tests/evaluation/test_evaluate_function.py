@@ -13,7 +13,7 @@ from contrastive_encoders.cli.evaluate import run
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
-from contrastive_encoders.io.item_scores import items_beside
+from contrastive_encoders.io.item_scores import items_path
 from contrastive_encoders.io.results import read_results
 from tests.conftest import SENTENCES
 from tests.in_process import run_here
@@ -62,7 +62,7 @@ def test_scores_are_those_of_the_command_and_so_are_its_files(encoder_folder, pa
         assert results[key] == of_function[key] == of_command[key]
     assert results["recipe"] | {"output": "a"} == of_command["recipe"] | {"output": "a"}
     assert (tmp_path / "a.md").read_text() == (tmp_path / "b.md").read_text()
-    assert items_beside(tmp_path / "b.json").is_file()
+    assert items_path(tmp_path / "b.json").is_file()
     assert {"pairs/cosine/spearman", "stsb/cosine/spearman"} <= results["scores"].keys()
 
 

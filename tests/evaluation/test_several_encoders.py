@@ -11,7 +11,7 @@ from contrastive_encoders.cli.evaluate import run
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.several_encoders import short_names
 from contrastive_encoders.evaluation.trained_texts import trained_texts
-from contrastive_encoders.io.item_scores import items_beside, read_items
+from contrastive_encoders.io.item_scores import items_path, read_items
 from contrastive_encoders.io.results import read_results, write_results
 from tests.comparison.conftest import make_run
 from tests.in_process import run_here
@@ -50,7 +50,7 @@ def test_differences_are_paired_and_each_encoder_has_a_file(two_encoders, tmp_pa
     assert evaluate(f"encoder=[{encoders}]", f"custom_tasks={task}", f"output={tmp_path / 'scores.json'}") == 0
     files = [tmp_path / f"scores-{name}.json" for name in ("narrow", "wide")]
     first, second = (read_results(file)["scores"] for file in files)
-    before, after = (read_items(items_beside(file)).replicates for file in files)
+    before, after = (read_items(items_path(file)).replicates for file in files)
     name = "mine/cosine/ndcg@10"
     low, high = np.quantile(after[name].astype(float) - before[name].astype(float), [0.025, 0.975])
     cell = f"+{second[name] - first[name]:.2f} (+{low:.2f} to +{high:.2f}) better"

@@ -14,7 +14,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import PAIRS
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import MARKER, check_owner
-from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines, read_manifest
+from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest, to_json_lines
 
 
 def age(record, version=1):
@@ -47,7 +47,7 @@ def pairs(tmp_path):
     rows = [{"text_a": f"a {place}", "text_b": f"b {place}", "label": place / 4} for place in range(4)]
     for number in range(2):
         about = {"first": 2 * number, "inputs": 2, "tokens": 0, "labels": {}}
-        store.write(number, as_lines(rows[2 * number : 2 * number + 2]), about)
+        store.write(number, to_json_lines(rows[2 * number : 2 * number + 2]), about)
     store.write_manifest(store.manifest({"identity": identity}, 2, complete=True))
     return store.folder
 

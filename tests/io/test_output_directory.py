@@ -186,7 +186,7 @@ def test_a_lock_remains_until_the_workers_of_its_owner_have_exited(tmp_path, mon
     lock, pipes = tmp_path / "lock", {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     owner = subprocess.Popen([sys.executable, "-c", OWNER, lock, WORKER], cwd=ROOT, text=True, **pipes)
     worker = owner.stdout.readline().strip()
-    monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 0.2)
+    monkeypatch.setattr(output_directory, "EXIT_TIMEOUT_S", 0.2)
     assert not acquire_lock(lock), "its owner is running"
     owner.kill()
     owner.wait()
@@ -195,6 +195,6 @@ def test_a_lock_remains_until_the_workers_of_its_owner_have_exited(tmp_path, mon
     assert (error.value.location, error.value.value) == (str(tmp_path), f"process {worker}")
     owner.stdin.close()
     owner.stdout.close()
-    monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 30)
+    monkeypatch.setattr(output_directory, "EXIT_TIMEOUT_S", 30)
     assert acquire_lock(lock)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]

@@ -13,7 +13,7 @@ from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.io import remote_files
-from contrastive_encoders.io.file_discovery import list_files, local
+from contrastive_encoders.io.file_discovery import list_files, local_path
 from contrastive_encoders.io.manifest import describe_files
 from contrastive_encoders.io.rows import ParsedRow, read_rows
 from contrastive_encoders.synthesis.task_spec import read_spec_file
@@ -48,7 +48,7 @@ def bucket(s3, tmp_path, monkeypatch):
 
 def clear_caches():
     """Reset the state to that of another process."""
-    remote_files._found.cache_clear()
+    remote_files._find_files.cache_clear()
     for kind in ("s3", "http"):
         for system in list(fsspec.get_filesystem_class(kind)._cache.values()):
             system.invalidate_cache()
@@ -71,7 +71,7 @@ def test_remote_files_folders_and_patterns_are_read_like_local_ones(bucket, tmp_
         assert texts(remote) == texts(copy), names
         assert [file.in_folder for file in list_files(remote)] == [file.in_folder for file in list_files(copy)]
     (tmp_path / "spec.yaml").write_text("x: 1")
-    assert local(tmp_path / "spec.yaml", "spec") == tmp_path / "spec.yaml"
+    assert local_path(tmp_path / "spec.yaml", "spec") == tmp_path / "spec.yaml"
 
 
 def test_each_version_is_downloaded_once_and_named_in_the_manifest(bucket):

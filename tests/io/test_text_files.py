@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.rows import count_rows, read_rows
-from contrastive_encoders.io.text_files import BadRow, Encoding, ParsedRow, opened
+from contrastive_encoders.io.text_files import BadRow, Encoding, ParsedRow, open_text
 
 MARKED = {
     "utf-8": codecs.BOM_UTF8,
@@ -56,7 +56,7 @@ def test_markdown_is_read_in_every_encoding(tmp_path, codec):
 def test_any_text_is_read_unchanged(tmp_path_factory, text, codec):
     path = tmp_path_factory.mktemp("any") / "a.txt"
     path.write_bytes(MARKED[codec] + text.encode(codec))
-    with opened(path) as stream:
+    with open_text(path) as stream:
         assert stream.read() == text.encode()
 
 

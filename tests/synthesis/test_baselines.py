@@ -25,7 +25,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
 from contrastive_encoders.synthesis.recipe_configs import Bm25, Language, Search
 from contrastive_encoders.synthesis.recipes.gense_back_translation import Translator
 from contrastive_encoders.synthesis.recipes.gense_retrieval import BM25Index
-from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
+from contrastive_encoders.synthesis.shards.store import ShardStore, to_json_lines
 from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, here, refusal, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer
@@ -222,7 +222,7 @@ def dino(tmp_path):
     ]
     store = ShardStore(tmp_path / "dino")
     rows = [{"text_a": a, "text_b": b, "label": label} for a, b, label in entries]
-    store.write(0, as_lines(rows), {"first": 0, "inputs": 2, "tokens": 0, "labels": {}})
+    store.write(0, to_json_lines(rows), {"first": 0, "inputs": 2, "tokens": 0, "labels": {}})
     identity = {"kind": "x2", "spec": {"task_name": "sts-x2", "labels": {"1": {}, "0.5": {}, "0": {}}}}
     store.write_manifest(store.manifest({"identity": identity, "generator": {"name": "x"}}, 1, complete=True))
     return tmp_path / "dino"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrastive_encoders.synthesis.rules.filters import Filters, NearDuplicates, folded
+from contrastive_encoders.synthesis.rules.filters import Filters, NearDuplicates, fold
 
 
 def published(text, closed, keep_without_quote, allow_newlines):
@@ -55,13 +55,13 @@ def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
     assert chosen.rejected("!!!", True, "?") == ""
     assert chosen.rejected("?", True, "?") == "copy of x1"
     assert chosen.rejected("Cafe\u0301", True, "café.") == "copy of x1"
-    assert folded("हिन्दी, भाषा") == "हिन्दी भाषा"
+    assert fold("हिन्दी, भाषा") == "हिन्दी भाषा"
 
 
 def brute_force(texts, threshold):
     kept = []
     for text in texts:
-        words = set(folded(text).split()) or {text}
+        words = set(fold(text).split()) or {text}
         if all(len(words & other) / len(words | other) < threshold for other in kept):
             kept.append(words)
             yield text

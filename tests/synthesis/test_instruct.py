@@ -9,7 +9,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contrastive_encoders.core.gense_prompts import parse_prompts, write_generator_prompts
-from contrastive_encoders.synthesis.decoding.generator import in_chat
+from contrastive_encoders.synthesis.decoding.generator import apply_chat_template
 from tests.forks import run_command
 from tests.synthesis.commands import ROOT, here, refusal, rows_of
 from tests.synthesis.test_synthesis_command import write_toy_generator
@@ -140,7 +140,7 @@ def test_prompts_do_not_depend_on_the_current_date(place):
     tokenizer = AutoTokenizer.from_pretrained(place / "lm")
     asks = "{% if strftime_now is defined %}{% set day = strftime_now('%d %b %Y') %}{% else %}{% set day = '26 Jul 2024' %}{% endif %}"  # noqa: E501
     tokenizer.chat_template = asks + "{% for m in messages %}{{ day }}: {{ m.content }}{% endfor %}"
-    assert in_chat(tokenizer, "Why?") == "26 Jul 2024: Why?"
+    assert apply_chat_template(tokenizer, "Why?") == "26 Jul 2024: Why?"
 
 
 def test_a_generator_with_its_own_prompts_refuses_others(place, tmp_path):

@@ -21,7 +21,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.custom_tasks.beir import find_sets, read_set
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
-from contrastive_encoders.synthesis.decoding.generator import alike, load_generator
+from contrastive_encoders.synthesis.decoding.generator import group_similar, load_generator
 from contrastive_encoders.synthesis.questions.rules import UNANSWERED
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
 from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
@@ -107,7 +107,7 @@ def test_prompts_that_begin_alike_are_read_once_to_the_same_end(toy_generator, f
     passages = [draw.integers(5, 200, size).tolist() for size in (3, 17, 9)]
     groups = [[[*head, *passage, *draw.integers(5, 200, size).tolist()] for size in (1, 4)] for passage in passages]
     rows = [row for group in groups for row in group]
-    assert list(alike(rows)) != [[row] for row in rows]
+    assert list(group_similar(rows)) != [[row] for row in rows]
     with torch.inference_mode():
         alone = torch.cat([generator.first_logits([row]) for row in rows])
         begun = generator.begin(rows)

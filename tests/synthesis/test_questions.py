@@ -19,7 +19,7 @@ from contrastive_encoders.synthesis.questions.passages import (
     groups_of,
     read_collection,
 )
-from contrastive_encoders.synthesis.questions.prompts import parse
+from contrastive_encoders.synthesis.questions.prompts import parse_question_prompts
 from contrastive_encoders.synthesis.questions.rules import (
     COPIED,
     CUT,
@@ -31,7 +31,7 @@ from contrastive_encoders.synthesis.questions.rules import (
     REPEATED,
     apply_rules,
 )
-from contrastive_encoders.synthesis.questions.scores import NOT_RANKED, copied, find_neighbors, nothing_found
+from contrastive_encoders.synthesis.questions.scores import NO_RANK, copied, find_neighbors, no_ranks
 from contrastive_encoders.synthesis.recipe_configs import QuestionRules, Windows
 
 WINDOWS = Windows(max_words=40, overlap=0, min_words=5)
@@ -114,7 +114,7 @@ def test_ranks_and_nearest_passages_are_those_of_a_loop_over_all():
         others = sorted((at for at in range(30) if at // 2 != own // 2), key=lambda at: -cosines[at])
         assert [at for at in found.nearest_QK[place].tolist() if at >= 0] == others
         assert found.cosines_Q[place] == pytest.approx(cosines[own], abs=1e-6)
-    assert found.ranks_Q[-1] == NOT_RANKED
+    assert found.ranks_Q[-1] == NO_RANK
 
 
 def test_near_copies_and_chains_of_them_are_one_group():
@@ -239,11 +239,11 @@ def test_the_first_rule_that_is_broken_is_a_questions_fate():
     ]
     prompt = "How are cracks found before they are visible? Such loans16 loans23 loans30 are rare."
     on = RULES | {"min_words": 2, "max_copied": 0.5, "max_from_prompt": 0.4, "duplicates": True}
-    found = apply_rules(asked, collection, nothing_found(len(asked)), QuestionRules(**on), prompt)
+    found = apply_rules(asked, collection, no_ranks(len(asked)), QuestionRules(**on), prompt)
     assert [one.fate for one in found] == [EMPTY, CUT, FEW, COPIED, KEPT, DUPLICATE, KEPT, REPEATED, KEPT]
     # of ten words: how are cracks, found before they are visible; of eight: such loans16 loans23 alone
     assert [one.from_prompt for one in found][-2:] == [0.8, 3 / 8]
-    ranked = nothing_found(len(asked))._replace(ranks_Q=np.array([1, 1, 1, 1, 3, 2, 1, 1, 1]))
+    ranked = no_ranks(len(asked))._replace(ranks_Q=np.array([1, 1, 1, 1, 3, 2, 1, 1, 1]))
     found = apply_rules(asked, collection, ranked, QuestionRules(**on | {"max_rank": 2}), prompt)
     assert [one.fate for one in found][4:7] == [NOT_NEAREST, KEPT, KEPT], "a duplicate is one of what is kept"
     strict = apply_rules(asked, collection, ranked, QuestionRules(**RULES | {"min_p_yes": 0.6}), prompt)
@@ -253,17 +253,17 @@ def test_the_first_rule_that_is_broken_is_a_questions_fate():
 def test_a_question_ends_at_its_mark_and_lines_with_a_heading_go_where_there_is_none():
     assert question_in(' "How do  bees keep warm? Query: bees') == "How do bees keep warm?"
     judge = {"prefix": "", "between": "", "suffix": "", "yes": "Yes", "no": "No"}
-    asks = parse(
+    asks = parse_question_prompts(
         {"styles": {"s": "Answer from the text.\n\nText: bees\nQ: who?\n\nText: {passage}\nQ:"}, "judge": judge}
     )
     assert asks.examples == "Answer from the text.\n\nText: bees\nQ: who?"
-    asks = parse({"styles": {"s": "Title: {heading}\nText: {passage}\nQ:"}, "judge": judge})
+    asks = parse_question_prompts({"styles": {"s": "Title: {heading}\nText: {passage}\nQ:"}, "judge": judge})
     tricky = CorpusPassage(0, 0, "On {passage}", "")
     assert asks.asked("s", tricky, "a {heading} b") == "Title: On {passage}\nText: a {heading} b\nQ:"
     assert asks.asked("s", tricky._replace(heading=""), "a b") == "Text: a b\nQ:"
     with pytest.raises(InputError) as error:
-        parse({"styles": {"s": "nothing"}, "judge": judge})
+        parse_question_prompts({"styles": {"s": "nothing"}, "judge": judge})
     assert (error.value.key, error.value.value) == ("prompts.styles.s", "nothing")
     with pytest.raises(InputError) as error:
-        parse({"styles": {"s": "{passage}"}, "judge": {**judge, True: "x"}})
+        parse_question_prompts({"styles": {"s": "{passage}"}, "judge": {**judge, True: "x"}})
     assert error.value.key == "prompts.judge"

@@ -14,7 +14,7 @@ from contrastive_encoders.synthesis.recipe_configs import Plan
 from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x2_units
 from contrastive_encoders.synthesis.recipes.gense import GenseShardBuilder, GenseShards
 from contrastive_encoders.synthesis.rules.filters import CUT
-from contrastive_encoders.synthesis.sentences.quotations import in_prompt, is_cut
+from contrastive_encoders.synthesis.sentences.quotations import is_cut, quote_for_prompt
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs
 from contrastive_encoders.synthesis.task_spec import parse_spec
 
@@ -67,7 +67,10 @@ def test_a_model_that_repeats_the_input_is_not_cut(sentence):
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_a_prompt_has_no_other_straight_marks_than_its_own(sentence):
     for label in SPEC.labels:
-        for text in (SPEC.prompt(label, in_prompt(sentence)), *SPEC.counter_prompts(label, in_prompt(sentence))):
+        for text in (
+            SPEC.prompt(label, quote_for_prompt(sentence)),
+            *SPEC.counter_prompts(label, quote_for_prompt(sentence)),
+        ):
             assert text.count('"') == 3
             assert "\uff02" not in text
 
@@ -125,7 +128,7 @@ def test_typographic_marks_stay_where_the_input_has_them():
 
 
 def test_an_input_stands_on_one_line_of_the_prompt():
-    assert in_prompt("one\r\ntwo\n\nthree") == "one two three"
+    assert quote_for_prompt("one\r\ntwo\n\nthree") == "one two three"
 
 
 def test_what_ends_a_text():

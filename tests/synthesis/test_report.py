@@ -15,12 +15,12 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.reports.figure import draw
 from contrastive_encoders.synthesis.report.annotate import KEY, Item, draw_items, read_agreement, write_sheet
 from contrastive_encoders.synthesis.report.cards import write_label_card
-from contrastive_encoders.synthesis.report.examples import draw_examples, with_cosines
+from contrastive_encoders.synthesis.report.examples import add_cosines, draw_examples
 from contrastive_encoders.synthesis.report.figures import lengths
 from contrastive_encoders.synthesis.report.measures import measure
 from contrastive_encoders.synthesis.report.report import write_report
 from contrastive_encoders.synthesis.report.texts import GeneratedTexts, ReportText, texts_of
-from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
+from contrastive_encoders.synthesis.shards.store import ShardStore, to_json_lines
 from tests.synthesis.commands import here
 
 LABELS = ["1", "0.5", "0"]
@@ -47,7 +47,7 @@ def data_set(folder, pairs, kind="x2", labels=LABELS):
     counts = {label: {"samples": found[label], "accepted": found[label], "rejected": {}} for label in labels}
     counts[labels[-1]]["samples"] += 2
     counts[labels[-1]]["rejected"] = {"newline": 2}
-    store.write(0, as_lines(entries(pairs)), {"first": 0, "inputs": 2, "tokens": 9, "labels": counts})
+    store.write(0, to_json_lines(entries(pairs)), {"first": 0, "inputs": 2, "tokens": 9, "labels": counts})
     spec = {"task_name": "sts-x2", "labels": {name: {"instruction": 'x "', "counter_labels": []} for name in labels}}
     identity = {
         "kind": kind,
@@ -118,7 +118,7 @@ def test_examples_are_random_with_equally_many_of_each_label_and_reason():
 def test_the_cosine_of_an_example_is_that_of_its_two_texts():
     vectors = {"A dog runs.": [3.0, 4.0], " a DOG runs": [4.0, 3.0], "A cat | sleeps <b>long</b>": [0.0, 0.0]}
     some = [one for one in accepted(PAIRS) if one.text in vectors]
-    found = with_cosines(some, lambda texts: np.array([vectors[text] for text in texts]))
+    found = add_cosines(some, lambda texts: np.array([vectors[text] for text in texts]))
     assert [one.cosine for one in found] == pytest.approx([1.0, 24 / 25, 0.0])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contrastive_encoders.synthesis.report.report import Encoder, write_report
-from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
+from contrastive_encoders.synthesis.shards.store import ShardStore, to_json_lines
 from tests.browser import needs_browser, opened
 
 LABELS = ["1", "0.5", "<i>0</i>"]
@@ -44,7 +44,7 @@ def many(tmp_path_factory):
         left_out = [{"x1": "first <b>", "text": f"cut {number}", "label": "1", "why": "no quotation mark"}]
         about = {"first": 0, "inputs": 1, "tokens": 1, "labels": counts, "left_out": left_out}
         rows = ({"text_a": a, "text_b": b, "label": label} for a, b, label in some)
-        store.write(number, as_lines(rows), about)
+        store.write(number, to_json_lines(rows), about)
     spec = {"task_name": "sts", "labels": {name: {"instruction": "x", "counter_labels": []} for name in LABELS}}
     header = {"identity": {"kind": "x2", "spec": spec}, "generator": {"name": "toy"}}
     write_report(folder, store.manifest(header, 4, complete=True), Encoder("letters", letters))

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from contrastive_encoders.synthesis.server.protocol import ServerAnswer, probability, read_answer, text_of
+from contrastive_encoders.synthesis.server.protocol import ServerAnswer, extract_text, probability, read_answer
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 from tests.synthesis.commands import here, refusal, rows_of, start
 from tests.synthesis.openai_server import JUDGED, Stand, text_for
@@ -184,7 +184,7 @@ def test_a_text_over_two_lines_is_not_closed():
     """The decoder abandons such a text, which nothing else records for a candidate."""
     how = decoding(stop='"', abandon="\n")
     answer = ServerAnswer(text="A cat.\nA dog.", whole=True, tokens=4, listed=[], refused="")
-    assert text_of(answer, 'Say: "', how, chat=False) == ("A cat.\nA dog.", False)
+    assert extract_text(answer, 'Say: "', how, chat=False) == ("A cat.\nA dog.", False)
 
 
 def test_a_truncated_answer_is_not_closed(stand, texts, tmp_path):

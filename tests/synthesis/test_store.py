@@ -8,7 +8,7 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.output_directory import MARKER
 from contrastive_encoders.synthesis.shards import store as store_module
-from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines, read_entries, read_manifest
+from contrastive_encoders.synthesis.shards.store import ShardStore, read_entries, read_manifest, to_json_lines
 from tests.damage import flip
 
 ABOUT = {"first": 0, "inputs": 2, "tokens": 9}
@@ -26,7 +26,7 @@ def counts(accepted, rejected=0):
 
 
 def write(store, number, *texts, rejected=0):
-    return store.write(number, as_lines(map(entry, texts)), {**ABOUT, "labels": counts(len(texts), rejected)})
+    return store.write(number, to_json_lines(map(entry, texts)), {**ABOUT, "labels": counts(len(texts), rejected)})
 
 
 def test_a_shard_is_lines_of_json_with_its_hash_in_the_manifest(tmp_path):

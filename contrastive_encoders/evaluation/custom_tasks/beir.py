@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, read, read_header
 from contrastive_encoders.io.column_names import GAINS, IDS, RELEVANCE, choose_columns
-from contrastive_encoders.io.delimited import LOOKED_AT, found_separator
+from contrastive_encoders.io.delimited import LINES_INSPECTED, detect_separator
 from contrastive_encoders.io.file_discovery import FORMS, form_of
 from contrastive_encoders.io.rows import AUTO, LINE, Encoding, ParsedRow, read_rows, require_valid_row
 
@@ -232,7 +232,9 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     raw_rows = read_rows(file, form=".txt", encoding=encoding)
     lines = [row for one in raw_rows if (row := require_valid_row(one, file)).values[LINE].strip()]
     texts = [str(row.values[LINE]) for row in lines]
-    rows = [_cells(text, found_separator(texts[:LOOKED_AT]) if form_of(file) == ".csv" else "") for text in texts]
+    rows = [
+        _cells(text, detect_separator(texts[:LINES_INSPECTED]) if form_of(file) == ".csv" else "") for text in texts
+    ]
     names = tuple(rows[0]) if rows and _is_header(rows[0]) else ()
     columns = names or COLUMNS_WITHOUT_HEADER.get(len(rows[0]) if rows else 0, ())
     query, document = choose_columns(columns, RELEVANCE) or ("", "")

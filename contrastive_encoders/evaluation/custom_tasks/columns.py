@@ -10,7 +10,7 @@ from contrastive_encoders.evaluation.task import EMPTY
 from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.io.rows import (
     AUTO,
-    LONGEST_QUOTE,
+    MAX_QUOTE_CHARS,
     BadRow,
     Encoding,
     ParsedRow,
@@ -77,7 +77,7 @@ class TableRow(NamedTuple):
 
 
 def _quote(value: Any) -> str:
-    return "missing" if value is None else repr(value)[:LONGEST_QUOTE]
+    return "missing" if value is None else repr(value)[:MAX_QUOTE_CHARS]
 
 
 def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:

@@ -20,7 +20,7 @@ from contrastive_encoders.evaluation.catalog import SUITES, is_task
 from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SPLIT_NAMES, CustomTask, kind_of
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import Task
-from contrastive_encoders.io.file_discovery import form_of, local
+from contrastive_encoders.io.file_discovery import form_of, local_path
 from contrastive_encoders.io.manifest import describe_files
 
 YAML = (".yaml", ".yml")
@@ -75,7 +75,7 @@ def _tasks_of_entry(entry: Any, key: str) -> Iterator[tuple[str, Mapping[str, An
     if isinstance(entry, Mapping):
         yield from _tasks_of_mapping(entry, key, Path())
         return
-    text, path = entry, local(entry, key)
+    text, path = entry, local_path(entry, key)
     yaml_path = next((one for ending in YAML if (one := Path(f"{path}{ending}")).is_file()), None)
     if path.suffix in YAML or (yaml_path and not path.exists()):
         base = text.rpartition("/")[0] if is_address(text) else path.parent
@@ -139,7 +139,7 @@ def _build_entry(name: str, raw_keys: Mapping[str, Any], base: Path | str) -> Cu
 def _resolve_path(base: Path | str, path: str, key: str) -> Path:
     if isinstance(base, str) and not is_address(path) and not Path(path).is_absolute():
         path = f"{base}/{path}"
-    return local(path, key) if is_address(path) else Path(base) / Path(path).expanduser()
+    return local_path(path, key) if is_address(path) else Path(base) / Path(path).expanduser()
 
 
 @contextmanager

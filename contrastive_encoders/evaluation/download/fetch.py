@@ -15,7 +15,7 @@ from contrastive_encoders.evaluation.download.registry import DataStatus, TableS
 from contrastive_encoders.evaluation.tsv import read_columns
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
 from contrastive_encoders.io.atomic import atomic_file, atomic_write
-from contrastive_encoders.io.download import DownloadError, Downloads, in_folder
+from contrastive_encoders.io.download import DownloadError, Downloads, find_in_folder
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def find_in_senteval(folder: Path, name: str) -> Path:
     paths = [place / name for place in places if (place / name).is_file()]
     if name == "senteval.tar":
         paths += [place for place in places if any((place / one).is_dir() for one in SENTEVAL_SETS)]
-    return paths[0] if paths else in_folder(folder, name)
+    return paths[0] if paths else find_in_folder(folder, name)
 
 
 def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[TableStatus]:

@@ -24,7 +24,12 @@ from contrastive_encoders.encoders.loading.generative import is_causal_generator
 from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.synthesis.decoding.continuations import PromptText
 from contrastive_encoders.synthesis.decoding.encoder_decoder import load_encoder_decoder
-from contrastive_encoders.synthesis.decoding.generator import Generator, by_length, load_generator, not_finite
+from contrastive_encoders.synthesis.decoding.generator import (
+    Generator,
+    batch_by_length,
+    load_generator,
+    not_finite_error,
+)
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 
 SENTENCES_PER_BATCH = 256  # sentences that are tokenized together and whose pairs are scored together
@@ -115,12 +120,12 @@ class Discriminator:
         rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
         ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
         found: dict[PromptText, float] = {}
-        for texts in by_length(ids_of):
+        for texts in batch_by_length(ids_of):
             logits_R2 = self.generator.answer_logits([ids_of[text] for text in texts], self.answers)
             for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
                 found[text] = p
         if any(p != p for p in found.values()):
-            raise not_finite(self.generator.name)
+            raise not_finite_error(self.generator.name)
         of = {pair: round(found[tuple(ids)], PROBABILITY_DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
         return [of[pair] for pair in pairs]
 
@@ -191,7 +196,7 @@ def choose_prompts(
     Raises:
         InputError: ``assembly`` or a file of prompts is given and differs from the generator's.
     """
-    kept = read_generator_prompts(folder) if (folder := _folder_of(generator, revision)) else None
+    kept = read_generator_prompts(folder) if (folder := _generator_folder(generator, revision)) else None
     if kept is None:
         chosen = parse_prompts(published, assembly or "pieces", "prompts")
         log.info("%s has no %s: using the published prompts, joined as %s", generator, GENERATOR_FILE, chosen.assembly)
@@ -213,7 +218,7 @@ def choose_prompts(
     return kept
 
 
-def _folder_of(generator: str, revision: str | None) -> Path | None:
+def _generator_folder(generator: str, revision: str | None) -> Path | None:
     """Return the folder of the model's ``generator.json``.
 
     For a model of the hub, return the folder of the cached file, if any.

@@ -23,11 +23,11 @@ from contrastive_encoders.synthesis.decoding.caches import (
     RowCache,
 )
 from contrastive_encoders.synthesis.decoding.generator import (
-    AS_LONG_AS_POSSIBLE,
+    UNLIMITED_CONTEXT,
     Generator,
-    left_padded,
+    left_pad,
     load_parts,
-    without_padding,
+    zero_padding,
 )
 
 
@@ -41,7 +41,7 @@ class EncoderDecoder(Generator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "context", AS_LONG_AS_POSSIBLE)
+        object.__setattr__(self, "context", UNLIMITED_CONTEXT)
         config = self.model.config
         start = config.decoder_start_token_id
         object.__setattr__(self, "start", config.pad_token_id if start is None else start)
@@ -55,20 +55,20 @@ class EncoderDecoder(Generator):
         return cast(str, self.tokenizer.decode(list(ids), **plain))
 
     def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
-        lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
+        lengths_R, ids_RT, real_RT = left_pad(ids, self.device)
         own, read = DynamicCache(), DynamicCache()
         logits_RV = self._first(ids_RT, real_RT, EncoderDecoderCache(own, read))
         started_R1 = torch.ones(len(ids), 1, dtype=torch.bool, device=self.device)
         return PrefillOutput(
-            without_padding(own, started_R1),
+            zero_padding(own, started_R1),
             started_R1[:, 0].long().cpu().numpy(),
             logits_RV,
-            CrossAttentionStates(without_padding(read, real_RT), lengths_R),
+            CrossAttentionStates(zero_padding(read, real_RT), lengths_R),
         )
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
         """Return the logits of the decoder's first token, (R, V)."""
-        _, ids_RT, real_RT = left_padded(ids, self.device)
+        _, ids_RT, real_RT = left_pad(ids, self.device)
         return self._first(ids_RT, real_RT, None)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:

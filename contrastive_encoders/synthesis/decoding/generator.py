@@ -24,13 +24,13 @@ from contrastive_encoders.synthesis.decoding.continuations import PromptText, sp
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
-AS_LONG_AS_POSSIBLE = 10**9  # for rotary and ALiBi models without a limit in their config
+UNLIMITED_CONTEXT = 10**9  # for rotary and ALiBi models without a limit in their config
 # Templates that contain the current date would change the texts from day to day. Llama 3's uses this date by default.
-TODAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
-TOKENS_OF_A_PASS = 2048  # including padding
-SHARED_AT_LEAST = 64  # minimum number of common first tokens of prompts, such as examples, that are processed once
+FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
+MAX_TOKENS_PER_PASS = 2048  # including padding
+MIN_SHARED_TOKENS = 64  # minimum number of common first tokens of prompts, such as examples, that are processed once
 SHARED_STEP = 16  # multiple to which that number is rounded down
-END_OF_A_PROMPT = 32  # tokens
+PROMPT_END_TOKENS = 32  # tokens
 AnyText = TypeVar("AnyText", bound=PromptText)
 
 
@@ -57,7 +57,7 @@ class Generator:
         check_vocabulary(self.model, self.tokenizer, self.name, setting="generator")
         config = self.model.config.get_text_config(decoder=True)
         limits = [value for name in CONTEXT if isinstance(value := getattr(config, name, None), int)]
-        object.__setattr__(self, "context", min(limits, default=AS_LONG_AS_POSSIBLE))
+        object.__setattr__(self, "context", min(limits, default=UNLIMITED_CONTEXT))
         object.__setattr__(self, "eos", tuple(i for i in _end_of_sequence(self.model, self.tokenizer) if i < rows))
         object.__setattr__(self, "surplus", tuple(range(len(self.tokenizer), rows)))
         object.__setattr__(self, "accepts", frozenset(inspect.signature(self.model.forward).parameters))
@@ -89,12 +89,12 @@ class Generator:
         The common prefix of all prompts and of neighboring prompts is processed once.
         """
         if self.shared(ids):
-            behind, logits_RV = self.of_groups(list(alike(ids)))
+            behind, logits_RV = self.of_groups(list(group_similar(ids)))
             return PrefillOutput(behind.ending_together(), behind.lengths_R, logits_RV)
-        lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
+        lengths_R, ids_RT, real_RT = left_pad(ids, self.device)
         cache = DynamicCache()
-        logits_RV = self._forward(ids_RT, real_RT, places(real_RT), cache)
-        return PrefillOutput(without_padding(cache, real_RT), lengths_R, logits_RV)
+        logits_RV = self._forward(ids_RT, real_RT, position_ids(real_RT), cache)
+        return PrefillOutput(zero_padding(cache, real_RT), lengths_R, logits_RV)
 
     def shared(self, ids: Sequence[list[int]]) -> int:
         """Return the number of tokens that several prompts have in common at the beginning.
@@ -104,16 +104,16 @@ class Generator:
         """
         if self.has_window:
             return 0
-        number = min(common_beginning(ids), min(map(len, ids)) - 1)
+        number = min(common_prefix_length(ids), min(map(len, ids)) - 1)
         number -= number % SHARED_STEP  # the same in most passes, regardless of the first words after it
-        return number if len(ids) > 1 and number >= SHARED_AT_LEAST else 0
+        return number if len(ids) > 1 and number >= MIN_SHARED_TOKENS else 0
 
     def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[PrefixState, Tensor]":
         """Run all rows in order and return the states and (R, V) logits.
 
         The common prefix of each group and of all rows is processed once.
         """
-        begun = [rows[0][: min(common_beginning(rows), min(map(len, rows)) - 1)] for rows in groups]
+        begun = [rows[0][: min(common_prefix_length(rows), min(map(len, rows)) - 1)] for rows in groups]
         read, number = None, min(self.shared(begun), min(map(len, begun)) - 1)
         if number > 0:
             read = self._beginning(tuple(begun[0][:number])).rows([0] * len(begun))
@@ -131,23 +131,23 @@ class Generator:
 
     def behind(self, read: "PrefixState | None", ids: Sequence[list[int]]) -> "tuple[PrefixState, Tensor]":
         """Run further tokens, at least one in each row. Return the states of all tokens so far, and (R, V) logits."""
-        _, ids_RT, real_RT = left_padded(ids, self.device)
+        _, ids_RT, real_RT = left_pad(ids, self.device)
         cache, real_RA = DynamicCache(), real_RT
         if read is not None:
             real_RA = torch.cat([read.real_RT, real_RT], dim=1)
             for layer, (keys, values) in enumerate(read.layers):
                 cache.update(keys, values, layer)
-        logits_RV = self._forward(ids_RT, real_RA, places(real_RA)[:, -ids_RT.shape[1] :], cache)
-        return PrefixState(without_padding(cache, real_RA), real_RA), logits_RV
+        logits_RV = self._forward(ids_RT, real_RA, position_ids(real_RA)[:, -ids_RT.shape[1] :], cache)
+        return PrefixState(zero_padding(cache, real_RA), real_RA), logits_RV
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
         """Return the logits of the first token after each prompt, (R, V)."""
-        _, ids_RT, real_RT = left_padded(ids, self.device)
-        return self._forward(ids_RT, real_RT, places(real_RT), None)
+        _, ids_RT, real_RT = left_pad(ids, self.device)
+        return self._forward(ids_RT, real_RT, position_ids(real_RT), None)
 
     def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
         """Return the logits of ``answers`` only, (R, A) float32. They are a part of the result of `first_logits`."""
-        with _head_of(self.model, answers):
+        with _restrict_head(self.model, answers):
             return self.first_logits(ids)
 
     def answer_logits_of_groups(self, groups: Sequence[Sequence[list[int]]], answers: Sequence[int]) -> Tensor:
@@ -155,7 +155,7 @@ class Generator:
 
         The common prefix of each group and of all rows is processed once.
         """
-        with _head_of(self.model, answers):
+        with _restrict_head(self.model, answers):
             if self.has_window:
                 return self.first_logits([row for rows in groups for row in rows])
             return self.of_groups(groups)[1]
@@ -208,7 +208,7 @@ class Generator:
         vocabulary = len(self.tokenizer) + len(self.surplus)
         if len(part) > 1 or not part.isascii():
             return torch.ones(vocabulary, dtype=torch.bool)
-        texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))], **_AS_THEY_ARE)
+        texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))], **_VERBATIM)
         found = torch.zeros(vocabulary, dtype=torch.bool)
         found[: len(texts)] = torch.tensor([bool(part) and part in text for text in texts], dtype=torch.bool)
         return found
@@ -220,11 +220,11 @@ class Generator:
         return ids
 
     def _text(self, ids: Sequence[int]) -> str:
-        return cast(str, self.tokenizer.decode(list(ids), **_AS_THEY_ARE))
+        return cast(str, self.tokenizer.decode(list(ids), **_VERBATIM))
 
     def _as_chat(self, text: str) -> str:
         question, begun = split_chat_prompt(text)
-        return in_chat(self.tokenizer, question) + begun
+        return apply_chat_template(self.tokenizer, question) + begun
 
 
 class PrefixState(NamedTuple):
@@ -255,26 +255,26 @@ class PrefixState(NamedTuple):
         return [KeyValues(*(part.gather(2, order_RHTD) for part in layer)) for layer in self.layers]
 
 
-def alike(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Group neighbors that are equal at the beginning, apart from their last `END_OF_A_PROMPT` tokens."""
+def group_similar(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
+    """Group neighbors that are equal at the beginning, apart from their last `PROMPT_END_TOKENS` tokens."""
     group = list[list[int]]()
     for one in ids:
-        if group and common_beginning([group[0], one]) < max(len(group[0]), len(one)) - END_OF_A_PROMPT:
+        if group and common_prefix_length([group[0], one]) < max(len(group[0]), len(one)) - PROMPT_END_TOKENS:
             yield group
             group = []
         group.append(one)
     yield group
 
 
-def common_beginning(ids: Sequence[list[int]]) -> int:
+def common_prefix_length(ids: Sequence[list[int]]) -> int:
     """Return the number of tokens that all rows have in common at the beginning."""
     return next((at for at, column in enumerate(zip(*ids, strict=False)) if len(set(column)) > 1), min(map(len, ids)))
 
 
-def in_chat(tokenizer: Tokenizer, question: str) -> str:
+def apply_chat_template(tokenizer: Tokenizer, question: str) -> str:
     """Return the chat template's text around the user's question, up to the beginning of the answer."""
     messages = [{"role": "user", "content": question}]
-    template = TODAY + tokenizer.get_chat_template()
+    template = FIXED_DATE + tokenizer.get_chat_template()
     options: dict[str, Any] = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
     return cast(str, tokenizer.apply_chat_template(messages, **options))
 
@@ -285,7 +285,7 @@ def check_chat(tokenizer: Tokenizer, name: str) -> None:
         expected = f"false, because the tokenizer of {name} has no chat template"
         raise InputError(key="chat_template", value=True, expected=expected)
     try:
-        why = "" if "What?" in in_chat(tokenizer, "What?") else "omits the user's message"
+        why = "" if "What?" in apply_chat_template(tokenizer, "What?") else "omits the user's message"
     except (TemplateError, ValueError, TypeError) as error:
         why = f"fails for a user's message ({type(error).__name__}: {error})"
     if why:
@@ -297,17 +297,17 @@ def check_chat(tokenizer: Tokenizer, name: str) -> None:
         )
 
 
-def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
+def batch_by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
     """Yield lists of texts that share a forward pass, the longest texts first."""
     left = sorted(ids_of, key=lambda text: len(ids_of[text]))
     while left:
-        texts = left[-max(1, TOKENS_OF_A_PASS // len(ids_of[left[-1]])) :]
+        texts = left[-max(1, MAX_TOKENS_PER_PASS // len(ids_of[left[-1]])) :]
         del left[-len(texts) :]
         yield texts
 
 
 @contextlib.contextmanager
-def _head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
+def _restrict_head(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
     """Context manager that restricts the logits to these tokens, computed by float32 matmuls.
 
     In bf16 logits would be multiples of an eighth, and the logits of two answers would often be equal.
@@ -327,7 +327,7 @@ def _head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
         handle.remove()
 
 
-def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:
+def left_pad(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:
     """Left-pad token ids. No pad token is needed.
 
     Returns:
@@ -342,19 +342,19 @@ def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndar
     return lengths_R, torch.from_numpy(ids_RT).to(device), real_RT
 
 
-def places(real_RT: Tensor) -> Tensor:
+def position_ids(real_RT: Tensor) -> Tensor:
     """Return the position of each token in its text, (R, T)."""
     return (real_RT.cumsum(1) - 1).clamp_(min=0)
 
 
-def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeyValues]:
+def zero_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeyValues]:
     """Set the states of padding tokens to zero. Masked keys have weight zero, but zero times NaN is NaN."""
     padding = ~real_RT[:, None, :, None]
     layers: list[Any] = cache.layers
     return [KeyValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
 
 
-_AS_THEY_ARE: dict[str, Any] = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+_VERBATIM: dict[str, Any] = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
 
 
 def load_generator(
@@ -415,7 +415,7 @@ def _no_causal_lm(name: str, why: str) -> InputError:
     )
 
 
-def not_finite(name: str) -> InputError:
+def not_finite_error(name: str) -> InputError:
     return InputError(
         key="generator",
         value=name,

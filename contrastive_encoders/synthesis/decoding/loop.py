@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contrastive_encoders.synthesis.decoding.caches import PrefillOutput
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, PromptText, Statistics
-from contrastive_encoders.synthesis.decoding.generator import Generator, by_length, not_finite
+from contrastive_encoders.synthesis.decoding.generator import Generator, batch_by_length, not_finite_error
 from contrastive_encoders.synthesis.decoding.sampling import (
     TokenCandidates,
     candidates,
@@ -167,7 +167,7 @@ class PromptIntake:
     def _prefill(self, ids_of: dict[PromptText, list[int]]) -> dict[PromptText, PrefillRow]:
         """Run every text once, even if several prompts share it, together with texts of similar length."""
         places: dict[PromptText, PrefillRow] = {}
-        for texts in by_length(ids_of):
+        for texts in batch_by_length(ids_of):
             shared = self.generator.begin([ids_of[text] for text in texts])
             places.update({text: PrefillRow(shared, row) for row, text in enumerate(texts)})
             lengths = [len(ids_of[text]) for text in texts]
@@ -213,7 +213,7 @@ class TokenSampler:
         uniform_S = torch.tensor([one.uniform[len(one.tokens)] for one in samples], dtype=torch.float64)
         tokens: list[int] = pick(found, uniform_S.to(found.ids_RK.device)).tolist()
         if min(tokens) < 0:
-            raise not_finite(self.name)
+            raise not_finite_error(self.name)
         for sample, token in zip(samples, tokens, strict=True):
             sample.tokens.append(token)
 

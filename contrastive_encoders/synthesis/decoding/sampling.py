@@ -40,21 +40,21 @@ def candidates(
     mass = top_p if top_p and top_p < 1 else None
     if not top_k and mass is None:
         ids_V = torch.arange(vocabulary - 1, -1, -1, device=scores_RV.device)
-        return _by_id(scores_RV.flip(1), ids_V.expand_as(scores_RV), None)
+        return _weigh_by_id(scores_RV.flip(1), ids_V.expand_as(scores_RV), None)
     width = min(vocabulary, top_k + TOP_K_MARGIN if top_k else FIRST_TOP_P_WIDTH)
     while True:
         values_RK, ids_RK = torch.topk(scores_RV, width, dim=1)
         ids_RK, by_id_RK = ids_RK.sort(dim=1, descending=True)
         values_RK = values_RK.gather(1, by_id_RK)
         ranked_RK, rank_RK = values_RK.sort(dim=1, descending=True, stable=True)  # ties: higher id first
-        kept_RK = _in_top_k(ranked_RK, top_k)
+        kept_RK = _top_k_mask(ranked_RK, top_k)
         if mass is not None:
             total_R1 = None if top_k else torch.logsumexp(scores_RV, dim=1, keepdim=True)
-            kept_RK &= _in_top_p(ranked_RK.masked_fill(~kept_RK, -torch.inf), total_R1, mass)
+            kept_RK &= _top_p_mask(ranked_RK.masked_fill(~kept_RK, -torch.inf), total_R1, mass)
         # Tokens not examined are at most as likely as the last examined one, so they matter only if that one may be
         # drawn
         if width == vocabulary or not (kept_RK & (ranked_RK == ranked_RK[:, -1:])).any():
-            return _by_id(values_RK, ids_RK, torch.empty_like(kept_RK).scatter_(1, rank_RK, kept_RK))
+            return _weigh_by_id(values_RK, ids_RK, torch.empty_like(kept_RK).scatter_(1, rank_RK, kept_RK))
         width = min(vocabulary, 8 * width)
 
 
@@ -70,14 +70,14 @@ def pick(found: TokenCandidates, uniform_R: Tensor) -> Tensor:
     return ids_R.masked_fill(total_R.isnan(), -1)
 
 
-def _in_top_k(ranked_RK: Tensor, top_k: int | None) -> Tensor:
+def _top_k_mask(ranked_RK: Tensor, top_k: int | None) -> Tensor:
     """Mark the tokens that are at least as likely as the k-th, as transformers does."""
     if not top_k:
         return torch.ones_like(ranked_RK, dtype=torch.bool)
     return ranked_RK >= ranked_RK[:, min(top_k, ranked_RK.shape[1]) - 1, None]
 
 
-def _in_top_p(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tensor:
+def _top_p_mask(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tensor:
     """Mark the tokens for which the total probability of all likelier tokens is below ``top_p``.
 
     ``total_R1`` is the logarithm of the total mass; ``None`` means the mass of the row.
@@ -87,7 +87,7 @@ def _in_top_p(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tenso
     return p_RK.cumsum(dim=1) - p_RK < top_p
 
 
-def _by_id(values_RK: Tensor, ids_RK: Tensor, kept_RK: Tensor | None) -> TokenCandidates:
+def _weigh_by_id(values_RK: Tensor, ids_RK: Tensor, kept_RK: Tensor | None) -> TokenCandidates:
     weights_RK = (values_RK - values_RK.amax(dim=1, keepdim=True)).double().exp()
     if kept_RK is not None:
         weights_RK = weights_RK * kept_RK

@@ -15,7 +15,7 @@ import torch
 from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.discriminator import PROBABILITY_DIGITS, Discriminator, Pair
-from contrastive_encoders.synthesis.decoding.generator import TOKENS_OF_A_PASS, Generator, not_finite
+from contrastive_encoders.synthesis.decoding.generator import MAX_TOKENS_PER_PASS, Generator, not_finite_error
 from contrastive_encoders.synthesis.questions.passages import CorpusPassage
 from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, cut_texts
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
@@ -23,10 +23,10 @@ from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
 from contrastive_encoders.synthesis.shards.progress import WorkerProgress
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, ShardInputs, WrittenShard
-from contrastive_encoders.synthesis.shards.store import LabelCounts, all_accepted, as_lines
+from contrastive_encoders.synthesis.shards.store import LabelCounts, accept_all, to_json_lines
 
-BESIDE = "'\u2018\u2019*` "  # characters that a model writes around a line
-PASSAGES_AT_ONCE = 32  # passages that are judged between progress reports
+SURROUNDING_CHARS = "'\u2018\u2019*` "  # characters that a model writes around a line
+PASSAGES_PER_BATCH = 32  # passages that are judged between progress reports
 
 
 class QuestionCandidate(TypedDict):
@@ -46,7 +46,7 @@ MARK = re.compile('["\u201c\u201d\u201e]')
 
 def question_in(text: str) -> str:
     """Return one line without surrounding quotation marks, up to the first question mark outside of quotation marks."""
-    line = _without_outer_marks(" ".join(text.split()).strip(BESIDE)).strip(BESIDE)
+    line = _without_outer_marks(" ".join(text.split()).strip(SURROUNDING_CHARS)).strip(SURROUNDING_CHARS)
     ends = [found.end() for found in re.finditer("[?]", line)]
     for end in ends:
         if len(MARK.findall(line[:end])) % 2 == 0:
@@ -98,7 +98,7 @@ class QuestionShardState:
 
 
 def counts_of(candidates: Iterable[QuestionCandidate]) -> dict[str, LabelCounts]:
-    return all_accepted(Counter(one["style"] for one in candidates))
+    return accept_all(Counter(one["style"] for one in candidates))
 
 
 class QuestionShardBuilder:
@@ -179,15 +179,15 @@ class JudgedQuestions:
             for task in tasks:
                 payload: ShardInputs = task.payload
                 rows = list[QuestionCandidate]()
-                for at in range(0, len(payload.inputs), PASSAGES_AT_ONCE):
-                    some: list[PassageQuestions] = payload.inputs[at : at + PASSAGES_AT_ONCE]
-                    rows += judged(some, score)
+                for at in range(0, len(payload.inputs), PASSAGES_PER_BATCH):
+                    some: list[PassageQuestions] = payload.inputs[at : at + PASSAGES_PER_BATCH]
+                    rows += judge_questions(some, score)
                     yield None, WorkerProgress(len(some))
                 facts = ShardFacts(tokens=0, labels=counts_of(rows), left_out=[])
-                yield task.number, WrittenShard(as_lines(rows), facts)
+                yield task.number, WrittenShard(to_json_lines(rows), facts)
 
 
-def judged(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCandidate]:
+def judge_questions(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCandidate]:
     """Judge questions. Equal questions of a passage are judged once; empty questions are not judged."""
     pairs = [(one.passage.whole, row["text"]) for one in some for row in one.candidates]
     wanted = [pair for pair in dict.fromkeys(pairs) if pair[1]]
@@ -209,7 +209,7 @@ class PassageJudge(Discriminator):
         found = dict[int, float]()
         left = sorted(of_passage.values(), key=lambda places: len(rows[places[0]]))
         while left:
-            groups = left[-max(1, TOKENS_OF_A_PASS // len(rows[left[-1][0]])) :]
+            groups = left[-max(1, MAX_TOKENS_PER_PASS // len(rows[left[-1][0]])) :]
             del left[-len(groups) :]
             logits_R2 = self.generator.answer_logits_of_groups(
                 [[rows[place] for place in places] for places in groups], self.answers
@@ -217,5 +217,5 @@ class PassageJudge(Discriminator):
             p_R = logits_R2.double().softmax(1)[:, 0].tolist()
             found.update(zip((place for places in groups for place in places), p_R, strict=True))
         if any(p != p for p in found.values()):
-            raise not_finite(self.generator.name)
+            raise not_finite_error(self.generator.name)
         return [round(found[place], PROBABILITY_DIGITS) for place in range(len(pairs))]

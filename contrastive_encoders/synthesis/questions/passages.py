@@ -186,7 +186,9 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
             hint="Use more documents, or set held_out_fraction=0 dev_fraction=0.",
         )
     # By the first document of a group, so that adding copies of it changes nothing
-    drawn = sorted((_drawn(collection.texts[min(documents)], seed), root) for root, documents in members.items())
+    drawn = sorted(
+        (_hash_fraction(collection.texts[min(documents)], seed), root) for root, documents in members.items()
+    )
     part_of_group = dict[int, Part]()
     begin = 0.0
     for part in wanted:
@@ -201,10 +203,10 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
         one: part_of_group.get(root, "train") for root, documents in members.items() for one in documents
     }
     for part, others in (("dev", ["held_out"]), ("train", ["held_out", "dev"])):
-        _leave_out_copies(collection, part, others)
+        _drop_near_duplicates(collection, part, others)
 
 
-def _leave_out_copies(collection: Collection, part: str, others: Sequence[str]) -> None:
+def _drop_near_duplicates(collection: Collection, part: str, others: Sequence[str]) -> None:
     """Drop passages of a part that are near-duplicates of others: different documents may share a section."""
     parts = [collection.part(place) for place in range(len(collection.passages))]
     near = NearDuplicateIndex([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
@@ -218,7 +220,7 @@ def _leave_out_copies(collection: Collection, part: str, others: Sequence[str]) 
     collection.passages = kept
 
 
-def _drawn(text: str, seed: int) -> float:
+def _hash_fraction(text: str, seed: int) -> float:
     """Return a number from 0 to 1 that depends only on the words of a text and the seed."""
     words = " ".join(words_of(text)) or text
     digest = hashlib.blake2b(f"{seed}\0{words}".encode("utf-8", "surrogatepass"), digest_size=8).digest()

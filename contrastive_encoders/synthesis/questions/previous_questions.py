@@ -11,7 +11,7 @@ from contrastive_encoders.synthesis.questions.generation import QuestionCandidat
 from contrastive_encoders.synthesis.questions.output import CANDIDATES, HELD_OUT, read_rows
 from contrastive_encoders.synthesis.shards.store import MANIFEST, read_manifest
 
-OF_ONE_DATA_SET = ("sha256", "known", "shard_size")  # parts of the identity in which the datasets may differ
+DATASET_KEYS = ("sha256", "known", "shard_size")  # parts of the identity in which the datasets may differ
 
 Known = dict[tuple[str, str], list[QuestionCandidate]]
 
@@ -57,5 +57,5 @@ def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _comparable(value) if isinstance(value, Mapping) else value
         for name, value in identity.items()
-        if name not in OF_ONE_DATA_SET
+        if name not in DATASET_KEYS
     }

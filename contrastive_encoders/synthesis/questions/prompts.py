@@ -9,9 +9,9 @@ from contrastive_encoders.core.gense_prompts import Discrimination, Generation, 
 from contrastive_encoders.synthesis.questions.passages import CorpusPassage
 
 HEADING, PASSAGE = "{heading}", "{passage}"
-PLACES = re.compile(r"\{heading\}|\{passage\}")
+PLACEHOLDERS = re.compile(r"\{heading\}|\{passage\}")
 KEYS = ("styles", "judge")
-BESIDE = ("file",)
+IGNORED_KEYS = ("file",)
 
 
 class QuestionPrompts(NamedTuple):
@@ -27,7 +27,7 @@ class QuestionPrompts(NamedTuple):
     def examples(self) -> str:
         """Return the paragraphs of all templates without a placeholder for heading or passage."""
         paragraphs = (part for template in self.styles.values() for part in template.split("\n\n"))
-        return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACES.search(part)))
+        return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACEHOLDERS.search(part)))
 
     def asked(self, style: str, passage: CorpusPassage, text: str) -> str:
         """Return the prompt for a passage, whose ``text`` may be truncated.
@@ -37,17 +37,17 @@ class QuestionPrompts(NamedTuple):
         lines = self.styles[style].splitlines(keepends=True)
         template = "".join(line for line in lines if passage.heading or HEADING not in line)
         values = {HEADING: passage.heading, PASSAGE: text}
-        return PLACES.sub(lambda found: values[found[0]], template)
+        return PLACEHOLDERS.sub(lambda found: values[found[0]], template)
 
 
-def parse(found: Mapping[str, Any]) -> QuestionPrompts:
+def parse_question_prompts(found: Mapping[str, Any]) -> QuestionPrompts:
     """Parse the prompts.
 
     Raises:
         InputError: A key is missing, unknown, or not a text, or a template has no placeholder for the passage.
     """
     location = str(found["file"]) if "file" in found else None
-    if unknown := [key for key in found if key not in (*KEYS, *BESIDE)]:
+    if unknown := [key for key in found if key not in (*KEYS, *IGNORED_KEYS)]:
         expected = f"one of the keys {', '.join(KEYS)}"
         raise InputError(key=f"prompts.{unknown[0]}", expected=expected, location=location)
     styles, judge = found.get("styles"), found.get("judge")

@@ -23,7 +23,7 @@ EMPTY, CUT, FEW, MANY, COPIED, REPEATED, UNANSWERED, NOT_NEAREST, DUPLICATE = RE
     "others are nearer",
     "duplicate",
 )
-LIKE = 0.8  # share of the words of both questions: near-duplicates
+DUPLICATE_THRESHOLD = 0.8  # share of the words of both questions: near-duplicates
 
 
 class Question(NamedTuple):
@@ -65,7 +65,7 @@ def apply_rules(
 
     ``examples`` are the examples of its prompt.
     """
-    earlier, found = NearDuplicates(LIKE), list[Question]()
+    earlier, found = NearDuplicates(DUPLICATE_THRESHOLD), list[Question]()
     for place, one in enumerate(candidates):
         passage = collection.passages[one["passage"]]
         share, rank = copied(one["text"], passage.whole), int(neighbors.ranks_Q[place]) or None

@@ -15,10 +15,10 @@ from contrastive_encoders.synthesis.questions.generation import QuestionCandidat
 from contrastive_encoders.synthesis.questions.passages import Collection
 
 RUN = 3  # consecutive words that count as copied
-MOST_NEAREST = 64  # nearest passages stored for each question, from which negatives are chosen
-COSINES_AT_ONCE = 2**26  # 256 MiB
+MAX_NEAREST = 64  # nearest passages stored for each question, from which negatives are chosen
+COSINES_PER_BATCH = 2**26  # 256 MiB
 NEIGHBORS, ABOUT = "neighbors.npz", "neighbors.json"
-NOT_RANKED = 0
+NO_RANK = 0
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 
@@ -50,15 +50,15 @@ def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
 class NearestPassages(NamedTuple):
     """Encoder results for each of Q questions."""
 
-    ranks_Q: np.ndarray  # int32: rank of its own passage, the best among ties; `NOT_RANKED`: not computed
+    ranks_Q: np.ndarray  # int32: rank of its own passage, the best among ties; `NO_RANK`: not computed
     cosines_Q: np.ndarray  # float32, with its own passage
     nearest_QK: np.ndarray  # int32: passages of other document groups, nearest first; -1: fewer than K
     nearest_cosines_QK: np.ndarray  # float32
 
 
-def nothing_found(number: int) -> NearestPassages:
+def no_ranks(number: int) -> NearestPassages:
     empty = np.zeros((number, 0), np.int32)
-    return NearestPassages(np.full(number, NOT_RANKED, np.int32), np.full(number, np.nan, np.float32), empty, empty)
+    return NearestPassages(np.full(number, NO_RANK, np.int32), np.full(number, np.nan, np.float32), empty, empty)
 
 
 def find_neighbors(
@@ -70,15 +70,15 @@ def find_neighbors(
     place_of = {text: place for place, text in enumerate(texts)}
     units_TD = unit_rows(np.asarray(encode_query(texts), dtype=np.float32))
     group_P = np.array([collection.groups[one.document] for one in collection.passages])
-    most = min(MOST_NEAREST, len(collection.passages))
-    at_once, parts = max(1, COSINES_AT_ONCE // len(collection.passages)), list[NearestPassages]()
+    most = min(MAX_NEAREST, len(collection.passages))
+    at_once, parts = max(1, COSINES_PER_BATCH // len(collection.passages)), list[NearestPassages]()
     for at in range(0, len(candidates), at_once):
         some = candidates[at : at + at_once]
         own_Q = np.array([one["passage"] for one in some])
         cosines_QP = units_TD[[place_of[one["text"]] for one in some]] @ units_PD.T
         cosine_Q1 = np.take_along_axis(cosines_QP, own_Q[:, None], axis=1)
         ranks_Q = 1 + (cosines_QP > cosine_Q1).sum(axis=1)
-        ranks_Q[[not one["text"] for one in some]] = NOT_RANKED
+        ranks_Q[[not one["text"] for one in some]] = NO_RANK
         cosines_QP[group_P[own_Q][:, None] == group_P] = -np.inf
         nearest_QK = np.argpartition(-cosines_QP, most - 1, axis=1)[:, :most]
         near_QK = np.take_along_axis(cosines_QP, nearest_QK, axis=1)

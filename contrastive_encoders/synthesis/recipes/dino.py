@@ -25,7 +25,13 @@ from contrastive_encoders.synthesis.report.cards import write_label_card
 from contrastive_encoders.synthesis.report.report import write_report
 from contrastive_encoders.synthesis.rules.filters import CUT, DUPLICATE, NO_ROOM
 from contrastive_encoders.synthesis.sentences.inputs import open_inputs, sample
-from contrastive_encoders.synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
+from contrastive_encoders.synthesis.sentences.quotations import (
+    has_marks,
+    has_quotation,
+    is_cut,
+    quote_for_prompt,
+    restore_marks,
+)
 from contrastive_encoders.synthesis.server.protocol import REFUSALS
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
@@ -43,7 +49,7 @@ class Dino(DinoConfig, ModelRecipe):
     has_labels: ClassVar[bool] = True
     tasks: Tasks = field(init=False)
     weights: dict[str, Any] = field(init=False)  # identity of the generator's weights
-    given: "Given | None" = field(init=False, default=None)  # first sentences from a file
+    given: "FirstSentences | None" = field(init=False, default=None)  # first sentences from a file
 
     @property
     def has_pairs(self) -> bool:
@@ -82,7 +88,7 @@ class Dino(DinoConfig, ModelRecipe):
         if self.tasks.x1 is None:
             self.given = self._read_input()
 
-    def _read_input(self) -> "Given":
+    def _read_input(self) -> "FirstSentences":
         assert self.input is not None
         encoding = Encoding(self.encoding, "encoding")
         inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder, encoding=encoding)
@@ -91,14 +97,14 @@ class Dino(DinoConfig, ModelRecipe):
             log.info("%s: skipped %d blank lines", self.input, summary.blank)
         identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": summary.texts, "blank": summary.blank}
         if self.input_sample is None:
-            return self._count_marks(Given(inputs, summary.texts, identity))
+            return self._count_marks(FirstSentences(inputs, summary.texts, identity))
         drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
         number = len(drawn.places)
         if number < self.input_sample and not self.quiet:
             log.info("input_sample=%d: the input has only %d texts, which are all used", self.input_sample, number)
-        return self._count_marks(Given(drawn, number, identity | {"sample": number}))
+        return self._count_marks(FirstSentences(drawn, number, identity | {"sample": number}))
 
-    def _count_marks(self, given: "Given") -> "Given":
+    def _count_marks(self, given: "FirstSentences") -> "FirstSentences":
         """Add the number of texts that contain quotation marks to the identity. These marks are replaced in prompts."""
         number = sum(map(has_quotation, given.texts))
         if not number:
@@ -143,7 +149,7 @@ class Dino(DinoConfig, ModelRecipe):
     def second_stage(self, first: "DinoStage | None") -> "DinoStage":
         spec = self.tasks.x2
         assert spec is not None
-        texts, number, identity = self.given or written_by(first)  # type: ignore[arg-type]
+        texts, number, identity = self.given or read_first_sentences(first)  # type: ignore[arg-type]
         return self._stage(self.folder, "x2", spec, x2_units(spec, texts), number, identity, self.samples)
 
     def _stage(
@@ -176,7 +182,7 @@ class Dino(DinoConfig, ModelRecipe):
         return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, units, work, prompts)
 
 
-class Given(NamedTuple):
+class FirstSentences(NamedTuple):
     """First sentences, their number, and their identity."""
 
     texts: Iterable[str]
@@ -194,11 +200,11 @@ class WrittenTexts:
         yield from (entry["text_a"] for entry in read_entries(self.folder))
 
 
-def written_by(stage: "DinoStage") -> Given:
+def read_first_sentences(stage: "DinoStage") -> FirstSentences:
     """Return the first sentences that a stage wrote, with a hash of the stage's identity instead of their content."""
     identity = json.dumps(stage.identity, sort_keys=True).encode()
     texts = WrittenTexts(stage.folder)
-    return Given(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})
+    return FirstSentences(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})
 
 
 @dataclass
@@ -293,8 +299,8 @@ class SampleGroup:
         label, x1, plan = self.label, self.unit.x1, self.plan
         return Prompt(
             key=self.key(),
-            text=spec.prompt(label, x1 and in_prompt(x1)),
-            counters=spec.counter_prompts(label, x1 and in_prompt(x1)),
+            text=spec.prompt(label, x1 and quote_for_prompt(x1)),
+            counters=spec.counter_prompts(label, x1 and quote_for_prompt(x1)),
             decay=plan.decay if label.decay is None else label.decay,
             epsilon=plan.epsilon if label.epsilon is None else label.epsilon,
             samples=samples,
@@ -314,7 +320,7 @@ class SampleGroup:
             text, x1 = sampled.text, self.unit.x1
             if x1 is not None and has_quotation(x1):
                 why = why or (CUT if sampled.closed and is_cut(text) else "")
-                text = as_in(x1, text) if has_marks(x1) else text
+                text = restore_marks(x1, text) if has_marks(x1) else text
             why = why or filters.rejected(text, sampled.closed, x1)
             if not why and only_new and text in self.accepted:
                 why = DUPLICATE

@@ -18,15 +18,21 @@ from contrastive_encoders.synthesis.decoding.continuations import Continuation, 
 from contrastive_encoders.synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Discriminator
 from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.recipe_configs import GenseConfig
-from contrastive_encoders.synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
+from contrastive_encoders.synthesis.sentences.quotations import (
+    has_marks,
+    has_quotation,
+    is_cut,
+    quote_for_prompt,
+    restore_marks,
+)
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
 from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, finish_rows, write_data_set
 from contrastive_encoders.synthesis.task_spec import STOP
 from contrastive_encoders.synthesis.triplet_recipe import (
-    FromSentences,
     SentenceCandidates,
+    SentenceRecipe,
     count_candidates,
     discriminator_of,
     judge_candidates,
@@ -34,7 +40,7 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 
 
 @dataclass(kw_only=True)
-class Gense(GenseConfig, FromSentences):
+class Gense(GenseConfig, SentenceRecipe):
     """Configuration of ``recipe=gense``: generate hypotheses for each sentence and judge them with the same model."""
 
     required: ClassVar[dict[str, str]] = {
@@ -143,7 +149,7 @@ class GenseShardBuilder:
     def prompts(self) -> Iterator[Prompt]:
         new = self._begin()
         while rows := list(islice(new, SENTENCES_PER_BATCH)):
-            premises = [in_prompt(row.premise) if self._has(has_marks, row) else row.premise for row in rows]
+            premises = [quote_for_prompt(row.premise) if self._has(has_marks, row) else row.premise for row in rows]
             asked = [
                 self.score.questions(direction, premises, self.shards.max_source_tokens) for direction in DIRECTIONS
             ]
@@ -160,7 +166,7 @@ class GenseShardBuilder:
         if self._has(has_quotation, row):
             closed = closed and not is_cut(text)
         if self._has(has_marks, row):
-            text = as_in(row.premise, text)
+            text = restore_marks(row.premise, text)
         row.texts[direction][sampled.sample] = (text.strip(), closed)  # type: ignore[index]
         shard = row.shard
         shard.tokens += sampled.tokens

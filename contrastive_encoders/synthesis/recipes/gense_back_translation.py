@@ -22,7 +22,7 @@ from transformers import (
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_complete
 from contrastive_encoders.runtime.devices import device_of
-from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, by_length
+from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, batch_by_length
 from contrastive_encoders.synthesis.recipe_configs import BackTranslationConfig, Language, Search
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 from contrastive_encoders.synthesis.triplet_recipe import (
@@ -118,7 +118,7 @@ class Translator:
         read = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
         ids = dict(zip(asked, read, strict=True))
         found: dict[str, Translation] = {}
-        for some in by_length({text: one[:most] for text, one in ids.items()}):
+        for some in batch_by_length({text: one[:most] for text, one in ids.items()}):
             batch = self.tokenizer(
                 [self.language.prefix + text for text in some],
                 padding=True,
@@ -140,16 +140,16 @@ class Translator:
 
 def load_translators(
     forward: Language, backward: Language, search: Search, precision: str, device: str
-) -> "Translated":
+) -> "BackTranslatedCandidates":
     """Load both models in a worker, on the worker's device."""
     models = [
         Translator(where, language, search, precision=precision, device=device_of(device))
         for where, language in (("forward", forward), ("backward", backward))
     ]
-    return Translated(*models)
+    return BackTranslatedCandidates(*models)
 
 
-class Translated:
+class BackTranslatedCandidates:
     """Source with one candidate for entailment and none for contradiction."""
 
     def __init__(self, forward: Translator, backward: Translator) -> None:

@@ -52,7 +52,7 @@ class GenseDino(GenseDinoConfig, Baseline):
         return Premises(number, counts, rows)
 
     def source(self, inputs: Iterable[SentenceCandidates]) -> Callable[[], CandidateSource]:
-        return AsGiven
+        return InputCandidates
 
 
 def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[SentenceCandidates]:
@@ -68,7 +68,7 @@ def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[Sentence
     return rows
 
 
-class AsGiven:
+class InputCandidates:
     """Source whose inputs are the candidates."""
 
     def __call__(self, first: int, inputs: Sequence[SentenceCandidates]) -> list[SentenceCandidates]:

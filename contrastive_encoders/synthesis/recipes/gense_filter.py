@@ -10,7 +10,7 @@ from contrastive_encoders.synthesis.recipe import Recipe
 from contrastive_encoders.synthesis.recipe_configs import RulesConfig
 from contrastive_encoders.synthesis.rules.triplets import SCORED, filter_identity, find_scored
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest
-from contrastive_encoders.synthesis.triplet_recipe import check_judged, take_triplets
+from contrastive_encoders.synthesis.triplet_recipe import check_judged, write_triplets
 
 
 @dataclass(kw_only=True)
@@ -35,4 +35,4 @@ class GenseFilter(RulesConfig, Recipe):
         return ShardStore(self.folder).claim(identity, overwrite=self.overwrite)
 
     def write(self) -> None:
-        take_triplets(self.source, self.folder, self.rules, self.workers)
+        write_triplets(self.source, self.folder, self.rules, self.workers)

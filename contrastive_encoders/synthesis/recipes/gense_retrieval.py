@@ -44,10 +44,10 @@ class Retrieval(RetrievalConfig, SentenceBaseline):
 
     def source(self, inputs: Iterable[str]) -> Callable[[], CandidateSource]:
         directions = DIRECTIONS if self.contradictions == "retrieved" else DIRECTIONS[:1]
-        return partial(Retrieved, list(inputs), self.bm25, directions)
+        return partial(RetrievedCandidates, list(inputs), self.bm25, directions)
 
 
-class Retrieved:
+class RetrievedCandidates:
     """Source with the same neighbors for all directions. The discriminator decides to which direction they belong."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:

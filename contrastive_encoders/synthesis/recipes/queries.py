@@ -52,13 +52,13 @@ from contrastive_encoders.synthesis.questions.passages import (
     read_collection,
 )
 from contrastive_encoders.synthesis.questions.previous_questions import Known, read_known
-from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, parse
+from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, parse_question_prompts
 from contrastive_encoders.synthesis.questions.report import write_question_card, write_question_report
 from contrastive_encoders.synthesis.questions.rules import KEPT, apply_rules, tally
 from contrastive_encoders.synthesis.questions.scores import (
     NearestPassages,
     find_neighbors,
-    nothing_found,
+    no_ranks,
     read_neighbors,
     write_neighbors,
 )
@@ -75,17 +75,17 @@ from contrastive_encoders.synthesis.shards.sharded_dataset import (
 from contrastive_encoders.synthesis.shards.store import (
     MANIFEST,
     ShardStore,
-    as_lines,
     read_entries,
     read_manifest,
     read_shard,
     shard_name,
+    to_json_lines,
 )
-from contrastive_encoders.synthesis.triplet_recipe import prompts_of
+from contrastive_encoders.synthesis.triplet_recipe import load_prompts
 
 WRITTEN, SCORED = "written", "scored"
-MEASURED = 32  # passages for which a plan writes questions
-FEW_KEPT = 0.1  # share of all questions
+ESTIMATE_PASSAGES = 32  # passages for which a plan writes questions
+FEW_KEPT_FRACTION = 0.1  # share of all questions
 FEW_KEPT_HINT = (
     "The model may not support this language, or the passages may be too similar. See the examples in report.html."
 )
@@ -111,7 +111,7 @@ class Queries(QueriesConfig, ModelRecipe):
         self.passages.check_lengths()
         self.rules.check_lengths()
         self._check_scores()
-        self.asks = parse(prompts_of(self.prompts))
+        self.asks = parse_question_prompts(load_prompts(self.prompts))
         weights = self.identify_model()
         check_output_apart(self.input, self.folder)  # type: ignore[arg-type]
         self.collection = read_collection(
@@ -202,7 +202,7 @@ class Queries(QueriesConfig, ModelRecipe):
             "asked": self.asks.judge.discrimination._asdict(),
             WRITTEN: identity,
         }
-        work = JudgedQuestions(self.asks, self.max_passage_tokens) if self.has_judge else unjudged
+        work = JudgedQuestions(self.asks, self.max_passage_tokens) if self.has_judge else skip_judging
         rows = WrittenQuestions(folder / WRITTEN, passages, self.shard_size)
         self.scored = DataSet(folder / SCORED, "judged", number, self.shard_size, judged, about, rows, work)
 
@@ -232,7 +232,7 @@ class Queries(QueriesConfig, ModelRecipe):
         if before is None:
             store.claim(self.identity, overwrite=self.overwrite)
             return False
-        same = before["complete"] and before["identity"] == as_read(self.identity)
+        same = before["complete"] and before["identity"] == round_trip_json(self.identity)
         return same and self.scored.is_complete() and not self.estimate_only and all(map(Path.exists, self._made()))
 
     def _made(self) -> list[Path]:
@@ -262,7 +262,7 @@ class Queries(QueriesConfig, ModelRecipe):
     def _write_scored(self) -> None:
         """Write and judge the missing questions. A model is loaded only if any are missing."""
         scored = self.scored.folder
-        if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != as_read(self.scored.identity):
+        if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != round_trip_json(self.scored.identity):
             log.info("%s: judging the questions again, because the settings of the judge have changed", scored)
             remove(scored)
         own = self.has_judge and self.judge is None
@@ -283,8 +283,8 @@ class Queries(QueriesConfig, ModelRecipe):
 
     def _neighbors(self, candidates: Sequence[QuestionCandidate]) -> NearestPassages:
         if self.encoder is None:
-            return nothing_found(len(candidates))
-        identity = as_read({"encoder": self.identity["encoder"]["fingerprint"], SCORED: self.scored.identity})
+            return no_ranks(len(candidates))
+        identity = round_trip_json({"encoder": self.identity["encoder"]["fingerprint"], SCORED: self.scored.identity})
         found = read_neighbors(self.scored.folder, identity)
         if found is None:
             from contrastive_encoders.encoders.loading.load import load_encoder
@@ -344,7 +344,7 @@ class Queries(QueriesConfig, ModelRecipe):
             "%s: kept %s of %s questions (%.1f%%), %s training rows. report.html shows their quality.",
             *(folder, f"{number:,}", f"{len(questions):,}", 100 * counts["yield"], f"{counts['training_rows']:,}"),
         )
-        if number < FEW_KEPT * len(questions):
+        if number < FEW_KEPT_FRACTION * len(questions):
             log.warning("%s: few questions were kept; rejected as %s. %s", folder, why, FEW_KEPT_HINT)
 
     def _say_plan(self) -> None:
@@ -366,7 +366,7 @@ class Queries(QueriesConfig, ModelRecipe):
         if not passages:
             log.info("reuse_from contains questions for all passages; there are none to generate")
             return
-        some = passages[:: max(1, len(passages) // MEASURED)][:MEASURED]
+        some = passages[:: max(1, len(passages) // ESTIMATE_PASSAGES)][:ESTIMATE_PASSAGES]
         judge = JudgedQuestions(self.asks, self.max_passage_tokens)
         with self.open_pool(self.writer()) as pool:
             began = time.monotonic()
@@ -387,7 +387,7 @@ class Queries(QueriesConfig, ModelRecipe):
         )
 
 
-def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:
+def round_trip_json(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries in the form that they have after reading a manifest."""
     found: dict[str, Any] = json.loads(json.dumps(entries))
     return found
@@ -397,11 +397,11 @@ def no_judge() -> None:
     """Load no judge."""
 
 
-def unjudged(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard]]:
+def skip_judging(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard]]:
     """Work on written questions without a judge."""
     for task in tasks:
         rows = [row for one in task.payload.inputs for row in one.candidates]
-        yield task.number, WrittenShard(as_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})
+        yield task.number, WrittenShard(to_json_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class DatasetActions(NamedTuple):
         if self.encoder is not None:
             from contrastive_encoders.encoders.loading.load import load_encoder
 
-            _refuse_unless_pairs(has_pairs, folder, self.encoder)
+            _check_pairs(has_pairs, folder, self.encoder)
             load_encoder(self.encoder, device="cpu")
 
     def do(self, folder: Path, *, seed: int, device: str, as_trained: Callable[[Path], Sequence[Item]]) -> str:
@@ -71,7 +71,7 @@ def regenerate_report(folder: Path, encoder: str, device: str) -> None:
     """
     manifest = read_manifest(folder)
     kind = manifest["identity"]["kind"]
-    _refuse_unless_pairs(kind in ("x2", "triplets"), folder, encoder)
+    _check_pairs(kind in ("x2", "triplets"), folder, encoder)
     if not manifest["complete"]:
         raise InputError(
             key="output",
@@ -87,7 +87,7 @@ def regenerate_report(folder: Path, encoder: str, device: str) -> None:
     log.info("%s: added the similarities of the texts under %s", folder / "report.html", name)
 
 
-def _refuse_unless_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
+def _check_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
     if not has_pairs:
         raise InputError(
             key="encoder", value=encoder, expected=f"null, because {folder} does not contain pairs of texts to compare"

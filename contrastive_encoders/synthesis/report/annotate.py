@@ -56,7 +56,7 @@ def write_sheet(
     first = next(read_entries(folder), None)
     # The labels of first sentences name an instruction, even if they look like similarities
     similar = set(labels) <= set(SIMILARITIES) and first is not None and first["text_b"] is not None
-    items = draw_items(as_trained(folder) if similar else _as_written(folder), number, seed)
+    items = draw_items(as_trained(folder) if similar else _read_items(folder), number, seed)
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
@@ -86,7 +86,7 @@ def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
     return random.Random(f"{seed}/annotation").sample(pool, number)
 
 
-def _as_written(folder: Path) -> list[Item]:
+def _read_items(folder: Path) -> list[Item]:
     return [Item(one["text_a"], one["text_b"] or "", one["label"]) for one in read_entries(folder)]
 
 
@@ -115,7 +115,7 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
         if not label:
             unlabeled += 1
             continue
-        human = _as_label(label, allowed)
+        human = _parse_label(label, allowed)
         if human is None:
             expected = f"one of {', '.join(allowed)}, or an empty cell"
             raise InputError(key="label", value=label, expected=expected, location=where)
@@ -168,7 +168,7 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
     return found["labels"], found["key"], given
 
 
-def _as_label(given: str, allowed: Sequence[str]) -> str | None:
+def _parse_label(given: str, allowed: Sequence[str]) -> str | None:
     """Return the label that was entered.
 
     A spreadsheet may have changed 0.0 to 0 or 0,0, or marked it as text by a '.

@@ -25,12 +25,12 @@ class Method(NamedTuple):
     warning: str = "No person wrote or checked these texts."
 
 
-FOUND = "found among the same sentences by BM25"
-UNCHECKED = "No person checked what follows from what."
+BM25_ORIGIN = "found among the same sentences by BM25"
+UNCHECKED_WARNING = "No person checked what follows from what."
 METHODS = {  # and the text about contradictions, if they may be missing
     "gense": Method("written by GenSE's generator"),
-    "gense_retrieval retrieved": Method(FOUND, warning=UNCHECKED),
-    "gense_retrieval none": Method(FOUND, "pairs", ("entailment",), UNCHECKED),
+    "gense_retrieval retrieved": Method(BM25_ORIGIN, warning=UNCHECKED_WARNING),
+    "gense_retrieval none": Method(BM25_ORIGIN, "pairs", ("entailment",), UNCHECKED_WARNING),
     "gense_back_translation": Method("back-translated", "pairs", ("entailment",)),
     "gense_dino": Method("taken from DINO's pairs"),
 }

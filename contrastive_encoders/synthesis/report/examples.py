@@ -10,7 +10,7 @@ from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.reports.tables import Column, Table, beginning
 from contrastive_encoders.synthesis.report.texts import ACCEPTED, GeneratedTexts, ReportText
-from contrastive_encoders.synthesis.shards.store import spread
+from contrastive_encoders.synthesis.shards.store import interleave
 
 MAX_ACCEPTED, MAX_LEFT_OUT = 120, 120  # rows of a report
 MAX_COMPARED = 2_000  # texts whose similarity is computed
@@ -22,12 +22,12 @@ def draw_examples(texts: GeneratedTexts, seed: int) -> list[ReportText]:
     draw = random.Random(f"{seed}/examples")
     accepted = draw.sample(texts.accepted, len(texts.accepted))
     left_out = draw.sample(texts.left_out, len(texts.left_out))
-    found = spread(accepted, MAX_ACCEPTED, lambda one: one.label)
-    found += spread(left_out, MAX_LEFT_OUT, lambda one: (one.label, one.fate))
+    found = interleave(accepted, MAX_ACCEPTED, lambda one: one.label)
+    found += interleave(left_out, MAX_LEFT_OUT, lambda one: (one.label, one.fate))
     return sorted(found, key=lambda one: (one.fate != ACCEPTED, one.fate, one.label))
 
 
-def with_cosines(texts: Sequence[ReportText], embed: Embed) -> list[ReportText]:
+def add_cosines(texts: Sequence[ReportText], embed: Embed) -> list[ReportText]:
     """Return the texts with their cosine similarity to the text that they were written for."""
     several = list(dict.fromkeys(text for one in texts for text in (one.x1, one.text) if text))
     if not several:
@@ -45,7 +45,7 @@ def cosines_by_label(texts: GeneratedTexts, embed: Embed, seed: int) -> dict[str
     pairs = [one for one in texts.accepted if one.x1]
     drawn = random.Random(f"{seed}/cosines").sample(pairs, min(len(pairs), MAX_COMPARED))
     found: dict[str, list[float]] = {}
-    for one in with_cosines(drawn, embed):
+    for one in add_cosines(drawn, embed):
         if one.cosine is not None:
             found.setdefault(one.label, []).append(one.cosine)
     return found

@@ -11,7 +11,7 @@ import numpy as np
 from contrastive_encoders.reports.encodings import color, opacity, shape, tooltip
 from contrastive_encoders.reports.figure import SERIES, SOFT, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
-from contrastive_encoders.synthesis.report.measures import BINS, LONGEST, LabelStatistics
+from contrastive_encoders.synthesis.report.measures import BINS, MAX_WORDS, LabelStatistics
 from contrastive_encoders.synthesis.rules.triplet_rules import ANSWER_BINS
 
 
@@ -25,8 +25,8 @@ class Curve(NamedTuple):
 
 def lengths(measured: Mapping[str, LabelStatistics]) -> Figure:
     """Return the distribution of text lengths in words for each label."""
-    curves = [Curve(label, range(LONGEST + 1), one.words) for label, one in measured.items()]
-    caption = f"Of accepted texts. The last point is {LONGEST} words and more."
+    curves = [Curve(label, range(MAX_WORDS + 1), one.words) for label, one in measured.items()]
+    caption = f"Of accepted texts. The last point is {MAX_WORDS} words and more."
     return _shares("lengths", "Lengths", caption, "words", curves, form="d")
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from contrastive_encoders.synthesis.report.texts import ReportText
-from contrastive_encoders.synthesis.rules.filters import folded, is_folded_copy
+from contrastive_encoders.synthesis.rules.filters import fold, is_folded_copy
 
-MOST_FOR_DISTINCT = 20_000  # texts; distinct-n decreases with the number of texts, so always the first ones are used
+MAX_DISTINCT_TEXTS = 20_000  # texts; distinct-n decreases with the number of texts, so always the first ones are used
 BINS = 20
-LONGEST = 60  # words; longer texts are in the last bin
+MAX_WORDS = 60  # words; longer texts are in the last bin
 
 
 class LabelStatistics(NamedTuple):
@@ -30,12 +30,12 @@ class LabelStatistics(NamedTuple):
 
 def measure(accepted: Sequence[ReportText], labels: Sequence[str]) -> dict[str, LabelStatistics]:
     """Return the statistics of each label."""
-    return {label: _measured([one for one in accepted if one.label == label]) for label in labels}
+    return {label: _measure_label([one for one in accepted if one.label == label]) for label in labels}
 
 
-def _measured(texts: Sequence[ReportText]) -> LabelStatistics:
+def _measure_label(texts: Sequence[ReportText]) -> LabelStatistics:
     lengths = [one.words for one in texts]
-    plain = [folded(one.text).split() for one in texts[:MOST_FOR_DISTINCT]]
+    plain = [fold(one.text).split() for one in texts[:MAX_DISTINCT_TEXTS]]
     words = [word for one in plain for word in one]
     pairs = [pair for one in plain for pair in pairwise(one)]
     given = [(one.text, one.x1) for one in texts if one.x1 is not None]
@@ -43,7 +43,7 @@ def _measured(texts: Sequence[ReportText]) -> LabelStatistics:
     return LabelStatistics(
         texts=len(texts),
         mean_words=sum(lengths) / max(len(lengths), 1),
-        words=np.bincount(np.minimum(lengths, LONGEST).astype(int), minlength=LONGEST + 1).tolist(),
+        words=np.bincount(np.minimum(lengths, MAX_WORDS).astype(int), minlength=MAX_WORDS + 1).tolist(),
         distinct_1=len(set(words)) / max(len(words), 1),
         distinct_2=len(set(pairs)) / max(len(pairs), 1),
         copies=sum(text == x1 for text, x1 in given) / max(len(given), 1),

@@ -9,11 +9,11 @@ from contrastive_encoders.synthesis.report.texts import ReportText
 from contrastive_encoders.synthesis.rules.filters import NearDuplicates
 
 THRESHOLD = 0.8  # share of their words, ignoring case and punctuation
-MOST_TEXTS = 5_000  # per label
-LISTED = 30
+MAX_TEXTS = 5_000  # per label
+MAX_LISTED = 30
 
 
-class Repeated(NamedTuple):
+class RepeatedText(NamedTuple):
     """Text with the later near-duplicates of its label."""
 
     label: str
@@ -26,34 +26,34 @@ class Repeated(NamedTuple):
         return next((other for other in self.later if other != self.text), "")
 
 
-def repeated(texts: Sequence[ReportText], label: str) -> list[Repeated]:
+def find_repeated(texts: Sequence[ReportText], label: str) -> list[RepeatedText]:
     """Return the texts of this label that are not near-duplicates of an earlier text."""
-    seen, found = NearDuplicates(THRESHOLD), list[Repeated]()
+    seen, found = NearDuplicates(THRESHOLD), list[RepeatedText]()
     for one in texts:
         place = seen.earlier(one.text)
         if place is None:
-            found.append(Repeated(label, one.text, []))
+            found.append(RepeatedText(label, one.text, []))
         else:
             found[place].later.append(one.text)
     return found
 
 
-def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> ReportSection:
+def near_duplicates_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> ReportSection:
     """Return the counts of near-duplicates by label, with the texts that are repeated most."""
-    rows, again = [], list[Repeated]()
+    rows, again = [], list[RepeatedText]()
     for label in labels:
-        texts = [one for one in accepted if one.label == label][:MOST_TEXTS]
-        found = repeated(texts, label)
+        texts = [one for one in accepted if one.label == label][:MAX_TEXTS]
+        found = find_repeated(texts, label)
         doubles = len(texts) - len(found)
         rows.append([label, len(texts), doubles, doubles / max(len(texts), 1)])
         again += [one for one in found if one.later]
     again.sort(key=lambda one: -len(one.later))
     note = (
         f"A text is one where it shares {THRESHOLD:.0%} of its words with an earlier one of its label, case and "
-        f"punctuation aside. The first {MOST_TEXTS:,} texts of each label were looked at."
+        f"punctuation aside. The first {MAX_TEXTS:,} texts of each label were looked at."
     )
     heads = [Column("label"), Column("texts", ","), Column("near-duplicates", ","), Column("share", ".1%")]
-    listed = [[beginning(one.text), one.label, len(one.later), beginning(one.other)] for one in again[:LISTED]]
-    title = "Texts that come back most" if len(again) <= LISTED else f"The {LISTED} texts that come back most"
+    listed = [[beginning(one.text), one.label, len(one.later), beginning(one.other)] for one in again[:MAX_LISTED]]
+    title = "Texts that come back most" if len(again) <= MAX_LISTED else f"The {MAX_LISTED} texts that come back most"
     most = Table([Column("text"), Column("label"), Column("again", ","), Column("another wording")], listed, title)
     return ReportSection("Near-duplicates", [note, Table(heads, rows), *([most] if listed else [])])

@@ -11,15 +11,15 @@ from contrastive_encoders.reports.page import ReportSection, page
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.synthesis.report.examples import (
     Embed,
+    add_cosines,
     cosines_by_label,
     draw_examples,
     examples_section,
-    with_cosines,
 )
 from contrastive_encoders.synthesis.report.label_sections import about_labels
-from contrastive_encoders.synthesis.report.measures import MOST_FOR_DISTINCT, LabelStatistics, measure
-from contrastive_encoders.synthesis.report.near_duplicates import doubles_section
-from contrastive_encoders.synthesis.report.texts import MOST_ROWS, read_texts
+from contrastive_encoders.synthesis.report.measures import MAX_DISTINCT_TEXTS, LabelStatistics, measure
+from contrastive_encoders.synthesis.report.near_duplicates import near_duplicates_section
+from contrastive_encoders.synthesis.report.texts import MAX_ROWS, read_texts
 from contrastive_encoders.synthesis.report.triplet_sections import about_triplets
 
 SEED = 42
@@ -43,7 +43,7 @@ def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | N
     measured = measure(texts.accepted, subject.labels)
     examples, cosines = draw_examples(texts, SEED), dict[str, list[float]]()
     if encoder is not None:
-        examples = with_cosines(examples, encoder.embed)
+        examples = add_cosines(examples, encoder.embed)
         cosines = cosines_by_label(texts, encoder.embed, SEED)
     figures = [lengths(measured)]
     if any(one.x1 is not None for one in texts.accepted):
@@ -53,7 +53,7 @@ def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | N
     sections = [
         *subject.sections,
         _texts(measured, cosines, figures),
-        doubles_section(texts.accepted, subject.labels),
+        near_duplicates_section(texts.accepted, subject.labels),
         examples_section(examples),
     ]
     lead = [subject.lead + ("" if manifest["complete"] else " It is not finished.")]
@@ -76,8 +76,8 @@ def _texts(
         shares = (one.distinct_1, one.distinct_2, one.copies, one.folded_copies, one.overlap)
         rows.append([label, one.texts, one.mean_words, *shares, *similarity])
     note = (
-        f"Of accepted texts, {MOST_ROWS:,} rows at most. distinct-n: different n-grams of words over all of them, of "
-        f"the first {MOST_FOR_DISTINCT:,} texts. Folded copies equal the text they were written for but for case and "
+        f"Of accepted texts, {MAX_ROWS:,} rows at most. distinct-n: different n-grams of words over all of them, of "
+        f"the first {MAX_DISTINCT_TEXTS:,} texts. Folded copies equal the text they were written for but for case and "
         "punctuation, which n-grams and overlap leave out too. Overlap: mean Jaccard of the words of both."
     )
     heads = [

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.core.gense_prompts import DIRECTIONS
 from contrastive_encoders.reports.page import ReportSection
-from contrastive_encoders.synthesis.rules.filters import folded, jaccard
+from contrastive_encoders.synthesis.rules.filters import fold, jaccard
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_shard, shard_name
 
 ACCEPTED = "accepted"
-MOST_ROWS = 50_000  # accepted rows that a report reads
+MAX_ROWS = 50_000  # accepted rows that a report reads
 
 
 class ReportText(NamedTuple):
@@ -33,7 +33,7 @@ class ReportText(NamedTuple):
         """Return the Jaccard similarity of the words of text and x1, ignoring case and punctuation."""
         if self.x1 is None:
             return None
-        return jaccard(frozenset(folded(self.text).split()), frozenset(folded(self.x1).split()))
+        return jaccard(frozenset(fold(self.text).split()), frozenset(fold(self.x1).split()))
 
 
 class GeneratedTexts(NamedTuple):
@@ -53,11 +53,11 @@ class Subject(NamedTuple):
 
 
 def read_texts(folder: Path, manifest: Mapping[str, Any]) -> GeneratedTexts:
-    """Read complete shards with about ``MOST_ROWS`` accepted rows in total."""
+    """Read complete shards with about ``MAX_ROWS`` accepted rows in total."""
     shards, store = int(manifest["shards_planned"]), ShardStore(folder)
-    chosen = range(0, shards, max(1, manifest["counts"]["accepted"] // MOST_ROWS))
+    chosen = range(0, shards, max(1, manifest["counts"]["accepted"] // MAX_ROWS))
     rows = (row for number in chosen for row in read_shard(folder / shard_name(number)))
-    accepted = [text for row in islice(rows, MOST_ROWS) for text in texts_of(row)]
+    accepted = [text for row in islice(rows, MAX_ROWS) for text in texts_of(row)]
     left_out = [
         ReportText(one["x1"], one["text"], one["label"], one["why"], one.get("p"))
         for number in chosen

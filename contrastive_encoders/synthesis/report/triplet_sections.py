@@ -9,7 +9,7 @@ from contrastive_encoders.synthesis.report.cards import method_of
 from contrastive_encoders.synthesis.report.texts import GeneratedTexts, ReportText, Subject
 from contrastive_encoders.synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
 
-MOST_DISAGREED = 40  # rows of a table
+MAX_DISAGREEMENTS = 40  # rows of a table
 
 
 def about_triplets(manifest: Mapping[str, Any], texts: GeneratedTexts) -> Subject:
@@ -22,7 +22,7 @@ def about_triplets(manifest: Mapping[str, Any], texts: GeneratedTexts) -> Subjec
         _sentences(manifest),
         _rules(manifest),
         *([_curve(manifest["accepted_at_threshold"], counts)] if judge else []),
-        *_disagreed(manifest.get("answers", {}), [*texts.accepted, *texts.left_out]),
+        *_disagreement_sections(manifest.get("answers", {}), [*texts.accepted, *texts.left_out]),
     ]
     labels = [str(direction) for direction in method.directions]
     return Subject(method.rows.capitalize(), lead, labels, sections)
@@ -63,14 +63,14 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> ReportSection
     return ReportSection("Threshold", [note, table])
 
 
-def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[ReportSection]:
+def _disagreement_sections(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[ReportSection]:
     """Return the sections on disagreement, or an empty list if nothing was judged."""
     if not answers:
         return []
     from contrastive_encoders.synthesis.report.figures import answers as answers_figure  # imports Altair
 
     judged = [(one.p, one) for one in texts if one.p is not None and one.p < DECISION_BOUNDARY]
-    surest = sorted(judged, key=lambda pair: pair[0])[:MOST_DISAGREED]
+    surest = sorted(judged, key=lambda pair: pair[0])[:MAX_DISAGREEMENTS]
     rows = [(beginning(one.text), beginning(one.x1 or ""), one.label, p, one.fate) for p, one in surest]
     heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("fate")]
     note = "The texts of which the discriminator is surest that they are not what they should be."

@@ -22,7 +22,7 @@ UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NO_ROOM, CUT = (
     "no room in the context",
     "cut at an inner quotation mark",
 )
-NOT_A_WORD = re.compile(r"[\W_]+")
+NON_WORD = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +66,12 @@ class Filters:
         return text == x1 or (self.copies == "normalized" and is_folded_copy(text, x1))
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Remove case and punctuation, and separate words by one blank. Vowel signs and accents stay with their letters."""
-    return " ".join(NOT_A_WORD.sub(_blanked, unicodedata.normalize("NFC", text.casefold())).split())
+    return " ".join(NON_WORD.sub(_blank_out, unicodedata.normalize("NFC", text.casefold())).split())
 
 
-def _blanked(found: re.Match[str]) -> str:
+def _blank_out(found: re.Match[str]) -> str:
     run = found[0]  # \W matches combining marks, without which words of Hindi or Thai would be split
     return " " if run.isascii() else "".join(c if unicodedata.category(c)[0] == "M" else " " for c in run)
 
@@ -81,7 +81,7 @@ def is_folded_copy(text: str, x1: str) -> bool:
 
     Texts without letters or digits must be equal exactly.
     """
-    return text == x1 or folded(text) == folded(x1) != ""
+    return text == x1 or fold(text) == fold(x1) != ""
 
 
 class NearDuplicates:
@@ -101,7 +101,7 @@ class NearDuplicates:
 
         Return None for a new text, and remember it.
         """
-        words = frozenset(folded(text).split()) or frozenset((text,))
+        words = frozenset(fold(text).split()) or frozenset((text,))
         prefix = list(self._prefix(words))
         candidates = {place for word in prefix for place in self.by_word.get(word, ())}
         for place in sorted(candidates):

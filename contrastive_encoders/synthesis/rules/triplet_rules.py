@@ -178,7 +178,7 @@ def first_reason(broken: set[str]) -> str:
     return next(reason for reason in REASONS if reason in broken)
 
 
-def left_out(verdict: JudgedRow) -> Iterator[RejectedText]:
+def rejected_texts(verdict: JudgedRow) -> Iterator[RejectedText]:
     """Yield the texts of a rejected triplet, each with the first rule that it violates.
 
     Texts that violate no rule are marked as rejected because of the other text.

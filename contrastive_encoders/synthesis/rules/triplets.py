@@ -11,19 +11,19 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.child_processes import cores
 from contrastive_encoders.runtime.worker_pool import open_pool
 from contrastive_encoders.runtime.worker_tasks import WorkItem
-from contrastive_encoders.synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, left_out
+from contrastive_encoders.synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, rejected_texts
 from contrastive_encoders.synthesis.shards.store import (
     RejectedText,
     ShardStore,
-    as_lines,
     read_finished,
+    sample_rejected,
     shard_name,
-    some_left_out,
+    to_json_lines,
 )
 
 SCORED = "scored"  # source of the triplets, within their folder
 LABEL = "triplet"
-FEW = 8  # number of shards for which starting a process is not worthwhile
+MIN_SHARDS_PER_PROCESS = 8  # number of shards for which starting a process is not worthwhile
 
 
 def find_scored(folder: Path) -> Path:
@@ -54,15 +54,15 @@ def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
 def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int], workers: int | None = None) -> None:
     """Write these shards of triplets with ``workers`` processes. ``None`` means one per core."""
     if workers is None:
-        workers = max(1, min(cores(), len(shards) // FEW))
+        workers = max(1, min(cores(), len(shards) // MIN_SHARDS_PER_PROCESS))
     store = ShardStore(folder)
-    with open_pool(_nothing, workers) as pool:
+    with open_pool(_load_nothing, workers) as pool:
         for number, (lines, about) in pool.run(Filter(source, rules), map(WorkItem, shards), len(shards)):
             assert number is not None, "nothing is reported in between"
             store.write(number, lines, about, sync=False)
 
 
-def _nothing() -> None:
+def _load_nothing() -> None:
     """Load no model."""
 
 
@@ -76,7 +76,7 @@ class Filter:
     def __call__(self, _: None, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, tuple[bytes, dict[str, Any]]]]:
         for task in tasks:
             tally, refused = RuleCounts(), list[RejectedText]()
-            lines = as_lines(_triplets(self.source / shard_name(task.number), self.rules, tally, refused))
+            lines = to_json_lines(_triplets(self.source / shard_name(task.number), self.rules, tally, refused))
             record = ShardStore(self.source).record(task.number)
             counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
             about = {
@@ -87,7 +87,7 @@ class Filter:
                 "broken": dict(tally.broken),
                 "sureties": tally.sureties,
                 "answers": tally.answers,
-                "left_out": some_left_out(refused),
+                "left_out": sample_rejected(refused),
             }
             yield task.number, (lines, about)
 
@@ -100,7 +100,7 @@ def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[Rejecte
             if not verdict.broken:
                 yield verdict.triplet
             else:
-                refused.extend(left_out(verdict))
+                refused.extend(rejected_texts(verdict))
 
 
 def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from contrastive_encoders.synthesis.shards.store import SENTENCES_FOLDER
 log = logging.getLogger(__name__)
 
 TEXTS, COUNTS = "sentences.txt", "counts.json"
-NOT_BARE = re.compile(r"[\W_]+")
+NON_WORD = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Preparation(SentenceRules):
             )
 
     def unwanted(self) -> frozenset[str]:
-        """Return the texts of ``exclude``, in the form of `bare`.
+        """Return the texts of ``exclude``, in the form of `normalize_sentence`.
 
         Raises:
             InputError: The file is not UTF-8.
@@ -80,9 +80,9 @@ class Preparation(SentenceRules):
             return frozenset(found)
         try:
             for text in open_inputs(self.exclude, "text"):
-                found.add(bare(text))
+                found.add(normalize_sentence(text))
                 if self.kind == "documents":
-                    found.update(map(bare, split(text)))
+                    found.update(map(normalize_sentence, split(text)))
         except InputError as error:
             raise InputError(
                 f"sentences.exclude={error}", key="sentences.exclude", value=error.value, location=error.location
@@ -128,11 +128,11 @@ def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
     return found
 
 
-def bare(sentence: str) -> str:
+def normalize_sentence(sentence: str) -> str:
     """Return the letters and digits in lowercase. Different encodings of accents give the same result."""
     if not sentence.isascii():
         sentence = unicodedata.normalize("NFKC", sentence)
-    return NOT_BARE.sub("", sentence.casefold())
+    return NON_WORD.sub("", sentence.casefold())
 
 
 def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[str, Any] | None = None) -> Prepared:
@@ -147,7 +147,7 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
     place, wanted = folder / SENTENCES_FOLDER, dict(identity or identify(inputs, how))
     place.mkdir(parents=True, exist_ok=True)
     with FileLock(place / "lock"):
-        counts = _counted(place, wanted)
+        counts = _read_counts(place, wanted)
         if counts is None:
             (place / COUNTS).unlink(missing_ok=True)
             counts = _write(inputs, how, place)
@@ -164,7 +164,7 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
     return Prepared(place / TEXTS, counts)
 
 
-def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+def _read_counts(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the counts of the existing sentences.
 
     Return None if the sentences do not exist, are not the expected ones, or are damaged.
@@ -189,7 +189,7 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
     with closing(Duplicates(work)) as seen, (work / TEXTS).open("w", encoding="utf-8", newline="\n") as file:
         for sentence in _sentences(inputs.all_texts(), how.kind, counts):
             # Held-out sentences are checked first, so that their count includes short ones
-            why = "held out" if unwanted and bare(sentence) in unwanted else how.rejected(sentence)
+            why = "held out" if unwanted and normalize_sentence(sentence) in unwanted else how.rejected(sentence)
             if not why and how.drop_duplicates and not seen.is_new(sentence):
                 why = "duplicate"
             if why:

@@ -28,7 +28,7 @@ def has_quotation(text: str | None) -> bool:
     return text is not None and QUOTATION.search(text) is not None
 
 
-def in_prompt(text: str) -> str:
+def quote_for_prompt(text: str) -> str:
     """Return a text in its quoted form in a prompt: on one line, with typographic marks inside."""
     return STRAIGHT.sub(RIGHT, OPENING.sub(LEFT, NEWLINES.sub(" ", text)))
 
@@ -52,7 +52,7 @@ def _is_open(text: str) -> bool:
     return bool(opened)
 
 
-def as_in(source: str, text: str) -> str:
+def restore_marks(source: str, text: str) -> str:
     """Return a text with straight marks if its source has no typographic ones."""
     if LEFT in source or RIGHT in source:
         return text

@@ -19,15 +19,15 @@ CLOSING = "\"'”’»)\\]}"
 END = re.compile(rf"(?:[.!?…]+|[।؟۔።])[{CLOSING}]*(?=\s)|[。！？]+[{CLOSING}」』）]*")
 OPENING = "\"'“‘«([{¿¡-–—"
 # A name or number follows these, regardless of its case
-BEFORE_NAMES = frozenset(
+NAME_ABBREVIATIONS = frozenset(
     "mr mrs ms messrs mx dr prof st sen rep gov gen col lt capt sgt maj cmdr adm rev hon pres jr sr mt ft vs v "
     "fig figs eq eqs approx ca cf viz al e.g i.e u.s u.k u.n d.c a.k.a jan feb mar apr jun jul aug "
     "sep sept oct nov dec hr fr bzw z.b d.h u.a nr str bd abb m.e".split()
 )
-BEFORE_NUMBERS = frozenset("no nos vol sec ch p pp art".split())
-NUMBERED = re.compile(r"\s*[(\[]?\d{1,3}")  # "3." at the beginning numbers the text after it
+NUMBER_ABBREVIATIONS = frozenset("no nos vol sec ch p pp art".split())
+LIST_NUMBER = re.compile(r"\s*[(\[]?\d{1,3}")  # "3." at the beginning numbers the text after it
 LETTER = re.compile(r"[^\W\d_]")
-DROPPED = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens, zero-width blanks, byte order marks
+INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens, zero-width blanks, byte order marks
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -52,19 +52,19 @@ def _ends(line: str, begin: int, mark: re.Match[str]) -> bool:
     if mark[0][0] != "." or mark[0].startswith(".."):
         return True
     before = line[begin : mark.start()]
-    if NUMBERED.fullmatch(before):
+    if LIST_NUMBER.fullmatch(before):
         return False
     word = before[before.rfind(" ") + 1 :].lstrip(OPENING)
     if len(word) == 1 and word.isupper() and word != "I":
         return False  # an initial
     word = word.lower()
-    return word not in BEFORE_NAMES and not (follows.isdigit() and word in BEFORE_NUMBERS)
+    return word not in NAME_ABBREVIATIONS and not (follows.isdigit() and word in NUMBER_ABBREVIATIONS)
 
 
 def clean(sentence: str) -> str:
     """Return the sentence as one line: composed characters (NFC), one blank between words, no invisible characters."""
     if not sentence.isascii():
-        sentence = unicodedata.normalize("NFC", DROPPED.sub("", sentence))
+        sentence = unicodedata.normalize("NFC", INVISIBLE.sub("", sentence))
     return " ".join(CONTROL.sub(" ", sentence).split())
 
 

@@ -10,7 +10,7 @@ from contrastive_encoders.synthesis.decoding.continuations import Continuation, 
 from contrastive_encoders.synthesis.decoding.discriminator import PROBABILITY_DIGITS, Pair
 from contrastive_encoders.synthesis.decoding.sampling import digest
 from contrastive_encoders.synthesis.rules.triplet_rules import UNJUDGED_HINT
-from contrastive_encoders.synthesis.server.protocol import probability, text_of, to_judge, to_write
+from contrastive_encoders.synthesis.server.protocol import extract_text, generation_request, judge_request, probability
 from contrastive_encoders.synthesis.server.server import Server
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ async def _write(server: Server, prompt: Prompt, sample: int, how: Decoding) -> 
     assert isinstance(prompt.text, str)
     key = [*prompt.key, sample]
     seed = digest(how.seed, key) % 2**31
-    answer = await server.answer(to_write(prompt.text, how, seed, chat=server.chat), key, how.seed)
+    answer = await server.answer(generation_request(prompt.text, how, seed, chat=server.chat), key, how.seed)
     if answer["refused"]:
         return Continuation(prompt, sample, "", False, 0, answer["refused"])
-    text, closed = text_of(answer, prompt.text, how, chat=server.chat)
+    text, closed = extract_text(answer, prompt.text, how, chat=server.chat)
     return Continuation(prompt, sample, text, closed, answer["tokens"])
 
 
@@ -129,7 +129,7 @@ class ServedDiscriminator:
         return await asyncio.gather(*map(self._p_true, asked))
 
     async def _p_true(self, text: str) -> float | None:
-        answer = await self.server.answer(to_judge(text, chat=self.server.chat), "judge")
+        answer = await self.server.answer(judge_request(text, chat=self.server.chat), "judge")
         if answer["refused"] or (not answer["listed"] and self.listed):  # the latter ended before its first token
             return None
         if not answer["listed"]:

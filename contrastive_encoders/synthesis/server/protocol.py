@@ -35,7 +35,7 @@ def refusal(why: str) -> ServerAnswer:
     return ServerAnswer(text="", whole=False, tokens=0, listed=[], refused=why)
 
 
-def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, Any]:
+def generation_request(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, Any]:
     """Return the body of a request for one text."""
     body: dict[str, Any] = {"max_tokens": how.max_new_tokens, "temperature": how.temperature, "seed": seed}
     if how.top_p is not None and how.top_p < 1:
@@ -44,24 +44,24 @@ def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, 
         body["top_k"] = how.top_k  # supported by all servers except OpenAI's
     if how.stop and not chat:
         body["stop"] = [how.stop]
-    return {**_said(prompt, chat), **body}
+    return {**_prompt_fields(prompt, chat), **body}
 
 
-def to_judge(prompt: str, *, chat: bool) -> dict[str, Any]:
+def judge_request(prompt: str, *, chat: bool) -> dict[str, Any]:
     """Return the body of a request for the probabilities of the first token.
 
     At temperature 1, servers do not change them.
     """
     listed = {LOGPROBS: True, "top_logprobs": TOP_LOGPROBS} if chat else {LOGPROBS: TOP_LOGPROBS}
-    return {**_said(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
+    return {**_prompt_fields(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
 
 
-def with_another_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+def replace_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
     """Return the same request with a short plain prompt, which every server can answer."""
-    return {**body, **_said("Hello", chat)}
+    return {**body, **_prompt_fields("Hello", chat)}
 
 
-def _said(prompt: str, chat: bool) -> dict[str, Any]:
+def _prompt_fields(prompt: str, chat: bool) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": split_chat_prompt(prompt)[0]}]} if chat else {"prompt": prompt}
 
 
@@ -102,7 +102,7 @@ def _first_token(found: Any, chat: bool) -> list[tuple[str, float]]:
     return [(token, min(log_p, 0.0)) for token, log_p in listed if not math.isnan(log_p)]
 
 
-def text_of(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
+def extract_text(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
     """Return the written text without the text around it, and whether it is closed."""
     text, whole, mark = answer["text"], answer["whole"], how.stop
     if not chat:

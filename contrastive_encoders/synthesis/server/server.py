@@ -27,16 +27,16 @@ from contrastive_encoders.synthesis.server.protocol import (
     ServerAnswer,
     read_answer,
     refusal,
-    with_another_prompt,
+    replace_prompt,
 )
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"  # environment variable; the key is never written
-RETRIES_OF_FIRST = 2  # before there is evidence of such a server
-MOST_REFUSED = 20  # consecutive rejections that cannot be due to the prompts
-SECONDS_BETWEEN_LINES = 20.0  # of the log
+FIRST_REQUEST_RETRIES = 2  # before there is evidence of such a server
+MAX_REFUSALS = 20  # consecutive rejections that cannot be due to the prompts
+LOG_INTERVAL_S = 20.0  # of the log
 PROMPT_STATUSES = (400, 413, 422)  # statuses that may concern a single prompt
-MOST_SHOWN_CHARACTERS = 300  # characters of a server's message
+MAX_SHOWN_CHARS = 300  # characters of a server's message
 Outcome = TypeVar("Outcome")
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ class Server:
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         """Context manager that opens the client and the journal. Pending requests are canceled at the end."""
-        openai = library()
+        openai = import_openai()
         import httpx2
 
-        self.openai, self.httpx, self.key = openai, httpx2, key_of_environment()
+        self.openai, self.httpx, self.key = openai, httpx2, read_api_key()
         self.journal = Journal(self.folder)
         with contextlib.closing(self.journal), asyncio.Runner() as self.runner:
             self.room, self.gate = asyncio.Semaphore(self.requests.in_flight), asyncio.Lock()
@@ -109,7 +109,7 @@ class Server:
     async def _until_answered(self, body: dict[str, Any]) -> ServerAnswer:
         """Send a request until it is answered or rejected, or the retries are exhausted."""
         known = self.answered or self.journal.places
-        retries = self.requests.max_retries if known else min(RETRIES_OF_FIRST, self.requests.max_retries)
+        retries = self.requests.max_retries if known else min(FIRST_REQUEST_RETRIES, self.requests.max_retries)
         while True:
             began = time.monotonic()
             try:
@@ -155,7 +155,7 @@ class Server:
                 await response.aread()
         except TimeoutError as error:
             raise self.httpx.ReadTimeout(str(error)) from None
-        if response.is_error and time.monotonic() - self.logged > SECONDS_BETWEEN_LINES:
+        if response.is_error and time.monotonic() - self.logged > LOG_INTERVAL_S:
             self.logged = time.monotonic()
             log.warning("%s: %s %s", self.url, response.status_code, self._said(response.text))
         if response.is_success:
@@ -171,7 +171,7 @@ class Server:
             SynthesisError: The server does not answer it.
         """
         try:
-            await self._ask(with_another_prompt(body, chat=self.chat), RETRIES_OF_FIRST)
+            await self._ask(replace_prompt(body, chat=self.chat), FIRST_REQUEST_RETRIES)
         except self.openai.APIError:
             raise self._gone(error) from None
         log.warning("%s: %s for one text, which is skipped", self.url, self._why(error))
@@ -194,7 +194,7 @@ class Server:
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
         self.refused += 1
-        if self.answered and status in PROMPT_STATUSES and self.refused <= MOST_REFUSED:
+        if self.answered and status in PROMPT_STATUSES and self.refused <= MAX_REFUSALS:
             return refusal(REFUSED)
         sent = ", ".join(key for key in body if key not in ("model", "messages", "prompt"))
         advice = {
@@ -212,10 +212,10 @@ class Server:
     def _said(self, text: object) -> str:
         """Shorten a server's message, and hide the API key, which some servers repeat."""
         plain = " ".join(str(text).split())
-        return (plain.replace(self.key, "***") if self.key else plain)[:MOST_SHOWN_CHARACTERS].rstrip(".")
+        return (plain.replace(self.key, "***") if self.key else plain)[:MAX_SHOWN_CHARS].rstrip(".")
 
 
-def library() -> Any:
+def import_openai() -> Any:
     """Import openai's client.
 
     Raises:
@@ -228,7 +228,7 @@ def library() -> Any:
     return openai
 
 
-def key_of_environment() -> str:
+def read_api_key() -> str:
     """Return the API key from the environment, or an empty string, since local servers need none."""
     key = os.environ.get(API_KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()) or " " in key:

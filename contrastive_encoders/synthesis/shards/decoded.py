@@ -18,9 +18,9 @@ from contrastive_encoders.synthesis.server.clients import ask
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.progress import WorkerProgress
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, WrittenShard
-from contrastive_encoders.synthesis.shards.store import LabelCounts, RejectedText, as_lines, some_left_out
+from contrastive_encoders.synthesis.shards.store import LabelCounts, RejectedText, sample_rejected, to_json_lines
 
-SECONDS_BETWEEN_REPORTS = 0.5
+REPORT_INTERVAL_S = 0.5
 
 
 class FinishedShard(NamedTuple):
@@ -88,17 +88,17 @@ class DecodedShards(ABC):
         decoder: Any = ask if isinstance(generator, Server) else decode
         statistics = Statistics()
         builder = self.begin(generator, tasks)
-        counts = _Counts(builder, statistics)
+        counts = _ReportCounts(builder, statistics)
         for sampled in decoder(generator, builder.prompts(), self.how, statistics):
             if shard := builder.take(sampled):
-                about = ShardFacts(tokens=shard.tokens, labels=shard.labels, left_out=some_left_out(shard.left_out))
-                yield shard.number, WrittenShard(as_lines(shard.rows), about)
+                about = ShardFacts(tokens=shard.tokens, labels=shard.labels, left_out=sample_rejected(shard.left_out))
+                yield shard.number, WrittenShard(to_json_lines(shard.rows), about)
             if counts.took(sampled, passes=self.passes(sampled)):
                 yield None, counts.report()
         yield None, counts.report()
 
 
-class _Counts:
+class _ReportCounts:
     """Counts since the last report."""
 
     def __init__(self, builder: ShardBuilder, statistics: Statistics) -> None:
@@ -116,7 +116,7 @@ class _Counts:
         self.drawn[label] += 1
         self.accepted[label] += passes
         self.tokens += sampled.tokens
-        return time.monotonic() - self.since >= SECONDS_BETWEEN_REPORTS
+        return time.monotonic() - self.since >= REPORT_INTERVAL_S
 
     def report(self) -> WorkerProgress:
         done, rows, wasted = self.builder.groups_done, self.statistics.row_steps, self.statistics.wasted_row_steps

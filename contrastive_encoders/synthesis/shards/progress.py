@@ -10,7 +10,7 @@ from contrastive_encoders.reports.progress import ProgressBar
 
 log = logging.getLogger(__name__)
 
-LEAST_SECONDS = 0.5  # minimum time over which a rate is computed
+MIN_RATE_SECONDS = 0.5  # minimum time over which a rate is computed
 
 
 class WorkerProgress(NamedTuple):
@@ -47,7 +47,7 @@ class StageProgress:
         self.progress.to(self.sums.groups, self.rates())
 
     def rates(self) -> str:
-        seconds = max(time.monotonic() - self.began, LEAST_SECONDS)
+        seconds = max(time.monotonic() - self.began, MIN_RATE_SECONDS)
         yields = " ".join(
             f"{label}:{self.sums.accepted[label] / drawn:.0%}" for label, drawn in sorted(self.sums.drawn.items())
         )

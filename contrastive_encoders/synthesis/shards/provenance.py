@@ -11,8 +11,8 @@ from transformers import AutoConfig
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.io.results import version_of
 
-LARGEST_FULLY_HASHED = 64 << 20  # bytes; of larger files, only the beginning, the end, and the size are hashed
-HASHED_AT_EACH_END = 1 << 20
+MAX_FULL_HASH_BYTES = 64 << 20  # bytes; of larger files, only the beginning, the end, and the size are hashed
+END_HASH_BYTES = 1 << 20
 MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".gguf"}
 PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
 
@@ -28,7 +28,7 @@ def identify_generator(name: str, revision: str | None, setting: str = "generato
     path = Path(name)
     if path.exists():
         from_pretrained(AutoConfig, name, setting=setting)  # rejects an empty folder with a clear message
-        return {"sha256": _of_files(path.iterdir() if path.is_dir() else [path])}
+        return {"sha256": _hash_files(path.iterdir() if path.is_dir() else [path])}
     options = {"revision": revision} if revision else {}
     config = from_pretrained(AutoConfig, name, setting=setting, **options)
     return {"id": name, "revision": getattr(config, "_commit_hash", None) or revision}
@@ -38,16 +38,16 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version_of(package) for package in PACKAGES}}
 
 
-def _of_files(paths: Iterable[Path]) -> str:
+def _hash_files(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in paths if path.suffix in MODEL_SUFFIXES and path.is_file()):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
         with path.open("rb") as file:
-            if size <= LARGEST_FULLY_HASHED:
+            if size <= MAX_FULL_HASH_BYTES:
                 digest.update(file.read())
             else:
-                digest.update(file.read(HASHED_AT_EACH_END))
-                file.seek(-HASHED_AT_EACH_END, 2)
+                digest.update(file.read(END_HASH_BYTES))
+                file.seek(-END_HASH_BYTES, 2)
                 digest.update(file.read())
     return digest.hexdigest()

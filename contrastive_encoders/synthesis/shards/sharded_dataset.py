@@ -119,11 +119,11 @@ def write_data_set(
     except (KeyboardInterrupt, SystemExit):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        _leave(data_set, complete=False)
+        _write_manifest(data_set, complete=False)
         log.info("%s: interrupted. Run the same command again to resume.", data_set.folder)
         raise
     except (TaskFailedError, WorkerCrashError) as error:
-        _leave(data_set, complete=False)
+        _write_manifest(data_set, complete=False)
         what = f"shards {', '.join(map(str, error.numbers))}" if isinstance(error, TaskFailedError) else str(error)
         raise SynthesisError(
             f"{data_set.folder}: {what}: the worker processes exited in every attempt, usually because of too little "
@@ -150,7 +150,7 @@ def _write_missing(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bo
 
 def finish(data_set: DataSet) -> None:
     """Write the manifest, the report, and the dataset card of a dataset whose shards are complete."""
-    counts = _leave(data_set, complete=True)
+    counts = _write_manifest(data_set, complete=True)
     if not counts["accepted"]:
         reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
         log.warning(
@@ -173,7 +173,7 @@ def finish_rows(data_set: DataSet) -> None:
     data_set.store.write_manifest(data_set.manifest(complete=True))
 
 
-def _leave(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
+def _write_manifest(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
     """Write the manifest last: if it says complete, all other files exist."""
     manifest = data_set.manifest(complete=complete)
     data_set.describe(manifest)

@@ -31,7 +31,7 @@ MANIFEST = "manifest.json"
 RECORDS_FOLDER = ".shards"
 SENTENCES_FOLDER = ".sentences"  # the sentences for which a folder is written, within that folder
 DATA_SET = "data set"  # kind of output
-MOST_LEFT_OUT = 20  # rejected texts that a record keeps
+MAX_REJECTED_TEXTS = 20  # rejected texts that a record keeps
 X1 = "x1"  # the first sentences that were written, within a folder of pairs
 NESTED_DATA_SETS = (X1, "scored", "written")  # the last two: all texts written for triplets and for questions
 ANNOTATION_FILES = ("annotation.csv", "annotation-key.json", "annotation.md")
@@ -52,7 +52,7 @@ OWNED_ENTRIES = (
 )
 
 log = logging.getLogger(__name__)
-One = TypeVar("One")
+Item = TypeVar("Item")
 
 
 class SynthesisError(Exception):
@@ -67,7 +67,7 @@ class LabelCounts(TypedDict):
     rejected: dict[str, int]  # reason -> samples
 
 
-def all_accepted(numbers: Mapping[str, int]) -> dict[str, LabelCounts]:
+def accept_all(numbers: Mapping[str, int]) -> dict[str, LabelCounts]:
     """Return the counts of labels whose texts are all kept, since rules choose among them later."""
     return {label: LabelCounts(samples=number, accepted=number, rejected={}) for label, number in numbers.items()}
 
@@ -147,7 +147,7 @@ class ShardStore:
         if record is None or not shard.is_file():
             return record is not None and record["bytes"] == 0
         about = shard.stat()
-        return about.st_size == record["bytes"] and _is_sound(shard, record["sha256"], about.st_mtime_ns)
+        return about.st_size == record["bytes"] and _has_checksum(shard, record["sha256"], about.st_mtime_ns)
 
     def record(self, number: int) -> ShardRecord | None:
         path = self.folder / RECORDS_FOLDER / f"{number:05d}.json"
@@ -195,7 +195,7 @@ class ShardStore:
             "complete": complete,
             **header,
             "shards_planned": shards,
-            "counts": total(records),
+            "counts": sum_counts(records),
             "shards": [{key: record[key] for key in kept} for record in records if record["entries"]],  # type: ignore[literal-required]
         }
 
@@ -204,32 +204,32 @@ class ShardStore:
 
 
 @functools.lru_cache(maxsize=1 << 16)  # a command calls this several times
-def _is_sound(shard: Path, sha256: str, changed: int) -> bool:
+def _has_checksum(shard: Path, sha256: str, changed: int) -> bool:
     if sha256_of(shard) == sha256:
         return True
     log.warning("%s has changed since it was written. Writing it again.", shard)
     return False
 
 
-def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> list[One]:
+def interleave(found: Iterable[Item], most: int, kind: Callable[[Item], Hashable]) -> list[Item]:
     """Return at most ``most`` items. The kinds alternate, each in its original order."""
-    kinds: dict[Hashable, list[One]] = {}
+    kinds: dict[Hashable, list[Item]] = {}
     for one in found:
         kinds.setdefault(kind(one), []).append(one)
     turns = chain.from_iterable(zip_longest(*kinds.values()))
     return list(islice((one for one in turns if one is not None), most))
 
 
-def some_left_out(found: Iterable[RejectedText]) -> list[RejectedText]:
+def sample_rejected(found: Iterable[RejectedText]) -> list[RejectedText]:
     """Return as many rejected texts as a record keeps, alternating between labels and reasons.
 
     Long texts are truncated.
     """
-    kept = spread(found, MOST_LEFT_OUT, lambda one: (one["label"], one["why"]))
+    kept = interleave(found, MAX_REJECTED_TEXTS, lambda one: (one["label"], one["why"]))
     return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
 
 
-def as_lines(entries: Iterable[Mapping[str, Any]]) -> bytes:
+def to_json_lines(entries: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the lines of a shard."""
     return b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
 
@@ -310,7 +310,7 @@ def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
     return manifest
 
 
-def total(records: Sequence[ShardRecord]) -> dict[str, Any]:
+def sum_counts(records: Sequence[ShardRecord]) -> dict[str, Any]:
     """Return the counts over shards, by label and in total."""
     labels: dict[str, LabelCounts] = {}
     for record in records:

@@ -13,7 +13,7 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from contrastive_encoders.core import NO_ROOM
-from contrastive_encoders.io.checkpoint import SHARDS, load_checkpoint, with_whole_optimizers
+from contrastive_encoders.io.checkpoint import SHARDS, load_checkpoint, with_full_optimizers
 
 
 class SafeCheckpointIO(TorchCheckpointIO):
@@ -32,7 +32,7 @@ class SafeCheckpointIO(TorchCheckpointIO):
         found = super().load_checkpoint(path, weights_only=True)
         if SHARDS not in found:
             return found
-        return with_whole_optimizers(Path(path), load_checkpoint(path))
+        return with_full_optimizers(Path(path), load_checkpoint(path))
 
     def save_checkpoint(self, checkpoint: Mapping[str, Any], path: str | Path, storage_options: Any = None) -> None:
         self.error = None

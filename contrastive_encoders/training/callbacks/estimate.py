@@ -16,7 +16,7 @@ from contrastive_encoders.encoders.kernels.chunks import concatenate
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import ScoreCallback
-from contrastive_encoders.io.results import held_memory_bytes, peak_memory_bytes
+from contrastive_encoders.io.results import current_memory_bytes, peak_memory_bytes
 from contrastive_encoders.reports.progress import clock
 
 PROBE_TOKENS = 3_000  # of the longer probe; a shorter one before it absorbs the cost of the first call
@@ -107,7 +107,7 @@ class RunEstimate(pl.Callback):
         again = module.encoder.activation_checkpointing == "on" or step.mean > budget
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
         at_once = min(step.most, budget)
-        memory = held_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
+        memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if again else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
         return shown("before step 1", training, self.score_callback.seconds, max(peak_memory_bytes(), memory))
