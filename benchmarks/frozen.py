@@ -20,6 +20,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import runpy
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.texts import ROOT, invented
+from contrastive_encoders.core.renamed_keys import RENAMED_CHOICES, RENAMED_KEYS, RENAMED_VALUES
 from contrastive_encoders.io.model_names import PRODUCTS
 
 PLACE = ROOT / "outputs" / "benchmarks" / "frozen"
@@ -52,7 +54,8 @@ Record = dict[str, Any]
 class Case:
     """A command and its arguments; ``{m}`` in a word is the folder of the materials, ``{out}`` the output.
 
-    ``earlier`` maps a word to the one that the compared commit has for it; to an empty one if it has none.
+    ``earlier`` maps a word to the one that the compared commit has for it; to an empty one if it has none. Keys and
+    experiments that were renamed since get their old names.
     """
 
     name: str
@@ -62,9 +65,23 @@ class Case:
 
     def words_at(self, commit: bool) -> list[str]:
         """Return the arguments for the commit, or for this checkout."""
-        words = [self.earlier.get(word, word) if commit else word for word in self.words]
+        words = [self.earlier.get(word, old_names(self.command, word)) if commit else word for word in self.words]
         key = "output_dir" if self.command == "train" else "output"
         return [*filter(None, words), f"{key}={{out}}"]
+
+
+def old_names(command: str, word: str) -> str:
+    """Return an override with the names that its key, or the choice of its group, had before they were renamed."""
+    key, equals, value = word.partition("=")
+    if value in (choices := {new: old for old, new in RENAMED_CHOICES.get(key, {}).items()}):
+        return f"{key}={choices[value]}"
+    found = re.match(r"\+*(?:stages\.\w+\.|domain\.synthesis\.)?", key)
+    place = found.group() if found else ""
+    name = key.removeprefix(place)
+    table = RENAMED_KEYS["generate" if place.endswith("synthesis.") else command]
+    old = {new: old for old, new in table.items()}.get(name, name)
+    values = {new: old for old, new in RENAMED_VALUES.get(old, {}).items()}
+    return f"{place}{old}{equals}{values.get(value, value)}"
 
 
 TINY_SIZES = "tiny.vocab_size=600 tiny.hidden_size=32 tiny.layers=2 tiny.heads=2 tiny.intermediate_size=64"
@@ -90,14 +107,15 @@ OBJECTIVES = {
     "gense": f"model=gense data=triplets data.path={TRIPLETS} {TINY}",
     "gense with a guide and prefixes": f"model=gense data=triplets data.path={TRIPLETS} {TINY} "
     "model.guide={m}/bert model.matryoshka=[32,16]",
-    "gense without prompt, AdamW": f"model=gense data=qa data.path={QA} {TINY} model.prompt=null model.optimizer=adamw",
+    "gense without prompt, AdamW": f"model=gense data=qa data.path={QA} {TINY} model.prompt_suffix=null "
+    "model.optimizer=adamw",
     "gense_generator": f"model=gense_generator data=nli_generation data.path={TRIPLETS} {TINY}",
     "gense_generator, a decoder": f"model=gense_generator data=nli_generation data.path={TRIPLETS} "
     "backbone={m}/llama model.optimizer=adamw prompts.discrimination.yes=ba prompts.discrimination.no=ce",
     "tsdae": f"model=tsdae data=sentences data.path={SENTENCES} backbone={{m}}/bert",
     "MNTP": "model=declutr data=text data.path={m}/documents.txt backbone={m}/llama model.attention=bidirectional "
     "model.contrastive_weight=0.0 model.mlm_weight=1.0 data.min_span=4 data.max_span=16",
-    "chunks": f"{ON_TRIPLETS} token_budget=200 model.recompute=on",
+    "chunks": f"{ON_TRIPLETS} token_budget=200 model.activation_checkpointing=on",
     "bf16, weight decay": f"model=sroberta data=dino data.path={PAIRS} {TINY} precision=bf16 freeze=embeddings",
     "mixture": f"model=simcse data=mixture {TINY} data.parts.qa.data=qa data.parts.qa.path={QA} "
     f"data.parts.nli.data=triplets data.parts.nli.path={TRIPLETS}",
@@ -152,7 +170,7 @@ SYNTHESES = {
 
 def make_cases() -> Iterator[Case]:
     for name, words in OBJECTIVES.items():
-        task = "" if "generator" in name else "evaluation.tasks=[{m}/scored.jsonl]"
+        task = "" if "generator" in name else "evaluation.custom_tasks=[{m}/scored.jsonl]"
         yield Case(name, (*f"{words} max_steps=10 batch_size=8 {task}".split(), "log_every_n_steps=1"))
     for name, words in RECIPES.items():
         yield Case(f"experiment={name}", (f"experiment={name}", *words.split(), "log_every_n_steps=1"))
