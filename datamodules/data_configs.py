@@ -447,7 +447,7 @@ class MixtureDataConfig:
     quiet: bool = config_field(inherits_from="quiet", meaning="true: no terminal output")
 
 
-KINDS: Mapping[str, type[Any]] = {  # name in ``data=NAME`` -> its settings
+DATA_CONFIGS: Mapping[str, type[Any]] = {  # name in ``data=NAME`` -> its settings
     "dino": ScoredPairDataConfig,
     "mixture": MixtureDataConfig,
     "nli": NLIDataConfig,

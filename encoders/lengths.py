@@ -5,7 +5,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.loading.sentence_transformers_folder import Exported
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import EncoderSettings
 
 USUAL_LENGTH = 512
 BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")  # first position: pad id + 1
@@ -30,7 +30,7 @@ def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -
     return int(min(USUAL_LENGTH, longest_input(config), tokenizer.model_max_length, stated or USUAL_LENGTH))
 
 
-def own_length(own: Exported | None, config: Any, tokenizer: Tokenizer) -> int:
+def own_length(own: EncoderSettings | None, config: Any, tokenizer: Tokenizer) -> int:
     """Return the maximum length of a backbone.
 
     If the backbone is an encoder (``own``), it is the encoder's setting, even if its tokenizer has a lower limit. For a

@@ -332,11 +332,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return " + ".join([self.pooling, *(layer.described for layer in layers)])
 
     @property
-    def vectors(self) -> EmbeddingInfo:
+    def embedding_info(self) -> EmbeddingInfo:
         return EmbeddingInfo(width=self.truncate or self.width, pooling=self.pooled, normalize=self.normalize)
 
     @property
-    def settings(self) -> dict[str, str]:
+    def described_settings(self) -> dict[str, str]:
         """Settings that affect the embeddings, other than the weights and the tokenizer."""
         return {
             "pooling": self.pooled,
@@ -352,7 +352,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     @property
     def description(self) -> dict[str, str]:  # type: ignore[override]  # settings may change
         sees = {"attention": "causal" if is_causal(self.trunk.config) else "bidirectional"}
-        return {**self.origin, **(sees if is_decoder_alone(self.trunk.config) else {}), **self.settings}
+        return {**self.origin, **(sees if is_decoder_alone(self.trunk.config) else {}), **self.described_settings}
 
     @property
     def fingerprint(self) -> str:
@@ -363,7 +363,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         }
         head = {} if self.head is None else self.head.state_dict(prefix="head.")
         order = {"order": "cut, then normalised"} if self.truncate and self.normalize else {}
-        return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings, **order)
+        return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.described_settings, **order)
 
     @property
     def device(self) -> torch.device:

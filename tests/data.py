@@ -13,7 +13,7 @@ import torch
 
 from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core import Ragged
-from contrastive_encoders.datamodules.data_configs import KINDS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.datamodules.sources import raw_documents as sources
 from contrastive_encoders.datamodules.sources import records
 from contrastive_encoders.datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
@@ -23,7 +23,7 @@ from tests.objectives import made
 def with_defaults(reader: Callable[..., Any], name: str, *given: Any, **keys: Any) -> Any:
     """Return the keys of ``data=NAME`` with their defaults, overridden by the given keys."""
     wanted = list(inspect.signature(reader).parameters)[len(given) :]
-    defaults = config_node(KINDS[name])
+    defaults = config_node(DATA_CONFIGS[name])
     return reader(*given, **{name: defaults[name] for name in wanted if name in defaults and name not in keys} | keys)
 
 

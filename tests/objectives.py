@@ -9,15 +9,15 @@ from omegaconf import DictConfig, OmegaConf
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core.config_schema import build
-from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.training.run_config import RunConfig
 
 # The keys of a backbone that contrastive_encoders.encoders.loading.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 
 
-KINDS = {"data": DATA, "model": MODELS}
+KINDS = {"data": DATA_CONFIGS, "model": MODEL_CONFIGS}
 
 
 @cache

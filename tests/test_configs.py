@@ -14,15 +14,15 @@ from omegaconf import DictConfig, OmegaConf
 import contrastive_encoders.comparison.compare_config  # noqa: F401  it registers the config class
 from contrastive_encoders.composition.config_store import config_node as config_of
 from contrastive_encoders.core.config_schema import keys_of, settings_class
-from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
-KINDS = {"model": MODELS, "data": DATA}
+KINDS = {"model": MODEL_CONFIGS, "data": DATA_CONFIGS}
 GROUPS = ("model", "data", "trainer", "logger", "experiment")
 GIVEN_BY_THE_CODE = {"Trainer": {"callbacks", "logger"}}
 # of other libraries: only intended values are set

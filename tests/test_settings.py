@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import UNSET, build, config_field, inherit, keys_of, read, unset_keys
-from contrastive_encoders.datamodules.data_configs import KINDS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def test_an_invalid_value_is_refused_with_its_key(values: dict[str, Any], key: s
     assert (error.key, error.value, error.expected) == (key, value, expected)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+@pytest.mark.parametrize("kind", DATA_CONFIGS.values(), ids=list(DATA_CONFIGS))
 def test_every_key_of_data_has_a_meaning(kind):
     assert [one.name for one in keys_of(kind) if not one.meaning] == []
 

@@ -100,10 +100,10 @@ def _groups(config: str) -> dict[str, str | None]:
 
 def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
     from contrastive_encoders.cli.main import COMMANDS
-    from contrastive_encoders.composition.key_docs import config_files
+    from contrastive_encoders.composition.key_docs import files_of_help
 
     importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[config][0]}")  # registers the config class
-    return [key.name for file in config_files(config, chosen) for key in file.all_keys()]
+    return [key.name for file in files_of_help(config, chosen) for key in file.all_keys()]
 
 
 def main(words: Sequence[str], command: str = "completion") -> None:

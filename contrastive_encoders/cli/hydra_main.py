@@ -32,7 +32,7 @@ def command_line(
     kind: type | None = None,
     failed: tuple[type[Exception], ...] = (),
 ) -> Callable[[Sequence[str], str], None]:
-    """Return the ``main`` of a command whose keys are in ``configs/CONFIG.yaml``.
+    """Return the ``main`` of a command. ``configs/CONFIG.yaml`` names the dataclass of its keys.
 
     Args:
         run: takes the config and the arguments it was composed from, and returns the exit code.

@@ -18,7 +18,7 @@ from contrastive_encoders.composition.config_store import keys_below
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build, keys_of, matches_type
 
-GROUPS = {
+COMMAND_GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),
     "generate": ("recipe",),
     "compare": ("race",),
@@ -85,7 +85,7 @@ def _value_of(text: str, type_: Any) -> Any:
 def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
     """Yield all dotted keys of the config that the group choices among the arguments lead to."""
     GlobalHydra.instance().clear()
-    groups = GROUPS.get(config, ())
+    groups = COMMAND_GROUPS.get(config, ())
     chosen = [word for word in words if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", word)]
     folders = [f"file://{folder}" for folder in config_folders(words)]
     searchpath = [f"hydra.searchpath={folders}"] if folders else []
@@ -108,7 +108,7 @@ def choices_with(key: str, config: str) -> list[str]:
     """Return GROUP=CHOICE for each choice that adds this key, for groups of which a config has one choice, such as
     recipes.
     """
-    groups = GROUPS.get(config, ())
+    groups = COMMAND_GROUPS.get(config, ())
     if len(groups) != 1:
         return []
     words = [f"{groups[0]}={name}" for name in choices(groups[0])]

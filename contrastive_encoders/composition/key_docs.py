@@ -85,7 +85,7 @@ class ConfigFile(NamedTuple):
         return [entry for entry in self.content().get("defaults", []) if isinstance(entry, str)]
 
 
-def config_files(config: str, choices: Mapping[str, Any]) -> Iterator[ConfigFile]:
+def files_of_help(config: str, choices: Mapping[str, Any]) -> Iterator[ConfigFile]:
     """Yield the files of a config; files that set keys of other files come last.
 
     Args:
@@ -162,7 +162,7 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
     hydra = values.pop("hydra")
     choices, printed, known = hydra["runtime"]["choices"], set[str](), set[str]()
     pages = []
-    for file in config_files(hydra["job"]["config_name"], choices):
+    for file in files_of_help(hydra["job"]["config_name"], choices):
         rows = [file.title] if file.title else []
         rows += [wrap_text(f"# {file.about}", "# ")] if file.about else []
         for key in file.all_keys():

@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import grammar_parser
 from omegaconf.errors import GrammarParseError
 
-from contrastive_encoders.composition.config_keys import GROUPS
+from contrastive_encoders.composition.config_keys import COMMAND_GROUPS
 from contrastive_encoders.composition.config_store import REGISTERED
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import keys_of, matches_type, type_description
@@ -44,7 +44,7 @@ def literal_words(config: str, words: Sequence[str], kind: type | None = None) -
     found = list[str]()
     for word in words:
         match = OVERRIDE.fullmatch(word)
-        if match is None or match[2] in GROUPS.get(config, ()) or match[2].startswith("hydra."):
+        if match is None or match[2] in COMMAND_GROUPS.get(config, ()) or match[2].startswith("hydra."):
             found.append(word)
             continue
         if "${" in match[3] and not _has_closed_references(match[3]):

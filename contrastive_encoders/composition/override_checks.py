@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import GROUPS, format_override, known_keys, leaves
+from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, format_override, known_keys, leaves
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
 from contrastive_encoders.core.config_schema import shorten
 
@@ -120,7 +120,7 @@ def check_override_syntax(config: str, words: Sequence[str]) -> None:
                 "token_budget to the number of tokens that fit in memory. All examples of the batch are negatives of "
                 "each other, unlike with accumulated batches.",
             )
-        if key in GROUPS.get(config, ()):
+        if key in COMMAND_GROUPS.get(config, ()):
             _check_group(key, word)
 
 

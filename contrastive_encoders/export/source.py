@@ -32,7 +32,7 @@ class Source(NamedTuple):
             use: example of its use in Python; None: that of sentence-transformers.
         """
         if self.run is not None:
-            results = read_results(self.run / "results.json") | {"embeddings": self.encoder.vectors}
+            results = read_results(self.run / "results.json") | {"embeddings": self.encoder.embedding_info}
             results.pop("prompts", None)
             if (prompts := self.encoder.prompts.to_json()) is not None:
                 results["prompts"] = prompts

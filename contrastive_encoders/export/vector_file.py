@@ -25,7 +25,6 @@ from contrastive_encoders.export.quantization import EIGHT_BITS, quantized, rang
 from contrastive_encoders.io.atomic import atomic_file, atomic_write
 from contrastive_encoders.io.output_directory import differences
 
-ENDINGS = (".npy", ".parquet")
 VECTOR = "embedding"  # the column of a Parquet file with the embeddings, next to the column of the texts
 DONE = b"\1"
 
@@ -34,9 +33,9 @@ class VectorFile:
     """A file of embeddings that is written in windows.
 
     Args:
-        output: path of the file. identity: everything that determines the embeddings, including rows, width, dtype, and
-        window; a file with another
-            identity is refused.
+        output: path of the file.
+        identity: everything that determines the embeddings, including rows, width, dtype, and window; a file with
+            another identity is refused.
         ranges_2D: ranges for dtype int8 or uint8, if they are known in advance.
     """
 

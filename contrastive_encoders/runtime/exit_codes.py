@@ -22,7 +22,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException, UnsupportedValueType
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
+from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, choices_with, config_folders, known_keys
 from contrastive_encoders.composition.override_checks import help_hint
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
 from contrastive_encoders.core.errors import TrainingError
@@ -283,7 +283,7 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
     overrides = list(_parsed(words))
     for override in overrides:  # first, because the keys of a group are unknown without its choice
         key, value = override.key_or_group, override.value()
-        if key in GROUPS.get(config, ()) and isinstance(value, str):
+        if key in COMMAND_GROUPS.get(config, ()) and isinstance(value, str):
             added = [path.stem for folder in config_folders(words) for path in (folder / key).glob("*.yaml")]
             if value not in (names := [*choices(key), *added]):
                 if renamed := renamed_choice(key, value):
@@ -291,7 +291,7 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
                 near = nearest(value, names, cutoff=0.4)
                 hint = f"The nearest is {near}." if near else None
                 return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)
-    known = {*known_keys(config, words), *GROUPS.get(config, ())}
+    known = {*known_keys(config, words), *COMMAND_GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
         has_user_name = key.startswith(("data.parts.", "stages."))  # names chosen by the user
@@ -300,7 +300,7 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
         if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command also adds
             continue
         group = key.partition(".")[0]
-        if group in GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
+        if group in COMMAND_GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
             continue  # the choice of this group could not be composed, so its keys are not known
         if config == "train" and key.startswith("data.") and (part := _key_of_part(key, overrides)):
             return part

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contrastive_encoders.composition.config_keys import GROUPS
+from contrastive_encoders.composition.config_keys import COMMAND_GROUPS
 from contrastive_encoders.composition.config_store import dotted
 from contrastive_encoders.composition.override_checks import check_override_syntax
 from contrastive_encoders.core import InputError, Results, Verdict
 from contrastive_encoders.core.config_schema import changed_fields, plain_value
-from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.datamodules.data_configs import DataConfig, MixtureDataConfig
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, DataConfig, MixtureDataConfig
 from contrastive_encoders.encoders.model_configs import TrainableConfig
-from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.cached_rows import cache_folder
 from contrastive_encoders.io.output_directory import LOCK, release_lock
 from contrastive_encoders.runtime.exit_codes import as_exceptions
@@ -39,7 +38,7 @@ FREE_FORM_KEYS = re.compile(
     r"data\.(parts|prompts|weights)|callbacks|evaluation\.custom_tasks|prompts|stages|.*_options"
 )
 
-CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODELS, "data": DATA}
+CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODEL_CONFIGS, "data": DATA_CONFIGS}
 
 _run_lock = threading.Lock()  # Hydra supports one config per process
 
@@ -157,7 +156,7 @@ def train(
         rows, data = data, None
     keys |= {name: value for name, value in {"model": model, "data": data}.items() if value is not None}
     words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
-    chosen, values = _chosen(keys, recipe=keys.get("experiment", words.get("experiment")))
+    chosen, values = _chosen(keys, experiment=keys.get("experiment", words.get("experiment")))
     cached: CachedRows | None = None
     try:
         with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
@@ -187,7 +186,7 @@ def train(
     return TrainResult(encoder, folder, results)
 
 
-def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[str, Any]]:
+def _chosen(keys: Mapping[str, Any], experiment: Any) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the choice of each config group, and dotted keys with plain values.
 
     A mapping is split into several keys, unless its names are arbitrary. A config is split into the choice of its
@@ -202,10 +201,10 @@ def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[
     def put(name: str, value: Any) -> None:
         if name in CONFIGS and not isinstance(value, str | Mapping):
             choice, changed = _choice_of(name, value)
-            if recipe is not None:
-                raise _config_with_experiment(name, value, recipe, dotted(changed, f"{name}."))
+            if experiment is not None:
+                raise _config_with_experiment(name, value, experiment, dotted(changed, f"{name}."))
             chosen[name], value = choice, changed
-        if name in GROUPS["train"] and isinstance(value, str):
+        if name in COMMAND_GROUPS["train"] and isinstance(value, str):
             chosen[name] = value
         elif (isinstance(value, Mapping) or _is_config(value)) and not FREE_FORM_KEYS.fullmatch(name):
             for key, entry in (value if isinstance(value, Mapping) else changed_fields(value)).items():
@@ -269,13 +268,13 @@ def _parts(parts: Any) -> Any:
     return found
 
 
-def _config_with_experiment(group: str, config: Any, recipe: Any, changed: Mapping[str, Any]) -> InputError:
+def _config_with_experiment(group: str, config: Any, experiment: Any, changed: Mapping[str, Any]) -> InputError:
     """Return the error about a config with an experiment: its default fields would undo settings of the experiment."""
     keys = ", ".join(f"{key.replace('.', '__')}={plain_value(value)!r}" for key, value in changed.items())
     return InputError(
         key=group,
         value=type(config).__name__,
-        expected=f"single keys with experiment={recipe}, because a config would replace all settings of the experiment",
+        expected=f"single keys with experiment={experiment}, because a config would replace all of its settings",
         hint=f"Set {keys}." if keys else f"Remove {group}.",
     )
 

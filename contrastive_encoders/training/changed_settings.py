@@ -56,7 +56,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingCh
     """Return the settings that affect the result and differ between two runs, each under one key.
 
     Args:
-        before: all keys of a run, as `ResolvedRun.recipe` returns them.
+        before: all keys of a run, as `ResolvedRun.recorded_keys` returns them.
         now: those of the other run.
     """
     there, here = (json.loads(json.dumps(deciding_keys(keys), default=str)) for keys in (before, now))

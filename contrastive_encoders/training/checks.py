@@ -15,7 +15,7 @@ from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import build, check, keys_of, type_description
 from contrastive_encoders.core.key_suggestions import nearest
-from contrastive_encoders.datamodules.data_configs import KINDS as DATA
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
@@ -68,7 +68,9 @@ def check_model_and_data(run: ResolvedRun) -> Any:
     """Check that model and data exist and match, and return the model's class."""
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
-            suitable = next((DEFAULT_MODELS.get(name) for name, kind in DATA.items() if type(run.data) is kind), None)
+            suitable = next(
+                (DEFAULT_MODELS.get(name) for name, kind in DATA_CONFIGS.items() if type(run.data) is kind), None
+            )
             raise InputError(
                 key=group,
                 value=None,

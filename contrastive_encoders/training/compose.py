@@ -30,15 +30,15 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, read, settings_class
 from contrastive_encoders.core.key_effects import effect_of
 from contrastive_encoders.core.key_suggestions import check_known_keys, nearest, unknown_key
-from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.runtime.exit_codes import as_exceptions, explained
 from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_OVERRIDE = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 STAGE_CONFIG_GROUPS = ("model", "data", "trainer", "logger")  # groups for which a stage may choose another file
-BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
+BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODEL_CONFIGS.values(), *DATA_CONFIGS.values())}
 
 
 class _StageKey(NamedTuple):

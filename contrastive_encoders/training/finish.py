@@ -111,7 +111,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         version=RECORD_VERSION,
         objective=model.objective,
         backbone=prepared.backbone,
-        recipe=run.with_values(backbone=prepared.backbone).recipe(),
+        recipe=run.with_values(backbone=prepared.backbone).recorded_keys(),
         scores=scores.values,
         intervals={name: list(interval) for name, interval in scores.intervals.items()},
         best_step=fitted.final.best_step,
@@ -135,7 +135,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         "changes": suite.changes(fitted.score_callback.found_before, scores.found),
         "resolved_settings": dict(model.resolved_settings),
         "row_count_mismatches": suite.row_count_mismatches,
-        "embeddings": model.encoder.vectors if isinstance(model, Objective) else None,
+        "embeddings": model.encoder.embedding_info if isinstance(model, Objective) else None,
         "prompts": model.encoder.prompts.to_json() if isinstance(model, Objective) else None,
     }
     return cast(Results, results | {name: value for name, value in optional.items() if value})

@@ -38,7 +38,7 @@ def check_lengths(run: ResolvedRun) -> None:
         if read is None or cut is None:
             continue
         _refuse_longer(cut, read, place, "model.max_length")
-        if f"{place}.max_length" in run.unset:
+        if f"{place}.max_length" in run.inherited:
             log.info(
                 "model.max_length=%d applies to evaluation and export only. Training texts are truncated to "
                 "%s.max_length=%d tokens.",
@@ -86,7 +86,7 @@ def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
     defaults = [
         config
         for place, config in run.datasets.items()
-        if f"{place}.max_length" in run.unset and config.max_length is not None
+        if f"{place}.max_length" in run.inherited and config.max_length is not None
     ]
     found = dict[str, int]()
     if run.model is not None or run.train_max_length is not None or not defaults:
@@ -116,7 +116,7 @@ def _settle(run: ResolvedRun, data: Any, longest: int, read: int, reserved: int)
     for place, one in data_modules(data).items():
         if hasattr(one, "settle_length"):  # documents are not truncated, but the spans in them are
             one.settle_length(default, reserved)
-        if one.max_length > limit and f"{place}.max_length" in run.unset:
+        if one.max_length > limit and f"{place}.max_length" in run.inherited:
             log.info(
                 "%s.max_length is reduced from %d to %d, the maximum of backbone=%s.",
                 place,

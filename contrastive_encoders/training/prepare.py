@@ -64,7 +64,7 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
     model = prepared.model
     check_room(run.folder, model)
     if start.checkpoint:
-        check_checkpoint(start.checkpoint, model, run.recipe())
+        check_checkpoint(start.checkpoint, model, run.recorded_keys())
     elif before:
         load_stage_weights(model, before)
     group_neighbors(prepared.run, model, prepared.data)
@@ -100,7 +100,7 @@ def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False
     if teacher is not None:
         del teacher
         free_memory()
-    recipe = fitted.with_values(backbone=name).recipe()
+    recipe = fitted.with_values(backbone=name).recorded_keys()
     evaluated, suites = choose(fitted, model, data)
     return PreparedRun(evaluated, name, recipe, model, data, suites)
 

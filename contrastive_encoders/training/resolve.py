@@ -14,8 +14,8 @@ from hydra.errors import HydraException
 
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import NOT_A_KEY, UNSET, as_mapping, check, inherit, unset_keys
-from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.exit_codes import input_error
@@ -43,7 +43,7 @@ class ResolvedRun(RunConfig):
         own_identity: identity of the keys of this run or stage.
         identity: the same; for a stage it also covers the previous stages.
         all_stages: the stages in their order; empty for a run without stages.
-        unset: dotted names of the keys that the user has not set; they have the values of other keys of the run.
+        inherited: dotted names of keys that take the values of other keys of the run, and that the user has not set.
         missing: required keys without a value, and their types. `check_run` raises an error for them.
     """
 
@@ -52,7 +52,7 @@ class ResolvedRun(RunConfig):
     own_identity: str = field(default="", metadata=NOT_A_KEY)
     identity: str = field(default="", metadata=NOT_A_KEY)
     all_stages: tuple["ResolvedRun", ...] = field(default=(), metadata=NOT_A_KEY)
-    unset: frozenset[str] = field(default=frozenset(), metadata=NOT_A_KEY)
+    inherited: frozenset[str] = field(default=frozenset(), metadata=NOT_A_KEY)
     missing: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_A_KEY)
 
     @property
@@ -93,18 +93,22 @@ class ResolvedRun(RunConfig):
             one.name: as_mapping(getattr(self, one.name)) for one in fields(RunConfig) if one.name != "explicit_keys"
         }
 
-    def recipe(self) -> dict[str, Any]:
+    def recorded_keys(self) -> dict[str, Any]:
         """Return `keys` as they are written to ``results.json`` and ``.hydra/config.yaml``: without passwords in
         addresses.
         """
-        recipe: dict[str, Any] = without_secrets(self.keys())
-        return recipe
+        keys: dict[str, Any] = without_secrets(self.keys())
+        return keys
 
     def with_values(self, **values: Any) -> "ResolvedRun":
-        """Return the run with other values of plain keys. Unset keys of model, data, and trainer inherit them."""
+        """Return the run with other values of plain keys, which the keys in `inherited` take.
+
+        If a launcher (torchrun, srun, or `run_setup.start_processes`) has started processes, the trainer's devices,
+        nodes, and strategy become those of the launcher.
+        """
         run = replace(self, **values)
-        run = replace(run, model=run.model and inherit(run.model, run, run.unset, "model"))
-        run = replace(run, data=run.data and inherit(run.data, run, run.unset, "data"))
+        run = replace(run, model=run.model and inherit(run.model, run, run.inherited, "model"))
+        run = replace(run, data=run.data and inherit(run.data, run, run.inherited, "data"))
         return replace(run, trainer=_trainer_arguments(run))
 
     def starting_from(self, before: str) -> "ResolvedRun":
@@ -165,7 +169,7 @@ def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
     unset_trainer = {f"trainer.{name}" for name, value in values["trainer"].items() if value is None}
     missing = {name: key.type for name, key in unset.items() if not key.of}
     run = ResolvedRun(
-        **values, stage_name=stage, unset=frozenset(unset.keys() | unset_trainer), missing=missing
+        **values, stage_name=stage, inherited=frozenset(unset.keys() | unset_trainer), missing=missing
     ).with_values()
     identity = identity_of(run.keys())
     return replace(run, own_identity=identity, identity=identity)
@@ -188,7 +192,7 @@ def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
         "default_root_dir": run.output_dir,
     }
     arguments = {
-        name: values.get(name) if f"trainer.{name}" in run.unset else value for name, value in run.trainer.items()
+        name: values.get(name) if f"trainer.{name}" in run.inherited else value for name, value in run.trainer.items()
     }
     if found := launcher_info():
         arguments["devices"], arguments["num_nodes"] = found.per_node, found.processes // found.per_node
@@ -199,7 +203,7 @@ def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
 
 def _default_directory(run: ResolvedRun, stages: Sequence[str]) -> str:
     """Return outputs/MODEL-DATA-HASH8, or outputs/MODEL-STAGE-STAGE-HASH8."""
-    known = {kind.target: name for kinds in (MODELS, DATA) for name, kind in kinds.items()}
+    known = {kind.target: name for kinds in (MODEL_CONFIGS, DATA_CONFIGS) for name, kind in kinds.items()}
     targets = [one.target for one in (run.model, run.data) if one is not None]
     model, *data = [known.get(target, target.rpartition(".")[2].lower()) for target in targets] or ["run"]
     return str(Path("outputs", "-".join([model, *(stages or data), run.identity])))

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from contrastive_encoders.composition.config_store import config_node, register
 from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field
-from contrastive_encoders.datamodules.data_configs import KINDS as DATA
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.model_configs import TinySizes
-from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 
 DEFAULT_MODELS = {  # data= -> model= that is suggested, and chosen for rows in memory
     "dino": "sroberta",
@@ -333,7 +333,7 @@ class RunConfig:
     )
 
 
-for _group, _kinds in {"data": DATA, "model": MODELS}.items():
+for _group, _kinds in {"data": DATA_CONFIGS, "model": MODEL_CONFIGS}.items():
     for _name, _kind in _kinds.items():
         register(f"{_group}/{_name}", _kind)
 register("run", RunConfig)

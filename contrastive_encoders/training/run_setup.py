@@ -103,7 +103,11 @@ def deduplicate_log_messages(*names: str) -> Iterator[None]:
 
 
 def start_processes(run: ResolvedRun) -> None:
-    """Start a process for each additional device, unless torchrun or srun did, and initialize the process group."""
+    """Start a process for each additional device, unless torchrun or srun did, and initialize the process group.
+
+    The environment variables of the launcher are set then, and the next `ResolvedRun.with_values` reads them, so that
+    Lightning does not start processes again.
+    """
     keys = run.trainer
     if find_ranks().world == 1 and (str(keys["devices"]), keys["num_nodes"]) != ("1", 1):
         trainer = make_trainer(run, logger=False)
@@ -153,7 +157,7 @@ def prepare_multi_stage_run(run: ResolvedRun) -> Start:
 
 def _claim(run: ResolvedRun, overwrite: bool) -> Claim:
     """Claim the directory of a run, and store its config there."""
-    recipe = run.recipe()
+    recipe = run.recorded_keys()
     claim = claim_folder(run.folder, run.identity, resume=run.resume, overwrite=overwrite, recipe=recipe)
     if not claim.finished:
         record_config(recipe, run.folder / ".hydra")
@@ -184,7 +188,9 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
     identity = identity_in(before.folder)
     if identity in (before.identity, before.starting_from("").identity):
         return before.output_dir, identity
-    found = [one for one in changes_in(before.folder, before.recipe()) if one.key != "backbone"]  # of the first stage
+    found = [
+        one for one in changes_in(before.folder, before.recorded_keys()) if one.key != "backbone"
+    ]  # of the first stage
     difference = described(found) if found else "it starts from other weights"
     raise InputError(
         location=before.output_dir,

@@ -21,8 +21,9 @@ from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.checks import check_scoring, names_of
 from contrastive_encoders.training.resolve import ResolvedRun
+from contrastive_encoders.training.run_config import Evaluation
 
-USUAL = "sts"  # the suite of configs/train.yaml
+DEFAULT_SUITE = Evaluation().suite
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
         if table_tasks and not rest:
             run = _with_evaluation(run, every_n_steps=None)
         suite = names_of(evaluation.suite)
-        if held_out and suite == [USUAL] and "evaluation.suite" not in run.explicit_keys:
+        if held_out and suite == [DEFAULT_SUITE] and "evaluation.suite" not in run.explicit_keys:
             suite = []  # there are other scores, and the tables were not requested
         if names := ", nor of ".join(part for part in (", ".join(suite), unscored) if part):
             log.info("evaluation.data_root is not set: no scores of %s.", names)

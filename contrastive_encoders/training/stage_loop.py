@@ -143,7 +143,7 @@ def train(
         register_worker(run.folder / LOCK)
     prepared = prepare(run, start, before)
     for logger in loggers:
-        logger.log_hyperparams(run.recipe())
+        logger.log_hyperparams(run.recorded_keys())
     fitted, status = fit(prepared, start.checkpoint, loggers, rank_monitor, saved)
     if status == 0:
         teacher_scores = score_teacher(prepared.run, fitted.score_callback)

@@ -19,7 +19,7 @@ from contrastive_encoders.training.resolve import ResolvedRun
 
 PROJECT_PACKAGES = ("contrastive_encoders",)
 LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
-KINDS = {  # place in the config -> expected base class
+EXPECTED_CLASSES = {  # place in the config -> expected base class
     "model": pl.LightningModule,
     "data": pl.LightningDataModule,
     "data.parts.*": pl.LightningDataModule,
@@ -79,7 +79,7 @@ def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
     Raises:
         InputError: it is from another package, or does not exist.
     """
-    kind = KINDS.get(key, KINDS.get(f"{key.rpartition('.')[0]}.*"))
+    kind = EXPECTED_CLASSES.get(key, EXPECTED_CLASSES.get(f"{key.rpartition('.')[0]}.*"))
     if isinstance(target, str) and is_allowed(target, allowed):
         found = imported(f"{key}._target_", target)
         base, required = REQUIRED_ATTRIBUTES.get(key, REQUIRED_ATTRIBUTES.get(f"{key.rpartition('.')[0]}.*", ("", ())))

@@ -15,7 +15,7 @@ from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.own_encoder import directory_of, has_tanh_layer
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     UnsupportedModelError,
-    read_exported,
+    read_encoder_settings,
     read_head,
 )
 
@@ -58,7 +58,7 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
 def _cls_dense_layer(name: str) -> tuple[str, str] | None:
     """Return a directory and the path of its Dense module after CLS pooling, or None if there is none."""
     try:
-        exported = read_exported(name, "")
+        exported = read_encoder_settings(name, "")
     except UnsupportedModelError:
         return None
     return (name, exported.layers[0]) if exported and has_tanh_layer(name, exported) else None

@@ -28,10 +28,10 @@ from contrastive_encoders.encoders.loading.backbones import (
 from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
-    Exported,
+    EncoderSettings,
     UnsupportedModelError,
     not_found,
-    read_exported,
+    read_encoder_settings,
     read_head,
     read_json,
 )
@@ -134,14 +134,14 @@ def load_encoder(
     )
     _check(options)
     if name.endswith(GGUF):
-        return _from_transformers(name, options)
+        return _from_model_files(name, options)
     if Path(name).is_file():
         return _from_file(Path(name), options)
     if Path(name).is_dir():
         return _from_folder(Path(name), options)
     if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
         raise InputError(key="encoder", value=name, expected="an existing file or directory", hint=LOADABLE_FORMS)
-    return _from_transformers(name, options)
+    return _from_model_files(name, options)
 
 
 def load_encoder_of(key: str, name: str, device: str | torch.device | None = None) -> LoadedEncoder:
@@ -195,7 +195,7 @@ def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
     if made is not None and (product := Path(made).name) != "encoder":
         raise InputError(key="encoder", value=folder, expected=f"a run that trained an encoder, not a {product}")
     if (folder / "encoder" / "modules.json").is_file():
-        return _from_transformers(str(folder / "encoder"), options, kind="run", backbone=str(folder))
+        return _from_model_files(str(folder / "encoder"), options, kind="run", backbone=str(folder))
     for checkpoint in ("best.ckpt", "last.ckpt", "previous.ckpt"):
         if (path := folder / "checkpoints" / checkpoint).is_file():
             return _from_checkpoint(path, options)
@@ -207,7 +207,7 @@ def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
             expected=f"a directory with an encoder, but it contains {holds}",
             hint=LOADABLE_FORMS,
         )
-    return _from_transformers(str(folder), options)
+    return _from_model_files(str(folder), options)
 
 
 def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
@@ -237,7 +237,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     )
     check_attention(transformer, options.attention, str(path), setting="encoder")
     tokenizer = load_tokenizer(architecture, ends=trained.append_eos)
-    exported = Exported(
+    exported = EncoderSettings(
         architecture,
         trained.pooler,
         trained.normalize,
@@ -255,19 +255,19 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
 
 
-def _from_transformers(
+def _from_model_files(
     name: str, options: _Options, kind: str = "sentence-transformers", backbone: str | None = None
 ) -> LoadedEncoder:
     """Load an encoder from a folder, hub id, or GGUF file."""
     try:
-        exported = read_exported(name, options.prompt)
+        exported = read_encoder_settings(name, options.prompt)
     except UnsupportedModelError as reason:
         log.info("encoder=%s is run by the sentence-transformers library: %s.", name, reason)
         return _from_library(name, options, str(reason))
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is unreachable")
-        kind, exported = "transformers", Exported(name, POOLERS["mean"], False, None, EncoderPrompts())
+        kind, exported = "transformers", EncoderSettings(name, POOLERS["mean"], False, None, EncoderPrompts())
     pooler = options.pooler or exported.pooler
     transformer = load_trunk(exported.transformer, decoder=pooler.decodes, attention=options.attention)
     tokenizer = load_tokenizer(exported.transformer)
@@ -306,7 +306,7 @@ def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
 def _build(
     transformer: PreTrainedModel,
     tokenizer: Tokenizer,
-    exported: Exported,
+    exported: EncoderSettings,
     options: _Options,
     *,
     kind: str,

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.dense import is_tanh_layer
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
-    Exported,
+    EncoderSettings,
     UnsupportedModelError,
     leaves_prompt_out,
-    read_exported,
+    read_encoder_settings,
     read_json,
     read_prompts,
 )
@@ -47,7 +47,7 @@ class OwnEncoder(NamedTuple):
             transformer without the rest of the encoder.
     """
 
-    exported: Exported | None
+    exported: EncoderSettings | None
     unsupported_reason: str = ""
 
     def pooling(self, default: str) -> str:
@@ -74,7 +74,7 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
     if directory.endswith(GGUF):
         return OwnEncoder(None)
     try:
-        exported = read_exported(directory, "", setting="backbone")
+        exported = read_encoder_settings(directory, "", setting="backbone")
     except UnsupportedModelError as reason:
         if pooling is None:
             raise InputError(
@@ -92,14 +92,14 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
     return OwnEncoder(exported)
 
 
-def has_tanh_layer(directory: str, exported: Exported) -> bool:
+def has_tanh_layer(directory: str, exported: EncoderSettings) -> bool:
     """Return whether an encoder pools the first token and has one tanh layer, as BERT's pooler."""
     if exported.pooler != POOLERS["cls"] or len(exported.layers) != 1:
         return False
     return is_tanh_layer(read_json(directory, f"{exported.layers[0]}/config.json") or {})
 
 
-def layers_to_keep(exported: Exported, pooler: Pooler, backbone: str) -> tuple[str, ...]:
+def layers_to_keep(exported: EncoderSettings, pooler: Pooler, backbone: str) -> tuple[str, ...]:
     """Return the Dense layers to keep with a pooling, and log a warning if layers are dropped."""
     if exported.pooler == pooler or not exported.layers:
         return exported.layers

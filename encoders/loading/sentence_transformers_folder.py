@@ -62,8 +62,8 @@ TEMPLATE_FILE = "chat_template.jinja"
 HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype", "trust_remote_code"}
 
 
-class Exported(NamedTuple):
-    """A sentence-transformers model that `SentenceEncoder` supports."""
+class EncoderSettings(NamedTuple):
+    """Settings of an encoder, as those of a sentence-transformers model that `SentenceEncoder` supports."""
 
     transformer: str  # folder or hub id
     pooler: Pooler
@@ -80,7 +80,7 @@ class UnsupportedModelError(Exception):
     """A sentence-transformers model with parts that `SentenceEncoder` does not support; the message names them."""
 
 
-def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") -> Exported | None:
+def read_encoder_settings(name: str, prompt: str | None, *, setting: str = "encoder") -> EncoderSettings | None:
     """Return the model that ``modules.json`` of a directory or hub id describes, or None if there is no such file.
 
     Raises:
@@ -111,7 +111,9 @@ def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") ->
         raise UnsupportedModelError("its vectors are cut after they were normalized")
     if layers and normalize and (size := _truncated_size(name, layers[-1])):
         truncate, layers = size, layers[:-1]
-    return Exported(transformer, pooler, normalize, length, prompts, layers, suffix, truncate, read_similarity(name))
+    return EncoderSettings(
+        transformer, pooler, normalize, length, prompts, layers, suffix, truncate, read_similarity(name)
+    )
 
 
 def leaves_prompt_out(name: str, setting: str) -> bool:

@@ -1,6 +1,8 @@
 """Training objectives. ``NAME.py`` contains the LightningModule, and ``NAME_config.py`` its config without torch.
 
-To add an objective, add these two files and ``configs/model/NAME.yaml``. No other file lists the objectives.
+To add an objective, add these two files and ``configs/model/NAME.yaml``; `find_configs` finds every ``*_config.py``.
+A file may contain several objectives, as ``scored_pairs.py`` does. ``contrastive_encoders/__init__.py`` lists public
+objectives, and ``training.run_config.DEFAULT_MODELS`` those that are suggested for a kind of data.
 """
 
 from importlib import import_module

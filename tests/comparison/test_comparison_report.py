@@ -77,13 +77,16 @@ def test_runs_that_differ_in_keys_without_effect_are_one_arm(run_folder, tmp_pat
         "data_license": "cc0-1.0",
         "checkpoint": Checkpoint(keep_all=True),
     }
-    recipes = {"one": resolve(config).recipe(), "checked": resolve(replace(config, seed=2, **other)).recipe()}
+    recipes = {
+        "one": resolve(config).recorded_keys(),
+        "checked": resolve(replace(config, seed=2, **other)).recorded_keys(),
+    }
     for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
-    recipes["two-processes"] = resolve(replace(config, seed=3)).recipe()
+    recipes["two-processes"] = resolve(replace(config, seed=3)).recorded_keys()
     assert recipes["two-processes"]["trainer"]["strategy"] == "ddp"
-    recipes["another-model"] = resolve(replace(config, model=SimCSEConfig(temperature=0.1))).recipe()
+    recipes["another-model"] = resolve(replace(config, model=SimCSEConfig(temperature=0.1))).recorded_keys()
     for name, recipe in recipes.items():
         run_folder(tmp_path / name, "simcse", recipe.pop("seed"), 0.2, **recipe)
     arms = arms_of(collect([str(tmp_path / "*")])[0])

@@ -92,7 +92,7 @@ def test_the_projection_stays_out_of_the_encoder(whole):
     state = torch.load(whole / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert state["teaching.projections.32.weight"].shape == (WIDTH, 32)
     assert not [name for name in load_file(whole / "encoder" / "model.safetensors") if "teaching" in name]
-    assert load_encoder(whole, device="cpu").vectors["width"] == 32
+    assert load_encoder(whole, device="cpu").embedding_info["width"] == 32
     assert losses(whole)[-1] < losses(whole)[0]
 
 

@@ -4,7 +4,7 @@ from dataclasses import is_dataclass, replace
 
 from contrastive_encoders.core.config_schema import keys_of
 from contrastive_encoders.core.key_effects import KEY_EFFECTS
-from contrastive_encoders.datamodules.data_configs import KINDS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.model_configs import LoRAConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
@@ -34,7 +34,11 @@ def keys_below(kind, prefix=""):
 
 
 def test_every_entry_of_the_table_is_a_key():
-    kinds = {"": (RunConfig, EvaluateConfig, *MODEL_CONFIGS.values()), "data.": KINDS.values(), "trainer.": (Trainer,)}
+    kinds = {
+        "": (RunConfig, EvaluateConfig, *MODEL_CONFIGS.values()),
+        "data.": DATA_CONFIGS.values(),
+        "trainer.": (Trainer,),
+    }
     keys = {key for prefix, several in kinds.items() for kind in several for key in keys_below(kind, prefix)}
     assert KEY_EFFECTS.keys() - keys == {"data", "logger", "experiment", "hydra", "*.seed", "class", "_wandb"}
 
