@@ -110,7 +110,7 @@ def count(samples: list[tuple[str, bool]]) -> tuple[int, int]:
 def generate_ours(generator: Generator, inputs: list[str], statistics: Statistics) -> tuple[int, int]:
     keys: Any = {"max_new_tokens": STEPS, "top_p": TOP_P, "top_k": TOP_K, "temperature": 1.0, "ban_eos": True}
     how = Decoding(stop='"', seed=42, decode_batch_size=None, kv_cache_tokens=32_768, **keys)
-    with generator.at_work():
+    with generator.session():
         return count([(one.text, one.closed) for one in decode(generator, prompts(inputs), how, statistics)])
 
 

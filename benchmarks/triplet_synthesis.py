@@ -97,7 +97,7 @@ def generate_ours(work: Work, statistics: Statistics, judge: bool) -> None:
 
     keys: Any = {"max_new_tokens": STEPS, "top_p": TOP_P, "top_k": TOP_K, "temperature": 1.0}
     how = Decoding(seed=42, decode_batch_size=None, kv_cache_tokens=32_768, **keys)
-    with patch.object(loop, "StopCriteria", AtLength), work.generator.at_work():
+    with patch.object(loop, "StopCriteria", AtLength), work.generator.session():
         out = {one.prompt.key: one.text for one in loop.decode(work.generator, iter(work.prompts), how, statistics)}
         if judge:
             work.discriminator([(work.premises[number], text) for (number, _), text in out.items()])

@@ -329,7 +329,7 @@ class JudgedShards:
         self, loaded: LoadedSource, tasks: Iterator[WorkItem]
     ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
         source, generator = loaded
-        with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
+        with generator.session() if isinstance(generator, Server) else contextlib.nullcontext():
             score = None
             if generator is not None and self.prompts is not None:
                 score = discriminator_of(generator, self.prompts, self.max_pair_tokens)

@@ -173,11 +173,11 @@ def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed, int
 
 
 def test_at_work_the_numbers_stay_what_they_were():
-    """Within ``at_work``, linear layers use another library if it is faster."""
+    """Within ``session``, linear layers use another library if it is faster."""
     model = generator("t5-v1.1", dtype=torch.float32)
     score = Discriminator(model, PROMPTS, 30)
     pairs = list(itertools.pairwise(sentences(30)))
     plain = score(pairs)
-    with model.at_work():
+    with model.session():
         assert score(pairs) == pytest.approx(plain, abs=3e-6)
     assert score(pairs) == plain

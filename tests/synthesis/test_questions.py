@@ -240,14 +240,14 @@ def test_the_first_rule_that_is_broken_is_a_questions_fate():
     prompt = "How are cracks found before they are visible? Such loans16 loans23 loans30 are rare."
     on = RULES | {"min_words": 2, "max_copied": 0.5, "max_from_prompt": 0.4, "duplicates": True}
     found = apply_rules(asked, collection, no_ranks(len(asked)), QuestionRules(**on), prompt)
-    assert [one.fate for one in found] == [EMPTY, CUT, FEW, COPIED, KEPT, DUPLICATE, KEPT, REPEATED, KEPT]
+    assert [one.outcome for one in found] == [EMPTY, CUT, FEW, COPIED, KEPT, DUPLICATE, KEPT, REPEATED, KEPT]
     # of ten words: how are cracks, found before they are visible; of eight: such loans16 loans23 alone
     assert [one.from_prompt for one in found][-2:] == [0.8, 3 / 8]
     ranked = no_ranks(len(asked))._replace(ranks_Q=np.array([1, 1, 1, 1, 3, 2, 1, 1, 1]))
     found = apply_rules(asked, collection, ranked, QuestionRules(**on | {"max_rank": 2}), prompt)
-    assert [one.fate for one in found][4:7] == [NOT_NEAREST, KEPT, KEPT], "a duplicate is one of what is kept"
+    assert [one.outcome for one in found][4:7] == [NOT_NEAREST, KEPT, KEPT], "a duplicate is one of what is kept"
     strict = apply_rules(asked, collection, ranked, QuestionRules(**RULES | {"min_p_yes": 0.6}), prompt)
-    assert not any(one.fate == KEPT for one in strict)
+    assert not any(one.outcome == KEPT for one in strict)
 
 
 def test_a_question_ends_at_its_mark_and_lines_with_a_heading_go_where_there_is_none():

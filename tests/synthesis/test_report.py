@@ -105,12 +105,12 @@ def test_examples_are_random_with_equally_many_of_each_label_and_reason():
     drawn = Counter[str]()
     for seed in range(100):
         found = draw_examples(GeneratedTexts(accepted(pairs), refused), seed)
-        assert Counter((one.fate, one.label) for one in found) == {
+        assert Counter((one.outcome, one.label) for one in found) == {
             **{("accepted", label): 40 for label in LABELS},
             ("copy", "1"): 60,
             ("short", "1"): 60,
         }
-        drawn.update(one.text for one in found if one.fate == "accepted")
+        drawn.update(one.text for one in found if one.outcome == "accepted")
     assert len(drawn) == 300
     assert max(drawn.values()) < 65, "40 is the mean, 4.9 the standard deviation"
 

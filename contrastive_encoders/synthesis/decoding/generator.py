@@ -72,7 +72,7 @@ class Generator:
         return getattr(self.model.config.get_text_config(decoder=True), "sliding_window", None) is not None
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
         """Context manager for fast inference without gradients.
 
         Linear layers use the fastest matmul of a CPU. On a GPU, attention uses a kernel that supports every length.

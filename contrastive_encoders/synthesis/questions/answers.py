@@ -39,14 +39,14 @@ def answers_table(folder: Path, sheet: Path) -> str:
                 location=where,
                 hint="Move the sheet away. The command that wrote the data set writes a new sheet.",
             )
-        fate = KEPT if question["fate"] == KEPT else "left out"
+        outcome = KEPT if question["fate"] == KEPT else "left out"
         for style in ("all styles", question["style"]):
-            counts[fate, style].append(answer.lower() == labels[0])
+            counts[outcome, style].append(answer.lower() == labels[0])
     rows = list[list[object]]()
-    for (fate, style), answers in sorted(counts.items()):
+    for (outcome, style), answers in sorted(counts.items()):
         low, high = binomtest(sum(answers), len(answers)).proportion_ci(method="wilson")
         share = sum(answers) / len(answers)
-        rows.append([f"{fate}, {style}", len(answers), sum(answers), share, f"{low:.1%} to {high:.1%}"])
+        rows.append([f"{outcome}, {style}", len(answers), sum(answers), share, f"{low:.1%} to {high:.1%}"])
     read = sum(len(answers) for (_, style), answers in counts.items() if style == "all styles")
     about = f"{read} questions were answered, {len(given) - read} were left blank."
     heads = [

@@ -170,7 +170,7 @@ class JudgedQuestions:
     def __call__(
         self, generator: Generator | Server, tasks: Iterator[WorkItem]
     ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
-        with generator.at_work():
+        with generator.session():
             score: ServedDiscriminator | PassageJudge
             if isinstance(generator, Server):
                 score = ServedDiscriminator(generator, self.prompts.judge, self.max_passage_tokens, judged=True)

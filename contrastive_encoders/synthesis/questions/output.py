@@ -62,7 +62,7 @@ def candidate_rows(
             "cosine": round(cosine, 6) if cosine == cosine else None,
             "copied": round(one.copied, 4),
             "from_prompt": round(one.from_prompt, 4),
-            "fate": one.fate,
+            "fate": one.outcome,
             "broken": list(one.broken),
         }
 
@@ -96,7 +96,7 @@ def _negatives(one: Question, collection: Collection, neighbors: NearestPassages
 
 
 def kept(questions: Sequence[Question], collection: Collection, part: Part) -> list[Question]:
-    return [one for one in questions if one.fate == KEPT and collection.part(one.passage) == part]
+    return [one for one in questions if one.outcome == KEPT and collection.part(one.passage) == part]
 
 
 def document_rows(collection: Collection) -> Iterator[dict[str, str]]:
@@ -143,7 +143,7 @@ def write_sheet(folder: Path, questions: Sequence[Question], collection: Collect
     draw = random.Random(f"{seed}/sheet")
     some = [one for one in questions if one.text]
     draw.shuffle(some)
-    good, bad = ([one for one in some if (one.fate == KEPT) is wanted] for wanted in (True, False))
+    good, bad = ([one for one in some if (one.outcome == KEPT) is wanted] for wanted in (True, False))
     half = SHEET_QUESTIONS // 2
     number = min(len(good), max(half, SHEET_QUESTIONS - len(bad)))
     drawn = [*good[:number], *bad[: SHEET_QUESTIONS - number]]

@@ -43,8 +43,8 @@ def _examples(questions: Sequence[Question], collection: Collection) -> ReportSe
     draw = random.Random(f"{SEED}/questions")
     tables = list[Table]()
     heads = columns("question", "style", "passage", "heading")
-    for fate in (KEPT, *REASONS):
-        found = [one for one in questions if one.fate == fate]
+    for outcome in (KEPT, *REASONS):
+        found = [one for one in questions if one.outcome == outcome]
         if found:
             some = draw.sample(found, min(EXAMPLES, len(found)))
             passages = [collection.passages[one.passage] for one in some]
@@ -52,7 +52,9 @@ def _examples(questions: Sequence[Question], collection: Collection) -> ReportSe
                 (one.text, one.style, beginning(passage.text), passage.heading)
                 for one, passage in zip(some, passages, strict=True)
             ]
-            tables.append(Table(heads, rows, fate if fate == KEPT else f"left out: {fate}", f"{len(found):,} in all."))
+            tables.append(
+                Table(heads, rows, outcome if outcome == KEPT else f"left out: {outcome}", f"{len(found):,} in all.")
+            )
     return ReportSection("Examples", ["Drawn at random.", *tables])
 
 
@@ -60,8 +62,8 @@ def _rules(counts: Mapping[str, Any]) -> ReportSection:
     total = max(counts["samples"], 1)
     rows = [(why, one["left_out"], one["break_it"], one["break_it"] / total) for why, one in counts["rules"].items()]
     note = (
-        "By the first rule that a question breaks; and by every rule, as if it were the only one. The same command "
-        "with other rules takes others without a model."
+        "Left out: counted for the first rule that a question breaks. Break it: counted for every rule that it breaks. "
+        "The same command with other rules selects other questions without a model."
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
     return ReportSection("Rules", [note, Table(heads, [*rows, ("kept", counts["accepted"], None, counts["yield"])])])
@@ -83,9 +85,13 @@ def _parts(manifest: Mapping[str, Any]) -> ReportSection:
 def _scores(questions: Sequence[Question]) -> ReportSection:
     rows = list[list[Any]]()
     for style in dict.fromkeys(one.style for one in questions):
-        for fate in ("all", KEPT):
-            some = [one for one in questions if one.style == style and one.text and (fate == "all" or one.fate == KEPT)]
-            row: list[Any] = [f"{style}, {fate}", len(some)]
+        for outcome in ("all", KEPT):
+            some = [
+                one
+                for one in questions
+                if one.style == style and one.text and (outcome == "all" or one.outcome == KEPT)
+            ]
+            row: list[Any] = [f"{style}, {outcome}", len(some)]
             for values in (
                 [len(one.text.split()) for one in some],
                 [one.copied for one in some],
@@ -115,8 +121,8 @@ def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[
     below = np.searchsorted(every, near, "left") + np.searchsorted(every, near, "right")
     area = float(below.mean() / 2 / len(far))
     note = (
-        f"Of a question whose passage the encoder finds among the first {limit} and one whose it does not, the judge "
-        f"gives the first the higher probability in {area:.1%} of all pairs; 50% is chance."
+        f"Pairs of a question whose passage the encoder ranks among the first {limit} and a question whose passage it "
+        f"ranks lower: the judge assigns the first a higher probability in {area:.1%} of them; 50% is chance."
     )
     return [ReportSection("Judge and encoder", [note])]
 

@@ -38,7 +38,7 @@ class Question(NamedTuple):
     broken: tuple[str, ...]  # all rules that it violates, each checked independently
 
     @property
-    def fate(self) -> str:
+    def outcome(self) -> str:
         return self.broken[0] if self.broken else KEPT
 
     @property
@@ -104,5 +104,5 @@ def _broken(
 
 def tally(questions: Sequence[Question]) -> dict[str, dict[str, int]]:
     """Count for each rule the questions for which it is the first violated rule, and the questions that violate it."""
-    first, every = Counter(one.fate for one in questions), Counter(why for one in questions for why in one.broken)
+    first, every = Counter(one.outcome for one in questions), Counter(why for one in questions for why in one.broken)
     return {why: {"left_out": first[why], "break_it": every[why]} for why in REASONS}

@@ -298,7 +298,7 @@ class Queries(QueriesConfig, ModelRecipe):
         """Write the output files, the manifest last: if it says complete, all other files exist."""
         collection, folder = self.collection, self.folder
         questions = apply_rules(candidates, collection, neighbors, self.rules, self.asks.examples)
-        number = sum(one.fate == KEPT for one in questions)
+        number = sum(one.outcome == KEPT for one in questions)
         store = ShardStore(folder)
         about = {**self.written.about, "collection": collection.counts()}
         counts: dict[str, Any] = {

@@ -188,7 +188,7 @@ def agreement_table(agreement: Agreement) -> str:
     """Return a Markdown table in the form of the paper's table 3."""
     counted = sum(agreement.items.values())
     about = (
-        "Percent of the pairs that were written for a label (columns) to which a person gave each label (rows).\n"
+        "Percentage of the pairs written for a label (columns) to which a person assigned each label (rows).\n"
         f"{counted} pairs were labeled, {agreement.unlabeled} were left blank."
     )
     rows: list[list[Any]] = [[human, *by_label.values()] for human, by_label in agreement.percent.items()]

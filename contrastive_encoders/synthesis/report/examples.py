@@ -23,8 +23,8 @@ def draw_examples(texts: GeneratedTexts, seed: int) -> list[ReportText]:
     accepted = draw.sample(texts.accepted, len(texts.accepted))
     left_out = draw.sample(texts.left_out, len(texts.left_out))
     found = interleave(accepted, MAX_ACCEPTED, lambda one: one.label)
-    found += interleave(left_out, MAX_LEFT_OUT, lambda one: (one.label, one.fate))
-    return sorted(found, key=lambda one: (one.fate != ACCEPTED, one.fate, one.label))
+    found += interleave(left_out, MAX_LEFT_OUT, lambda one: (one.label, one.outcome))
+    return sorted(found, key=lambda one: (one.outcome != ACCEPTED, one.outcome, one.label))
 
 
 def add_cosines(texts: Sequence[ReportText], embed: Embed) -> list[ReportText]:
@@ -54,7 +54,7 @@ def cosines_by_label(texts: GeneratedTexts, embed: Embed, seed: int) -> dict[str
 def examples_section(examples: Sequence[ReportText]) -> ReportSection:
     """Return a table of the examples. Long texts are truncated, and columns without any value are left out."""
     columns: list[tuple[Column, list[Any]]] = [
-        (Column("outcome"), [one.fate for one in examples]),
+        (Column("outcome"), [one.outcome for one in examples]),
         (Column("label"), [one.label for one in examples]),
         (Column("x1"), [one.x1 and beginning(one.x1) for one in examples]),
         (Column("text"), [beginning(one.text) for one in examples]),
@@ -63,6 +63,6 @@ def examples_section(examples: Sequence[ReportText]) -> ReportSection:
     ]
     filled = [(head, values) for head, values in columns if any(value is not None for value in values)]
     rows = [list(row) for row in zip(*(values for _, values in filled), strict=True)]
-    note = "Drawn at random: as many of each label, and of those that were left out as many of each reason."
+    note = "Drawn at random: equally many accepted texts of each label, and equally many rejected texts of each reason."
     table = Table([head for head, _ in filled], rows)
     return ReportSection("Examples", [note, table] if examples else ["No text was accepted or kept."])

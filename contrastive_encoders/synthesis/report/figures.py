@@ -26,14 +26,16 @@ class Curve(NamedTuple):
 def lengths(measured: Mapping[str, LabelStatistics]) -> Figure:
     """Return the distribution of text lengths in words for each label."""
     curves = [Curve(label, range(MAX_WORDS + 1), one.words) for label, one in measured.items()]
-    caption = f"Of accepted texts. The last point is {MAX_WORDS} words and more."
+    caption = f"Lengths of accepted texts. The last point stands for {MAX_WORDS} or more words."
     return _shares("lengths", "Lengths", caption, "words", curves, form="d")
 
 
 def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
     """Return the distribution of the lexical overlap: words in both texts of a pair over words in either."""
     curves = [Curve(label, middles(0, 1, BINS), one.overlaps) for label, one in measured.items()]
-    caption = "Words that both texts of a pair have over those that either has (Jaccard), case and punctuation aside."
+    caption = (
+        "Number of words in both texts of a pair over the number in either (Jaccard), without case and punctuation."
+    )
     return _shares("overlaps", "Lexical overlap", caption, "overlap", curves)
 
 
@@ -46,7 +48,7 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
         Curve(label, middles(begin, 1, bins), np.histogram(np.minimum(found, 1.0), bins, (begin, 1))[0].tolist())
         for label, found in cosines.items()
     ]
-    caption = f"Cosine of the two texts of a pair under {encoder}; of the accepted pairs that were drawn."
+    caption = f"Cosine similarity of the two texts of a pair under {encoder}, for a sample of the accepted pairs."
     return _shares("similarities", "Similarity", caption, "cosine", curves)
 
 
@@ -54,10 +56,10 @@ def answers(found: Mapping[str, Sequence[int]]) -> Figure:
     """Return the discriminator's probability of the label that a text was written for, by direction."""
     curves = [Curve(direction, middles(0, 1, ANSWER_BINS), counts) for direction, counts in found.items()]
     caption = (
-        "Probability of the answer that a text was written for: that it follows, or that it contradicts. Below one "
-        "half the discriminator disagrees. Of each sentence the candidate that stands for it, whatever other rules say."
+        "Probability of the intended answer: that the text follows, or that it contradicts. Below one half, the "
+        "discriminator disagrees. Only the selected candidate of each sentence counts, regardless of the other rules."
     )
-    figure = _shares("answers", "What the discriminator said", caption, "probability of the wanted answer", curves)
+    figure = _shares("answers", "Answers of the discriminator", caption, "probability of the intended answer", curves)
     half = alt.Chart({"values": [{"half": 0.5}]}).mark_rule(strokeDash=[4, 4], color=SOFT).encode(x="half:Q")
     return figure._replace(panels=[figure.panels[0] + half])
 

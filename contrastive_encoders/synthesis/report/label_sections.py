@@ -23,7 +23,7 @@ def _yields(counts: Mapping[str, Any], labels: Sequence[str]) -> ReportSection:
     each = [(label, counts["labels"].get(label, none)) for label in labels] + [("all", counts)]
     heads = [Column("label"), *columns("sampled", "accepted", number=","), Column("yield", ".1%")]
     table = Table(heads, [(label, one["samples"], one["accepted"], one["yield"]) for label, one in each])
-    return ReportSection("Yield", ["GeneratedTexts that were sampled, and those that passed the filters.", table])
+    return ReportSection("Yield", ["Sampled texts, and texts that passed the filters.", table])
 
 
 def _reasons(counts: Mapping[str, Any], labels: Sequence[str]) -> ReportSection:

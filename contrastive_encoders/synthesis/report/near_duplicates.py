@@ -49,8 +49,8 @@ def near_duplicates_section(accepted: Sequence[ReportText], labels: Sequence[str
         again += [one for one in found if one.later]
     again.sort(key=lambda one: -len(one.later))
     note = (
-        f"A text is one where it shares {THRESHOLD:.0%} of its words with an earlier one of its label, case and "
-        f"punctuation aside. The first {MAX_TEXTS:,} texts of each label were looked at."
+        f"A near-duplicate shares {THRESHOLD:.0%} of its words with an earlier text of the same label, ignoring case "
+        f"and punctuation. The first {MAX_TEXTS:,} texts of each label were compared."
     )
     heads = [Column("label"), Column("texts", ","), Column("near-duplicates", ","), Column("share", ".1%")]
     listed = [[beginning(one.text), one.label, len(one.later), beginning(one.other)] for one in again[:MAX_LISTED]]

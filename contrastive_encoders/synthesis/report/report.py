@@ -76,9 +76,9 @@ def _texts(
         shares = (one.distinct_1, one.distinct_2, one.copies, one.folded_copies, one.overlap)
         rows.append([label, one.texts, one.mean_words, *shares, *similarity])
     note = (
-        f"Of accepted texts, {MAX_ROWS:,} rows at most. distinct-n: different n-grams of words over all of them, of "
-        f"the first {MAX_DISTINCT_TEXTS:,} texts. Folded copies equal the text they were written for but for case and "
-        "punctuation, which n-grams and overlap leave out too. Overlap: mean Jaccard of the words of both."
+        f"Accepted texts, at most {MAX_ROWS:,} rows. distinct-n: distinct n-grams of words over all n-grams of the "
+        f"first {MAX_DISTINCT_TEXTS:,} texts. Folded copies equal the text for which they were written except for case "
+        "and punctuation, which n-grams and overlap also ignore. Overlap: mean Jaccard similarity of the words of both."
     )
     heads = [
         Column("label"),

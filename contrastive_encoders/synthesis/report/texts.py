@@ -20,7 +20,7 @@ class ReportText(NamedTuple):
     x1: str | None  # the text that it was written for
     text: str
     label: str
-    fate: str  # accepted, or the reason for the rejection
+    outcome: str  # accepted, or the reason for the rejection
     p: float | None = None  # probability of the answer that its label requires, if it was judged
     cosine: float | None = None  # with x1, according to the encoder
 

@@ -33,7 +33,7 @@ def _sentences(manifest: Mapping[str, Any]) -> ReportSection:
     rows = [("texts of the input", found["texts"]), ("sentences in them", found["sentences"])]
     rows += [(f"left out: {reason}", number) for reason, number in found["left_out"].items()]
     table = Table([Column(""), Column("number", ",")], [*rows, ("left", found["kept"])])
-    return ReportSection("Sentences", ["What was given, and what was left out before anything else.", table])
+    return ReportSection("Sentences", ["Sentences of the input, and those that were left out first.", table])
 
 
 def _rules(manifest: Mapping[str, Any]) -> ReportSection:
@@ -45,8 +45,8 @@ def _rules(manifest: Mapping[str, Any]) -> ReportSection:
         if reason in broken
     ]
     note = (
-        "By the first rule that a sentence's triplet breaks; and by every rule, as if it were the only one. What is "
-        "switched off is not listed."
+        "Left out: counted for the first rule that a triplet breaks. Break it: counted for every rule that it breaks. "
+        "Disabled rules are not listed."
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
     table = Table(heads, [*rows, ("accepted", counts["accepted"], None, counts["yield"])])
@@ -56,8 +56,8 @@ def _rules(manifest: Mapping[str, Any]) -> ReportSection:
 def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> ReportSection:
     rows = [(threshold, number, number / max(counts["samples"], 1)) for threshold, number in curve.items()]
     note = (
-        "Triplets that would be accepted at other thresholds, the other rules as they are. The recipe gense_filter "
-        "takes them by its rules.threshold, without writing texts."
+        "Triplets that would be accepted at other thresholds with the same other rules. The recipe gense_filter "
+        "selects them by its rules.threshold without generating texts."
     )
     table = Table([Column("threshold"), Column("triplets", ","), Column("yield", ".1%")], rows)
     return ReportSection("Threshold", [note, table])
@@ -71,8 +71,8 @@ def _disagreement_sections(answers: Mapping[str, Sequence[int]], texts: Sequence
 
     judged = [(one.p, one) for one in texts if one.p is not None and one.p < DECISION_BOUNDARY]
     surest = sorted(judged, key=lambda pair: pair[0])[:MAX_DISAGREEMENTS]
-    rows = [(beginning(one.text), beginning(one.x1 or ""), one.label, p, one.fate) for p, one in surest]
-    heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("fate")]
-    note = "The texts of which the discriminator is surest that they are not what they should be."
+    rows = [(beginning(one.text), beginning(one.x1 or ""), one.label, p, one.outcome) for p, one in surest]
+    heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("outcome")]
+    note = "The texts to which the discriminator assigns the lowest probability of the intended answer."
     table = Table(heads, rows, "Where the discriminator disagreed", note, "disagreed")
     return [ReportSection("Discriminator", [answers_figure(answers), table])]

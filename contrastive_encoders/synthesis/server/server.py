@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Server:
-    """Server with the model ``name`` at ``url``. Requests must be sent within ``at_work``."""
+    """Server with the model ``name`` at ``url``. Requests must be sent within ``session``."""
 
     name: str
     url: str
@@ -57,7 +57,7 @@ class Server:
     logged: float = field(init=False, default=0.0)
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
         """Context manager that opens the client and the journal. Pending requests are canceled at the end."""
         openai = import_openai()
         import httpx2

@@ -75,7 +75,7 @@ class DecodedShards(ABC):
                 value=self.how.max_new_tokens,
                 expected=f"less than {generator.context}, the context of {generator.name}, which includes the prompt",
             )
-        with generator.at_work():
+        with generator.session():
             if isinstance(generator, Server) or generator.model.dtype == torch.float32:
                 yield from self._decoded(generator, tasks)
             else:
