@@ -79,6 +79,9 @@ class Encoded(NamedTuple):
 class SentenceEncoder(LoadedEncoder, nn.Module):
     """Encoder of texts: a transformer, a pooling, and an optional head.
 
+    Methods ``encode_*`` compute embeddings of a training step, with gradients. Methods ``embed*`` compute embeddings of
+    texts without gradients, truncated and normalized as configured.
+
     ``prompts``, ``truncate``, ``normalize``, and ``progress`` apply to ``embed`` only, not to training.
 
     Args:
@@ -259,7 +262,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         The function calls no collective operation, and only dropout is random.
         """
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long(), **self._decoder_inputs(ids_BT)}
-        return self._encoded(
+        return self._forward(
             inputs, lambda output: self.pooler(output, mask_BT), target, around=lambda: attention_for(ids_BT)
         )
 
@@ -273,14 +276,14 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         inputs = plan.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
-        return self._encoded(
+        return self._forward(
             inputs,
             lambda output: self.pooler.of_row(output, row),
             target,
             around=lambda: use_packed_attention(self.trunk),
         )
 
-    def _encoded(
+    def _forward(
         self,
         inputs: dict[str, Any],
         pooled: Callable[[Any], Tensor],

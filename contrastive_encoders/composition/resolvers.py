@@ -2,7 +2,9 @@
 
 These depend on the machine: the location of weights installed as a package, ``${installed:PACKAGE/FILE}`` and
 ``${installed_or_hub:PACKAGE/FILE,ID}``, ``${fast_precision:}``, and ``${on_cpu:4096}``. These depend on other choices:
-``${unless:${KEY},0.1}`` and ``${of_documents:64,256}``.
+``${unless:${KEY},0.1}`` and ``${of_documents:64,256}``. Three more are registered where their data are:
+``${first_of:...}`` in `config_store`, ``${keys_and_meanings:}`` in `key_docs`, and ``${choices_of:...}`` in
+`cli.hydra_main`.
 """
 
 from importlib.util import find_spec

@@ -1,7 +1,7 @@
-"""Define settings as frozen dataclasses whose fields declare the type, default, bounds, and meaning of each key.
+"""Define configs as frozen dataclasses whose fields declare the type, default, bounds, and meaning of each key.
 
-A settings class is defined next to the code that reads it, in a module that does not import torch. The keys that Hydra
-composes, the checks, ``--help``, the reference page of all keys, and the Python API are all generated from its fields.
+A config dataclass is defined next to the code that reads it, in a module that does not import torch. The keys that
+Hydra composes, the checks, ``--help``, the reference of all keys, and the Python API are all generated from its fields.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
 
 
 class ConfigField(NamedTuple):
-    """One field of a settings class."""
+    """One field of a config dataclass."""
 
     name: str
     type: Any
@@ -191,7 +191,7 @@ def _key(field: Any, type_: Any) -> ConfigField:
 
 
 def settings_class(module: Any) -> type:
-    """Return the settings class of a module, which is the type that it declares for ``settings``.
+    """Return the config dataclass of a module, which is the type that it declares for ``settings``.
 
     Raises:
         InputError: it declares none.
@@ -221,8 +221,8 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     """Build settings from plain values, with `UNSET` for keys without a value. Values are not compared with types or
     bounds; `check` does that.
 
-    A field whose type is a settings class is built from the keys below it. ``target`` names the class that the settings
-    are for, if it is not the default of ``kind``.
+    A field whose type is a config dataclass is built from the keys below it. ``target`` names the class that the
+    settings are for, if it is not the default of ``kind``.
 
     Raises:
         InputError: a key is unknown, or a mapping was expected.

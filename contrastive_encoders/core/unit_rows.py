@@ -7,7 +7,10 @@ if TYPE_CHECKING:  # a command that only prints its help should not import NumPy
 
 
 def unit_rows(rows_ND: "np.ndarray") -> "np.ndarray":
-    """Return the (N, D) rows L2-normalized, with their dtype; rows of zeros are not changed."""
+    """Return the (N, D) rows L2-normalized, with their dtype; rows of zeros are not changed.
+
+    `evaluation.embedding_pool.unit_rows` does the same for tensors, and replaces rows with NaN or infinity by zeros.
+    """
     import numpy as np
 
     units_ND: np.ndarray = rows_ND / np.maximum(np.linalg.norm(rows_ND, axis=1, keepdims=True), 1e-12)

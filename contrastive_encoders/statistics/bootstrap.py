@@ -73,7 +73,7 @@ class Estimate(NamedTuple):
     values_N: Tensor | None = None  # of each query of retrieval, in the unit of the score; the value is their mean
 
     def interval(self) -> list[float] | None:
-        """Return [2.5 %, 97.5 %] of the replicates."""
+        """Return [2.5 %, 97.5 %] of the replicates, as `paired_tests.interval` does."""
         if self.replicates_R is None:
             return None
         low, high = torch.quantile(self.replicates_R.double(), torch.tensor([0.025, 0.975], dtype=torch.float64))

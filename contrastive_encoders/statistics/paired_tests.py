@@ -47,7 +47,7 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
 
 
 def interval(replicates_R: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the bootstrap."""
+    """Return the 95 % percentile interval of the bootstrap, as `bootstrap.Estimate.interval` does."""
     low, high = np.quantile(replicates_R.astype(np.float64), [0.025, 0.975])
     return float(low), float(high)
 

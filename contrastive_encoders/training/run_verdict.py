@@ -1,4 +1,8 @@
-"""The verdict of a run: its headline score before and after training, and suggestions."""
+"""The verdict of a run: its headline score before and after training, and suggestions.
+
+A score of rated pairs is judged by its interval alone, one of retrieval also by a permutation test. `contrasts` of
+`comparison` tests both kinds and corrects for the number of pairs of arms, so it can be stricter.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
