@@ -28,30 +28,28 @@ class DataConfig:
     tokenizer: str = config_field(inherits_from="backbone", meaning="hub id or directory of the tokenizer")
     append_eos: bool | None = config_field(
         None,
-        "true: append the end-of-sequence token to every text; null: as the model does",
+        "whether to append the end-of-sequence token to every text; null: as the model does",
         inherits_from="model.append_eos",
     )
     batch_size: int = config_field(inherits_from="batch_size", meaning="examples per batch, over all processes", ge=1)
     drop_last: bool = config_field(
-        True, "true: drop the last, smaller batch of an epoch; false: keep it, as transformers does"
+        True, "whether to drop the last, smaller batch of an epoch; false: keep it, as transformers does"
     )
-    seed: int = config_field(
-        inherits_from="seed", meaning="seed of shuffling and of everything that is drawn for an example"
-    )
+    seed: int = config_field(inherits_from="seed", meaning="seed of shuffling and of the random draws for each example")
     fraction: float = config_field(
         1.0, "fraction of the examples to use; the examples of 0.1 are among those of 0.2", gt=0, le=1
     )
     cache_dir: str | None = config_field(
         None, "directory of the token stores; null: CONTRASTIVE_ENCODERS_CACHE or ~/.cache/contrastive-encoders"
     )
-    num_workers: int = config_field(0, "processes that prepare batches", ge=0, le=4096)
+    num_workers: int = config_field(0, "number of processes that prepare batches", ge=0, le=4096)
     tokenizer_workers: int = config_field(
-        1, "processes that tokenize into the token store; 1: the threads of the tokenizer", ge=1, le=4096
+        1, "number of processes that tokenize; 1: the threads of the tokenizer", ge=1, le=4096
     )
     verify: bool = config_field(
-        inherits_from="verify", meaning="true: check the SHA-256 of the whole token store first"
+        inherits_from="verify", meaning="whether to check the SHA-256 of the entire token store first"
     )
-    quiet: bool = config_field(inherits_from="quiet", meaning="true: no terminal output")
+    quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,17 +66,17 @@ class FileDataConfig(DataConfig):
         "names of the text columns, in the expected order, if the file uses other names; OUTER.INNER for "
         "nested columns",
     )
-    split: str = config_field("train", 'which rows to use if rows have a "split"')
-    on_error: OnError = config_field("fail", "skip: leave out rows that cannot be read, and count them")
+    split: str = config_field("train", 'split to use if rows have a "split" column')
+    on_error: OnError = config_field("fail", "treatment of unreadable rows: fail: stop; skip: drop and count them")
     max_skipped: float = config_field(
         0.05,
-        "with on_error=skip: maximum fraction of undecodable or malformed rows; empty rows do not count",
+        "maximum fraction, with on_error=skip, of undecodable or malformed rows; empty rows do not count",
         ge=0,
         le=1,
     )
     encoding: str | None = config_field(None, ENCODING_MEANING)
     strip_html: bool = config_field(
-        False, "true: remove HTML tags from texts in rows, and decode entities such as &amp;"
+        False, "whether to remove HTML tags from texts in rows and decode entities such as &amp;"
     )
     name: str | None = config_field(None, "config name of a hub dataset (data.path=OWNER/NAME)")
     revision: str | None = config_field(None, "branch, tag, or commit of a hub dataset; null: the current main branch")
@@ -86,7 +84,7 @@ class FileDataConfig(DataConfig):
         None, "files of a hub dataset to use, as a pattern; null: those that the dataset defines"
     )
     streaming: bool | None = config_field(
-        None, "true: stream a hub dataset without a copy on disk; null: only if the split has 10 GB or more"
+        None, "whether to stream a hub dataset without a copy on disk; null: only if the split has 10 GB or more"
     )
 
 
@@ -103,7 +101,7 @@ class RowDataConfig(DataConfig):
     )
     prompts: Prompts = config_field(
         None,
-        "prompts in front of the texts: one string for all, a list with one per column, or a mapping of "
+        "prompts before the texts: one string for all, a list with one per column, or a mapping of "
         "column names, e.g. {anchor: 'query: ', positive: 'passage: '}; null: the prompts of the backbone; "
         "{}: none",
     )
@@ -128,7 +126,7 @@ class SentenceDataConfig(RowDataConfig, FileDataConfig):
     )
     concat_sentences: int | None = config_field(
         None,
-        "join every other group of n texts into one, so that the encoder also sees longer texts; null: never",
+        "number of texts n: every other group of n texts is joined into one longer text; null: none",
         ge=2,
     )
 
@@ -170,8 +168,8 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
     )
     neighbor_group_size: int | None = config_field(
         None,
-        "put rows with similar first texts into the same batch, in groups of this size (at most an eighth of "
-        "the batch), by the embeddings of the untrained encoder; null: random batches",
+        "size of the groups of rows with similar first texts that are placed in the same batch (at most an "
+        "eighth of the batch), by the embeddings of the untrained encoder; null: random batches",
         inherits_from="neighbor_group_size",
         ge=2,
     )
@@ -224,21 +222,21 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
 
     postprocess: Literal["auto", "on", "off"] = config_field(
         "auto",
-        "auto: only if the pairs come from a generator, that is if they have a manifest or the columns "
-        "text_a, text_b, and labels as strings",
+        "whether to post-process the pairs; auto: only if they come from a generator, that is if they have a "
+        "manifest or the columns text_a, text_b, and labels as strings",
     )
     postprocess_steps: Sequence[str] = config_field(
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
         "steps of the post-processing, in this order",
     )
-    ignore_case: bool = config_field(
-        False, "drop_identical: ignore case and surrounding whitespace when x1 and x2 are compared"
+    ignore_case: bool = config_field(False, "whether drop_identical ignores case and surrounding whitespace")
+    smoothing: float = config_field(
+        0.2, "label smoothing of the step smooth; 0.2 turns 0, 0.5, 1 into 0.1, 0.5, 0.9; 0: none"
     )
-    smoothing: float = config_field(0.2, "smooth: label smoothing; 0.2 turns 0, 0.5, 1 into 0.1, 0.5, 0.9; 0: none")
-    max_pairs_per_label: int = config_field(2, "cap: maximum number of pairs per x1 and label; 0: no limit")
-    random_pairs: int = config_field(2, "augment: number of random x2 per x1, with label 0; 0: none")
+    max_pairs_per_label: int = config_field(2, "maximum number of pairs per x1 and label in the step cap; 0: no limit")
+    random_pairs: int = config_field(2, "number of random x2 per x1, with label 0, in the step augment; 0: none")
     random_pair_source: Literal["paper", "published"] = config_field(
-        "paper", "where a random x2 comes from: published: any entry; paper: only entries with another x1"
+        "paper", "source of a random x2: published: any entry; paper: only entries with another x1"
     )
     postprocess_seed: int = config_field(42, "seed of the post-processing")
     dev_fraction: float = config_field(
@@ -249,7 +247,7 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
         lt=1,
     )
     split_by: Literal["pair", "x1"] = config_field(
-        "pair", "how pairs are held out: pair: by label value, as published; x1: no x1 is on both sides"
+        "pair", "unit of held-out pairs: pair: by label value, as published; x1: no x1 is on both sides"
     )
 
 
@@ -268,10 +266,12 @@ class GenerationDataConfig(FileDataConfig):
     prompts: dict[str, Any] = config_field(inherits_from="prompts", meaning="prompts of the generator")
     prompt_assembly: Assembly = config_field(
         inherits_from="prompt_assembly",
-        meaning="pieces: prompt and sentences are tokenized separately; string: they are joined before tokenization",
+        meaning="tokenization of prompts: pieces: separately from the sentences; string: joined with them",
     )
-    source_length: int = config_field(96, "maximum tokens of each sentence, without the prompt", ge=2)
-    target_length: int = config_field(48, "maximum tokens of the target, end-of-sequence token included", ge=2)
+    source_length: int = config_field(96, "maximum number of tokens of each sentence, without the prompt", ge=2)
+    target_length: int = config_field(
+        48, "maximum number of tokens of the target, end-of-sequence token included", ge=2
+    )
     dev_path: str | None = config_field(None, "file of held-out triplets; null: the rows with split=dev_split")
     dev_split: str = config_field(
         "valid", 'name of the held-out split if rows have a "split"; if no row has it, dev_fraction of the premises'
@@ -288,9 +288,11 @@ class GenerationDataConfig(FileDataConfig):
 class DocstringDataConfig(DataConfig):
     """Configuration keys of data from the docstrings of the installed Python packages."""
 
-    held_out_every: int = config_field(10, 'hold out one of every n modules for the retrieval task "pydocs"; 0: none')
+    held_out_every: int = config_field(
+        10, 'number n: one of every n modules is held out for the task "pydocs"; 0: none'
+    )
     held_out_part: int = config_field(
-        0, "which of the n modules; tune settings on another part than the one you report"
+        0, "index of the held-out module among n; tune settings on another index than the one you report"
     )
     min_words: int = config_field(1024, "minimum number of words in the docstrings of a module")
 
@@ -320,33 +322,31 @@ class DocstringPairDataConfig(RowDataConfig, DocstringDataConfig):
 class SpanDataConfig(DataConfig):
     """Configuration keys of spans that are drawn from documents."""
 
-    anchors_per_document: int = config_field(2, "anchor spans per document")
-    positives_per_anchor: int = config_field(2, "positive spans per anchor")
+    anchors_per_document: int = config_field(2, "number of anchor spans per document")
+    positives_per_anchor: int = config_field(2, "number of positive spans per anchor")
     min_span: int = config_field(32, "minimum length of a span in tokens")
     max_span: int | Literal["auto"] = config_field(
         512, "maximum length of a span in tokens; auto: so that 9 of 10 documents are long enough"
     )
     anchor_placement: AnchorPlacement = config_field(
-        "grid", "how positions of spans are drawn: uniform: as the paper describes; grid: as the published code does"
+        "grid", "sampling of span positions: uniform: as in the paper; grid: as in the published code"
     )
     positive_sampling: PositiveSampling = config_field("nearby", "position of positives relative to their anchor")
-    align_to_words: bool = config_field(False, "true: spans do not split words")
+    align_to_words: bool = config_field(False, "whether spans start and end at word boundaries")
     min_document_length: int | None = config_field(
         None, "minimum length of a document; null: 2 * anchors_per_document * max_span tokens"
     )
     length_unit: LengthUnit = config_field(
         "tokens", "unit of min_document_length; words: whitespace-separated words, as in the published script"
     )
-    lowercase: bool = config_field(False, "true: lowercase texts")
+    lowercase: bool = config_field(False, "whether to lowercase texts")
     mlm_probability: float = config_field(0.15, "fraction of the tokens of an anchor that are predicted")
     mask_strategy: MaskStrategy | None = config_field(
         None,
-        "bert: 80 % of these tokens are masked, 10 % are replaced at random, 10 % stay; all: all are masked; "
-        "null: bert",
+        "replacement of predicted tokens: bert: 80 % are masked, 10 % are replaced at random, 10 % stay; all: all "
+        "are masked; null: bert",
     )
-    mask_token: str | None = config_field(
-        None, "the mask token; null: as the model has it", inherits_from="model.mask_token"
-    )
+    mask_token: str | None = config_field(None, "mask token; null: that of the model", inherits_from="model.mask_token")
     max_length: int = config_field(
         512,
         "maximum length of a sequence in tokens, special tokens included; by default train_max_length, else "
@@ -354,11 +354,9 @@ class SpanDataConfig(DataConfig):
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
-    prompts: Prompts = config_field(
-        None, "prompt in front of the spans; null: the default prompt of the backbone; {}: none"
-    )
+    prompts: Prompts = config_field(None, "prompt before the spans; null: the default prompt of the backbone; {}: none")
     match_span_count_of: int | None = config_field(
-        None, "with 2, anchors_per_document=1 sees as many spans per batch and epoch as anchors_per_document=2"
+        None, "value of anchors_per_document whose number of spans per batch and epoch is matched; null: none"
     )
 
 
@@ -375,7 +373,7 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
     target: str = "contrastive_encoders.datamodules.documents.TextDocuments"
 
     document: Literal["line", "file"] | None = config_field(
-        None, "what counts as a document in .txt files; null: line for a file, file for a directory"
+        None, "unit of a document in .txt files; null: line for a file, file for a directory"
     )
     held_out_fraction: float = config_field(
         0.0,
@@ -389,7 +387,7 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
     )
     prompts: Prompts = config_field(
         None,
-        "prompts in front of the texts of a pair, one for both or a list of two; null: the prompts of the "
+        "prompts before the texts of a pair, one for both or a list of two; null: the prompts of the "
         "backbone (for spans, its default prompt); {}: none",
     )
 
@@ -431,20 +429,20 @@ class MixtureDataConfig:
     )
     temperature: float = config_field(
         1.0,
-        "without weights, parts are drawn in proportion to size^(1/temperature): 1 uses every row once, "
-        "larger values make parts more equal",
+        "temperature of drawing parts without weights, in proportion to size^(1/temperature): 1 uses every row "
+        "once, larger values make parts more equal",
     )
     homogeneous: bool = config_field(
         True,
-        "true: each batch comes from one part; false: batches mix rows of all parts, which must have the same columns",
+        "whether each batch comes from one part; false: batches mix rows of all parts, with the same columns",
     )
     batch_size: int = config_field(inherits_from="batch_size", meaning="rows per batch, over all processes", ge=1)
     drop_last: bool = config_field(
-        True, "true: drop the last, smaller batch of a part; false: keep it, as transformers does"
+        True, "whether to drop the last, smaller batch of a part; false: keep it, as transformers does"
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the order of the parts")
-    num_workers: int = config_field(0, "processes that prepare batches", ge=0, le=4096)
-    quiet: bool = config_field(inherits_from="quiet", meaning="true: no terminal output")
+    num_workers: int = config_field(0, "number of processes that prepare batches", ge=0, le=4096)
+    quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
 
 
 DATA_CONFIGS: Mapping[str, type[Any]] = {  # name in ``data=NAME`` -> its settings

@@ -25,12 +25,12 @@ class TinySizes:
 
     vocab_size: int = config_field(12_288, "size of the vocabulary", ge=1)
     hidden_size: int = config_field(256, "width of the hidden states", ge=1)
-    layers: int = config_field(2, "layers of the encoder (and of the decoder, if there is one)", ge=1)
-    heads: int = config_field(4, "attention heads", ge=1)
+    layers: int = config_field(2, "number of layers of the encoder (and of the decoder, if there is one)", ge=1)
+    heads: int = config_field(4, "number of attention heads", ge=1)
     intermediate_size: int = config_field(1024, "width of the feed-forward layers", ge=1)
     max_length: int = config_field(512, "maximum length of a text in tokens, special tokens included", ge=1)
-    dropout: float = config_field(0.1, "dropout of attention and hidden states", ge=0, le=1)
-    lowercase: bool = config_field(True, "true: the tokenizer lowercases texts")
+    dropout: float = config_field(0.1, "dropout probability of attention and hidden states", ge=0, le=1)
+    lowercase: bool = config_field(True, "whether the tokenizer lowercases texts")
 
 
 class LoraKeys(TypedDict):
@@ -59,14 +59,16 @@ class LoRAConfig:
     rank: int | None = config_field(
         None, "rank of the LoRA matrices, usually 16; null: no LoRA, all weights are trained", ge=1
     )
-    alpha: float | None = config_field(None, "LoRA updates are scaled by alpha / rank; null: twice the rank", gt=0)
+    alpha: float | None = config_field(
+        None, "scale of LoRA updates, which are multiplied by alpha / rank; null: twice the rank", gt=0
+    )
     dropout: float = config_field(0.0, "dropout on the input of the LoRA matrices", ge=0, lt=1)
     targets: str | Sequence[str] = config_field(
-        "auto", "auto: all linear layers except a language-model head; or names of layers, e.g. [q_proj,v_proj]"
+        "auto", "layers to adapt: names, e.g. [q_proj,v_proj]; auto: all linear layers except a language-model head"
     )
     stages: Literal["merge", "stack"] = config_field(
         "merge",
-        "merge: the adapter of the previous stage is merged into the weights; stack: it is kept, frozen, "
+        "treatment of the previous stage's adapter: merge: merge it into the weights; stack: keep it, frozen, "
         "below the new one",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial LoRA weights")
@@ -98,15 +100,15 @@ class BackboneConfig:
     )
     compile: bool | str = config_field(
         False,
-        "true: train with torch.compile, which takes a minute or more at the start; or the name of another "
+        "whether to use torch.compile, which takes a minute or more at the start; or the name of another "
         "backend, such as aot_eager",
     )
     token_budget: int | None = config_field(
-        inherits_from="token_budget", meaning="tokens per forward pass, padding included", ge=1
+        inherits_from="token_budget", meaning="maximum number of tokens per forward pass, padding included", ge=1
     )
     activation_checkpointing: Literal["auto", "on", "off", "layers"] = config_field(
         "auto",
-        "recompute activations in the backward pass; auto: if a batch exceeds token_budget; layers: also "
+        "recomputation of activations in the backward pass; auto: if a batch exceeds token_budget; layers: also "
         "layer by layer, for long texts",
     )
 
@@ -116,7 +118,7 @@ class OptimizerConfig:
     """Configuration keys of the optimizer and its learning-rate schedule."""
 
     optimizer: T5Optimizer = config_field(
-        "adamw", "adafactor_scaled: as in T5's pretraining, for random weights with lr=0.02"
+        "adamw", "name of the optimizer; adafactor_scaled: as in T5's pretraining, for random weights with lr=0.02"
     )
     lr: float = config_field(3.0e-5, "peak learning rate", ge=0)
     weight_decay: float = config_field(0.0, "decoupled weight decay", ge=0)
@@ -124,9 +126,10 @@ class OptimizerConfig:
         (0.9, 0.999), "AdamW's betas (adamw only, like eps and bias_correction)", ge=0, lt=1
     )
     eps: float = config_field(1.0e-8, "term added to the denominator of AdamW for numerical stability", ge=0)
-    bias_correction: bool = config_field(True, "false: AdamW without bias correction, as in older published runs")
+    bias_correction: bool = config_field(True, "whether AdamW corrects bias; false: as in older published runs")
     lr_schedule: ScheduleName = config_field(
-        "linear", "linear_from_zero: as in transformers, where the learning rate of the first step is 0"
+        "linear",
+        "name of the schedule; linear_from_zero: as in transformers, with learning rate 0 at the first step",
     )
     warmup_ratio: float = config_field(
         0.0,
@@ -135,11 +138,13 @@ class OptimizerConfig:
         ge=0,
         le=1,
     )
-    schedule_ratio: float = config_field(32.0, "slanted_triangular: ratio of the highest to the lowest learning rate")
+    schedule_ratio: float = config_field(
+        32.0, "ratio of the highest to the lowest learning rate with slanted_triangular"
+    )
     layer_decay: float | None = config_field(
         None,
-        "0.9: the learning rate of each layer is 0.9 times that of the layer above, and the lowest for the "
-        "embeddings; null: the same for all layers",
+        "ratio of each layer's learning rate to that of the layer above, such as 0.9; embeddings have the "
+        "lowest; null: the same for all layers",
         gt=0,
         le=1,
     )
@@ -160,13 +165,14 @@ class EncoderConfig(TrainableConfig):
 
     pooling: str | None = config_field(
         None,
-        f"{', '.join(POOLERS)}; null: the pooling of the backbone, or for a plain transformer cls (simcse, tsdae), "
+        f"pooling of the hidden states: {', '.join(POOLERS)}; null: the pooling of the backbone, or for a plain "
+        "transformer cls (simcse, tsdae), "
         "first_decoder (gense), or mean (all others)",
     )
     normalize: bool | None = config_field(
         None,
-        "true: scale embeddings to length 1 in evaluation and exports, so that dot product and cosine rank "
-        "alike; false: don't; null: as the backbone does",
+        "whether to L2-normalize embeddings in evaluation and exports, so that dot product and cosine rank "
+        "alike; null: as the backbone does",
     )
     keep_layers: int | Sequence[int] | None = config_field(
         None,
@@ -174,20 +180,23 @@ class EncoderConfig(TrainableConfig):
         "from the first to the last; null: all",
     )
     append_eos: bool | None = config_field(
-        None, "true: append the end-of-sequence token to every text, for pooling=last with a decoder"
+        None, "whether to append the end-of-sequence token to every text, for pooling=last with a decoder"
     )
     attention: str | None = config_field(
-        None, "causal or bidirectional, for causal language models; null: as in the model's config"
+        None, "attention of causal language models: causal or bidirectional; null: as in the model's config"
     )
     dropout: float | None = config_field(
         None,
-        "dropout of the backbone during training (attention, hidden states, and embeddings); null: as in the "
-        "model's config",
+        "dropout probability of the backbone during training (attention, hidden states, and embeddings); null: "
+        "as in the model's config",
         ge=0,
         lt=1,
     )
     attention_dropout: float | None = config_field(
-        None, "attention dropout only, e.g. 0.3 for a decoder (LLM2Vec); null: the same as dropout", ge=0, lt=1
+        None,
+        "dropout probability of attention only, e.g. 0.3 for a decoder (LLM2Vec); null: the same as dropout",
+        ge=0,
+        lt=1,
     )
     max_length: int | None = config_field(
         None,
@@ -217,16 +226,16 @@ class EmbeddingConfig(EncoderConfig):
 
 
 TEACHER = "an encoder (directory, hub id, or run) whose embeddings, computed once before training, are learned"
-DISTANCE = "cosine: 1 - cosine similarity to the teacher's embeddings; mse: mean squared error"
+DISTANCE = "distance to minimize: cosine: 1 - cosine similarity to the teacher's embeddings; mse: mean squared error"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveConfig(EmbeddingConfig):
     """Configuration keys of objectives with in-batch negatives."""
 
-    temperature: float = config_field(0.05, "temperature: cosines are divided by it", gt=0)
+    temperature: float = config_field(0.05, "temperature of the softmax, by which cosines are divided", gt=0)
     exclude_equal_texts: bool = config_field(
-        True, "true: equal texts of the global batch are not negatives of each other; false: as in the papers"
+        True, "whether equal texts of the global batch are excluded as negatives; false: as in the papers"
     )
     guide: str | None = config_field(
         None,
@@ -234,10 +243,10 @@ class ContrastiveConfig(EmbeddingConfig):
         "similar to a text than the positive are left out",
     )
     guide_absolute_margin: float | None = config_field(
-        None, "subtracted from the positive's cosine before the guide compares candidates with it; null: 0", ge=0, le=2
+        None, "margin subtracted from the positive's cosine before the guide compares candidates; null: 0", ge=0, le=2
     )
     guide_relative_margin: float | None = config_field(
-        None, "the same, as a fraction of that cosine, such as 0.05", ge=0, le=1
+        None, "margin as a fraction of the positive's cosine, such as 0.05; null: 0", ge=0, le=1
     )
     teacher: str | None = config_field(None, f"{TEACHER}, in addition to the contrastive loss")
     teacher_weight: float | None = config_field(
@@ -254,7 +263,7 @@ class HardNegativesConfig(ContrastiveConfig):
     """Configuration keys of an objective whose anchors may have hard negatives of their own."""
 
     hard_negative_weight: float = config_field(
-        0.0, "added to the logits of an anchor's own hard negatives: with w, each counts e^w times"
+        0.0, "value added to the logits of an anchor's own hard negatives: with w, each counts e^w times"
     )
     hardness_strength: float = config_field(
         0.0,

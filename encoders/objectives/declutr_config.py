@@ -35,14 +35,16 @@ class DeCLUTRConfig(ContrastiveConfig):
         None, "weight of masked language modeling; null: 1 if the backbone predicts masked tokens, else 0", ge=0
     )
     mask_anchors_for_contrast: bool = config_field(
-        True, "true: the masked anchors are contrasted, too; false: unmasked anchors are encoded in addition"
+        True, "whether the masked anchors are also contrasted; false: unmasked anchors are encoded in addition"
     )
     mask_token: str | None = config_field(
-        None, 'a token of the vocabulary; null: the tokenizer\'s mask token, else "_"'
+        None, 'token of the vocabulary that masks others; null: the tokenizer\'s mask token, else "_"'
     )
-    reduction: Literal["mean", "sum"] = config_field("mean", "sum: the equation of the paper")
+    reduction: Literal["mean", "sum"] = config_field(
+        "mean", "reduction of the loss over the rows; sum: the equation of the paper"
+    )
     ddp_gradient: Literal["exact", "per_rank"] = config_field(
-        "exact", "per_rank: the gradient of the published code with several processes"
+        "exact", "gradient with several processes; per_rank: that of the published code"
     )
     metric_loss: str | None = config_field(
         None, "a loss of pytorch-metric-learning instead of NT-Xent, e.g. SupConLoss"

@@ -24,13 +24,13 @@ class DistilScoresConfig(EmbeddingConfig):
 
     loss: Literal["margin_mse", "kl"] = config_field(
         "margin_mse",
-        "margin_mse: learn the margin between the positive and each negative; kl: learn the distribution over "
-        "the positive and the negatives",
+        "loss function: margin_mse: learn the margin between the positive and each negative; kl: learn the "
+        "distribution over the positive and the negatives",
     )
     similarity: Literal["dot", "cosine"] = config_field(
         "dot", "similarity of the embeddings; scores outside -1 to 1 need dot and embeddings that are not normalized"
     )
-    temperature: float = config_field(1.0, "kl: the scores of both models are divided by it", gt=0)
+    temperature: float = config_field(1.0, "temperature of kl, by which the scores of both models are divided", gt=0)
     teacher_scale: float = config_field(1.0, "factor that the teacher's scores are multiplied by", gt=0)
 
 

@@ -35,7 +35,7 @@ class GenSEConfig(HardNegativesConfig):
     )
     truncation: Literal["keep_prompt", "official"] = config_field(
         "keep_prompt",
-        "keep_prompt: long texts are truncated before the prompt; official: long texts cut the prompt off in "
+        "truncation of long texts: keep_prompt: before the prompt; official: long texts cut the prompt off in "
         "training, as in the published code",
     )
 

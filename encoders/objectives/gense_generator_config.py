@@ -32,9 +32,9 @@ class GenSEGeneratorConfig(TrainableConfig):
         "tokenization",
     )
     perplexity: Literal["corpus", "mean_of_batches"] = config_field(
-        "corpus", "mean_of_batches: as published, averaged over batches of eval_batch_size texts"
+        "corpus", "averaging of perplexity: mean_of_batches: as published, over batches of eval_batch_size texts"
     )
-    eval_batch_size: int = config_field(64, "held-out texts per batch", ge=1)
+    eval_batch_size: int = config_field(64, "number of held-out texts per batch", ge=1)
     answer_weight: int = config_field(1, "weight of answer tokens in the loss; use 8 with random weights", ge=1)
     log_every_n_steps: int = config_field(
         inherits_from="log_every_n_steps", meaning="steps between two log entries of the accuracy", ge=1

@@ -26,12 +26,12 @@ class PairsConfig(HardNegativesConfig):
 
     directions: Sequence[str] = config_field(
         ("query_to_doc",),
-        "which similarities in the batch contribute candidates: query_to_doc (required), doc_to_query, "
+        "similarities in the batch that contribute candidates: query_to_doc (required), doc_to_query, "
         "query_to_query, doc_to_doc",
     )
     partition_mode: str = config_field(
         "joint",
-        "joint: one softmax over the candidates of all directions; per_direction: one softmax each for "
+        "normalization: joint: one softmax over the candidates of all directions; per_direction: one softmax each for "
         "query_to_doc and doc_to_query (the symmetric loss)",
     )
 

@@ -21,13 +21,14 @@ class RerankerConfig(TrainableConfig):
 
     loss: Literal["binary", "listwise"] = config_field(
         "binary",
-        "binary: cross-entropy of each pair; listwise: softmax over a positive and its hard negatives (ListNet)",
+        "loss function: binary: cross-entropy of each pair; listwise: softmax over a positive and its hard "
+        "negatives (ListNet)",
     )
     head_lr: float | None = config_field(
         1.0e-3, "learning rate of the scoring head, whose weights are random at first; null: lr", ge=0
     )
     dropout: float | None = config_field(
-        None, "dropout of the backbone during training; null: as in the model's config", ge=0, lt=1
+        None, "dropout probability of the backbone during training; null: as in the model's config", ge=0, lt=1
     )
     max_length: int | None = config_field(
         None,

@@ -23,11 +23,11 @@ class SimCSEConfig(HardNegativesConfig):
         "where the data has one."
     )
 
-    mlp: bool = config_field(True, "a linear layer and tanh between pooling and loss")
+    mlp: bool = config_field(True, "whether to use a linear layer and tanh between pooling and loss")
     mlp_only_train: bool | None = config_field(
         True,
-        "true: the MLP is not part of the encoder; false: it is, as in supervised SimCSE (replaces a layer "
-        "that the backbone has after its pooling); null: it is, unless the backbone is already a sentence "
+        "whether the MLP is excluded from the encoder; false: it is included, as in supervised SimCSE (replaces "
+        "a layer that the backbone has after its pooling); null: included, unless the backbone is already a sentence "
         "encoder",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the MLP")
