@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contrastive_encoders.export.quantization import quantized, ranges_of
+from contrastive_encoders.export.quantization import quantize, ranges_of
 from docs.config_reference import page as page_of_every_key
 from tests.forks import run_command
 from tests.guide import GUIDE, PAPERS, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
@@ -149,9 +149,9 @@ def test_the_python_of_the_page_runs(tiny_mlm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     floats = np.random.default_rng(0).normal(size=(20, 32)).astype(np.float32)
     np.save("vectors.npy", floats)
-    np.save("bits.npy", quantized(floats, "binary"))
+    np.save("bits.npy", quantize(floats, "binary"))
     np.save("small.npy.ranges.npy", ranges := ranges_of([floats]))
-    np.save("small.npy", quantized(floats, "int8", ranges))
+    np.save("small.npy", quantize(floats, "int8", ranges))
     blocks = re.findall(r"^```python\n(.*?)^```", text_of("docs/export"), re.M | re.S)
     names: dict = {}
     for code in (block for block in blocks if "load_encoder" in block):

@@ -340,14 +340,14 @@ def show(found: "Comparison", output: Path) -> None:
     from rich.console import Console
 
     from contrastive_encoders.comparison import tables
-    from contrastive_encoders.reports.tables import fitting, on_terminal
+    from contrastive_encoders.reports.tables import split_to_fit, to_terminal_table
 
     console = Console()
     if found.recommendation:
         console.print(found.recommendation, highlight=False, markup=False, soft_wrap=True)
     board = tables.scores_by_family(found.arms, found.families, found.standings)
-    for part in fitting(board, console.width, tables.OPTIONAL):
-        console.print(on_terminal(part, console.width))
+    for part in split_to_fit(board, console.width, tables.OPTIONAL):
+        console.print(to_terminal_table(part, console.width))
     said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
     console.print(tables.INTERVAL_NOTE, highlight=False, markup=False, soft_wrap=True)
     for standing, line in zip(found.standings, said, strict=True):

@@ -52,11 +52,11 @@ def _print_scores(config: EvaluateConfig, results: "Results") -> None:
     from rich.console import Console
 
     from contrastive_encoders.evaluation.paper_tables import terminal_parts
-    from contrastive_encoders.reports.tables import on_terminal
+    from contrastive_encoders.reports.tables import to_terminal_table
 
     console = Console()
     for part in () if config.quiet else terminal_parts(results):
-        shown = part if isinstance(part, str) else on_terminal(part)
+        shown = part if isinstance(part, str) else to_terminal_table(part)
         console.print(shown, highlight=False, soft_wrap=isinstance(part, str))
 
 
@@ -66,12 +66,12 @@ def _print_differences(config: EvaluateConfig, scored: "Sequence[EncoderScores]"
 
     from contrastive_encoders.evaluation.several_encoders import differences, markdown
     from contrastive_encoders.io.atomic import atomic_write
-    from contrastive_encoders.reports.tables import fitting, on_terminal
+    from contrastive_encoders.reports.tables import split_to_fit, to_terminal_table
 
     table, console = differences(scored), Console()
     if not config.quiet:
-        for part in fitting(table, console.width):
-            console.print(on_terminal(part, console.width))
+        for part in split_to_fit(table, console.width):
+            console.print(to_terminal_table(part, console.width))
         console.print(table.note, highlight=False, markup=False, soft_wrap=True)
     if config.output and files:
         atomic_write(Path(config.output).with_suffix(".md"), markdown(scored, table))

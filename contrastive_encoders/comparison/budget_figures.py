@@ -11,7 +11,7 @@ import numpy as np
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.baselines import UNTRAINED
 from contrastive_encoders.comparison.contrasts import values_of
-from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, shape, tooltip
+from contrastive_encoders.reports.encodings import FREE_SCALE, color, shape, tooltip
 from contrastive_encoders.reports.figure import LEGEND, SOFT, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
@@ -81,7 +81,7 @@ def _spread(values: np.ndarray) -> dict[str, float]:
 
 
 def _panel(points: list[dict[str, Any]], names: Sequence[str], start: Sequence[float], score: str) -> alt.TopLevelMixin:
-    y = partial(alt.Y, title=score, scale=NOT_FROM_ZERO)
+    y = partial(alt.Y, title=score, scale=FREE_SCALE)
     arms = alt.Chart({"values": points}).encode(
         x=alt.X("tokens:Q", title="real tokens of training", scale=LOG_SCALE, axis=alt.Axis(format="~s", grid=False)),
         y=y("mean:Q"),

@@ -22,11 +22,11 @@ from contrastive_encoders.statistics.paired_tests import (
     centered_ranks,
     holm,
     interval,
-    over_tasks,
     seeds_test,
     sign_test,
     spread,
     swap_test,
+    tasks_interval,
 )
 from contrastive_encoders.statistics.score_names import ScoreName
 
@@ -185,7 +185,7 @@ def _contrasts_by(
             headline.name,
             float(first.mean() - second.mean()),
             None if items is None else interval(items),
-            None if len(by_task) == 1 or any(one is None for one in by_task) else over_tasks(np.array(by_task)),
+            None if len(by_task) == 1 or any(one is None for one in by_task) else tasks_interval(np.array(by_task)),
             None if np.isnan(p) else float(p),
             None,
             seeds_test(first, second),

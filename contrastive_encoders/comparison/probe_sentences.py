@@ -7,7 +7,7 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.core.unit_rows import unit_rows
-from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
+from contrastive_encoders.reports.tables import Cell, Table, columns, shorten
 
 TABLE_SENTENCES, TABLE_NEIGHBORS = 5, 3  # sentences in a table, and neighbors of each
 PAGE_NEIGHBORS = 6  # neighbors of a sentence on a page
@@ -84,7 +84,7 @@ def explorer(probes: Sequence[ProbeEmbeddings], displayed: Sequence[int]) -> dic
         neighbors = np.argsort(-cosines, axis=1, kind="stable")[:, : min(PAGE_NEIGHBORS, len(displayed) - 1)]
         percent = (100 * np.take_along_axis(cosines, neighbors, axis=1)).round().astype(int)
         arms.append({"arm": probe.arm.label, "near": neighbors.tolist(), "cosines": percent.tolist()})
-    return {"sentences": [beginning(probes[0].sentences[row]) for row in displayed] if probes else [], "arms": arms}
+    return {"sentences": [shorten(probes[0].sentences[row]) for row in displayed] if probes else [], "arms": arms}
 
 
 def neighbor_table(probes: Sequence[ProbeEmbeddings]) -> Table | None:
@@ -97,10 +97,8 @@ def neighbor_table(probes: Sequence[ProbeEmbeddings]) -> Table | None:
             cosines = one.units @ one.units[query]
             order = np.argsort(-cosines, kind="stable")
             neighbors = [row for row in order if sentences[row] != sentences[query]][:TABLE_NEIGHBORS]
-            cells = [
-                Cell(f"{beginning(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in neighbors
-            ]
-            rows.append([beginning(sentences[query]), one.arm.label, *cells, *[""] * (TABLE_NEIGHBORS - len(cells))])
+            cells = [Cell(f"{shorten(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in neighbors]
+            rows.append([shorten(sentences[query]), one.arm.label, *cells, *[""] * (TABLE_NEIGHBORS - len(cells))])
     note = "Neighbors among the sentences of the map, with their cosine; first run of each arm."
     heads = columns("sentence", "arm", *["nearest", "second", "third"][:TABLE_NEIGHBORS])
     return Table(heads, rows, "Nearest neighbors", note, "neighbors", folded=True)

@@ -18,7 +18,7 @@ from contrastive_encoders.comparison.tables import p_value
 from contrastive_encoders.core import RetrievalData
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.io.atomic import atomic_directory, remove
-from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
+from contrastive_encoders.reports.tables import Cell, Table, columns, shorten
 from contrastive_encoders.statistics.headline import RankingMetric
 
 ENCODER = "encoder"  # folder of the recommended encoder
@@ -129,15 +129,15 @@ def before_and_after(
         answer = next((document for document, gain in gains.items() if gain > 0 and document >= 0), None)
         cells.append(
             [
-                beginning(task.queries[place]),
+                shorten(task.queries[place]),
                 *(
                     Cell(
-                        beginning(task.documents[document]),
+                        shorten(task.documents[document]),
                         mark="best" if gains.get(document, 0) > 0 else "",
                     )
                     for document in results
                 ),
-                "" if answer is None else beginning(task.documents[answer]),
+                "" if answer is None else shorten(task.documents[answer]),
             ]
         )
     names = [f"found first by {arm.label}" for arm in (recommendation.untrained, recommendation.best)]

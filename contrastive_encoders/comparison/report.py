@@ -138,7 +138,7 @@ def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, 
     )
     for name, text in (
         (PAGE, html),
-        (MARKDOWN, page.in_markdown(TITLE, [_without_shared_configs(section) for section in all_sections], lead(one))),
+        (MARKDOWN, page.to_markdown(TITLE, [_without_shared_configs(section) for section in all_sections], lead(one))),
         (LATEX, latex_table.format_latex(one.arms, one.families, one.standings, command)),
         (CSV, latex_table.format_csv(one.arms, one.families, one.standings)),
         (NUMBERS, json.dumps(_numbers(one, all_sections), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),

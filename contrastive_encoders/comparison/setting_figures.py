@@ -9,7 +9,7 @@ import numpy as np
 from contrastive_encoders.comparison.arms import Arm, own_settings, short
 from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.tables import NUMBER
-from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, tooltip
+from contrastive_encoders.reports.encodings import FREE_SCALE, tooltip
 from contrastive_encoders.reports.figure import PAPER, SERIES, Control, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
@@ -136,7 +136,7 @@ def _points(arms: Sequence[Arm], headline: RankingMetric, x_key: str, color_key:
     panel = alt.Chart({"values": rows}).mark_point(filled=True, size=70, opacity=1)
     panel = panel.properties(height=320).encode(
         x=alt.X("x:Q", title=short(x_key), scale=scale),
-        y=alt.Y("score:Q", title=headline.name, scale=NOT_FROM_ZERO),
+        y=alt.Y("score:Q", title=headline.name, scale=FREE_SCALE),
         tooltip=tooltip(("arm", "arm"), ("score", headline.name, ".2f")),
     )
     if len(values) <= len(SERIES):

@@ -10,7 +10,7 @@ import numpy as np
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, stage_costs
 from contrastive_encoders.reports.curves import MAX_POINTS, STEP, Curves, add_scores, lines_of, thin
-from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, opacity, tooltip
+from contrastive_encoders.reports.encodings import FREE_SCALE, color, opacity, tooltip
 from contrastive_encoders.reports.figure import SERIES, Control, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 
@@ -101,14 +101,14 @@ def _points(runs: Sequence[Curves], metric: str, over: str) -> list[dict[str, An
 def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hover: bool) -> alt.TopLevelMixin:
     runs = alt.Chart().encode(
         x=alt.X("x:Q", title=None, axis=alt.Axis(tickCount=6, grid=False)),
-        y=alt.Y("y:Q", title=None, scale=NOT_FROM_ZERO),
+        y=alt.Y("y:Q", title=None, scale=FREE_SCALE),
         color=color(key),
     )
     means = runs.transform_aggregate(x="mean(x)", y="mean(y)", low="min(y)", high="max(y)", groupby=["arm", "step"])
     show_points = len({point["step"] for point in points}) < 30
     layers = [
         means.mark_area().encode(
-            y=alt.Y("low:Q", title=None, scale=NOT_FROM_ZERO),
+            y=alt.Y("low:Q", title=None, scale=FREE_SCALE),
             y2="high:Q",
             opacity=opacity(0.18, 0.02) if len(key) <= len(SERIES) else opacity(0.05, 0),
         ),

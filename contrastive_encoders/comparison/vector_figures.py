@@ -13,7 +13,7 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
 from contrastive_encoders.comparison.tables import NUMBER
-from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, opacity, shape, tooltip
+from contrastive_encoders.reports.encodings import FREE_SCALE, color, opacity, shape, tooltip
 from contrastive_encoders.reports.figure import INK, LINE, PAPER, SERIES, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
@@ -70,7 +70,7 @@ def _quantiles(cosines: np.ndarray, gold: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _boxes(label: str, task: str, rows: list[dict[str, Any]]) -> alt.TopLevelMixin:
-    y = partial(alt.Y, title="cosine", scale=NOT_FROM_ZERO, axis=alt.Axis(tickCount=5))
+    y = partial(alt.Y, title="cosine", scale=FREE_SCALE, axis=alt.Axis(tickCount=5))
     bands = alt.Chart({"values": rows}).encode(
         x=alt.X("rating:O", title=f"rating in {task}", axis=alt.Axis(labelAngle=0, grid=False))
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from contrastive_encoders.core import Results
 from contrastive_encoders.evaluation.catalog import has_form
 from contrastive_encoders.evaluation.tasks.labeled import PROBING
-from contrastive_encoders.reports.page import ReportSection, in_markdown
+from contrastive_encoders.reports.page import ReportSection, to_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 from contrastive_encoders.statistics.score_names import ScoreName
@@ -196,7 +196,7 @@ def markdown(results: Results) -> str:
     score_tables = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
     sections = [ReportSection(table.title, [table._replace(title="", note="")]) for table in score_tables]
     sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *_remarks(results)])
-    return in_markdown(results["backbone"], sections, [description] if description else [])
+    return to_markdown(results["backbone"], sections, [description] if description else [])
 
 
 def shown_score(name: str, value: float) -> str:

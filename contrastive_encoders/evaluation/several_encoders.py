@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from contrastive_encoders.core import InputError, ItemScores, Results
 from contrastive_encoders.evaluation.paper_tables import shown_score
-from contrastive_encoders.reports.page import ReportSection, in_markdown
+from contrastive_encoders.reports.page import ReportSection, to_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.score_names import ScoreName
-from contrastive_encoders.statistics.verdict import compute_verdict, with_before
+from contrastive_encoders.statistics.verdict import add_items_before, compute_verdict
 
 LESS_IS_BETTER = ("mse",)  # metrics
 VERDICTS = {"better": " better", "worse": " worse", "inconclusive": ""}
@@ -75,7 +75,7 @@ def _difference(name: str, first: EncoderScores, other: EncoderScores) -> str:
         return _with_sign(name, after[name] - before[name])
     score = ScoreName.parse(name)
     headline = RankingMetric.mean_of([name], less_is_better=score.metric in LESS_IS_BETTER)
-    verdict = compute_verdict(headline, before, after, with_before(other.items, first.items))
+    verdict = compute_verdict(headline, before, after, add_items_before(other.items, first.items))
     bounds = verdict["interval"]
     interval = f" ({' to '.join(_with_sign(name, bound) for bound in bounds)})" if bounds else ""
     has_better = score.protocol != "geometry" and not score.metric.startswith("median-rank")
@@ -90,4 +90,4 @@ def _with_sign(name: str, value: float) -> str:
 def markdown(scored: Sequence[EncoderScores], table: Table) -> str:
     """Return the table as a Markdown page, with the path of each encoder."""
     paths = ", ".join(f"{one.name}: {one.results['backbone']}" for one in scored)
-    return in_markdown("Scores of several encoders", [ReportSection(table.title, [table._replace(title="")])], [paths])
+    return to_markdown("Scores of several encoders", [ReportSection(table.title, [table._replace(title="")])], [paths])

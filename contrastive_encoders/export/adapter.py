@@ -61,42 +61,44 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     """
     path = Path(run) / "checkpoints" / "best.ckpt" if Path(run).is_dir() else Path(run)
     try:
-        found = load_checkpoint(path)
+        checkpoint = load_checkpoint(path)
     except (CorruptFileError, OSError) as error:
         raise InputError(
-            f"run={run}: format=adapter reads {path}, which cannot be used ({error}). Name the folder of a run."
+            key="run",
+            value=run,
+            expected=f"a run or a checkpoint with a LoRA adapter, but {path} cannot be read ({error})",
         ) from error
-    record = found.get(RECORD)
+    record = checkpoint.get(RECORD)
     if record is None:
         raise InputError(
-            key="format", value="adapter", expected="sentence_transformers for a run whose weights were all trained"
+            key="format", value="adapter", expected="sentence_transformers for a run without a LoRA adapter"
         )
     base = resolve_model_name(record["base"])
     if base.gguf_file is not None:
         raise InputError(
             key="format",
             value="adapter",
-            expected=f"sentence_transformers, since peft cannot load the GGUF file {record['base']}",
+            expected=f"sentence_transformers, because peft cannot load the GGUF file {record['base']}",
         )
     pooler, config = encoder.pooler, from_pretrained(AutoConfig, record["base"])
-    own_config = {
+    changed_config = {
         "model.attention": is_causal(encoder.trunk.config) != is_causal(config),
         "model.pooling": pooler.decodes or pooler.averages_layers,
     }
-    for key, needed in own_config.items():
-        if needed:
+    for key, is_changed in changed_config.items():
+        if is_changed:
             raise InputError(
                 key="format",
                 value="adapter",
-                expected=f"sentence_transformers, since {key} of this run changes the config of {record['base']}",
+                expected=f"sentence_transformers, because {key} of this run changes the config of {record['base']}",
             )
     if record["frozen_weights"] == "bf16":
         log.warning(
-            "run=%s: it was trained upon weights held in bf16, and who reads this folder takes those of %s as they "
-            "are: vectors differ in their third digit. The format sentence_transformers has the rounded ones.",
+            "run=%s was trained with frozen weights in bf16, but this folder is loaded with the unrounded weights of "
+            "%s: embeddings differ in the third digit. format=sentence_transformers writes the rounded weights.",
             *(run, record["base"]),
         )
-    state = {name.removeprefix(record["prefix"]): weight for name, weight in found["state_dict"].items()}
+    state = {name.removeprefix(record["prefix"]): weight for name, weight in checkpoint["state_dict"].items()}
     return Adapter(base.name, _products(record, {name: state[name] for name in state if is_adapter(name)}))
 
 
@@ -104,8 +106,8 @@ def _products(record: AdapterRecord, state: Mapping[str, Tensor]) -> dict[str, t
     """Return the products of all layers, all with the same rank; zeros for a layer that the adapter does not change."""
     products = {}
     for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):
-        own = [name for name in state if name.startswith(f"{layer}.lora_")]
-        inner, outer = (next(state[name] for name in own if f".lora_{side}." in name) for side in "AB")
+        names = [name for name in state if name.startswith(f"{layer}.lora_")]
+        inner, outer = (next(state[name] for name in names if f".lora_{side}." in name) for side in "AB")
         parts = []
         for height, keys in enumerate(record["adapters"], 1):
             rank = keys["rank"] or 0

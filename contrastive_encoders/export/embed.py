@@ -18,7 +18,7 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name, list_of_texts
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import InputTexts, ListedTexts, open_texts
-from contrastive_encoders.export.quantization import EIGHT_BITS, ranges_of, stored
+from contrastive_encoders.export.quantization import EIGHT_BITS, convert, ranges_of
 from contrastive_encoders.export.vector_file import VectorFile
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.io.output_directory import FINISHED, check_output_file, lock_output_file, release_lock
@@ -34,7 +34,7 @@ from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 log = logging.getLogger(__name__)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-LOADING = ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")  # loading keys of an encoder
+LOADING_KEYS = ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")  # loading keys of an encoder
 COMMAND_KEYS = ("devices", "cluster", "num_cpus", "num_gpus")  # keys for several processes
 MIN_TEXTS = 100  # with fewer texts, the ranges are not reliable for other texts
 
@@ -128,7 +128,7 @@ def write_vectors(
         if file.claim(overwrite=config.overwrite):
             log.info(FINISHED, output)
         else:
-            start: Start = partial(_same, encoder)
+            start: Start = partial(_identity, encoder)
             if config.devices > 1 or config.cluster is not None:
                 start = partial(_load, config)
                 del encoder  # each process has its own encoder
@@ -179,7 +179,7 @@ def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
                 key="quantization_ranges", value=None, expected="FILE.ranges.npy of other embeddings for a single text"
             )
         log.warning(
-            "dtype=%s: the ranges of %d texts are narrow; the key quantization_ranges accepts those of more texts.",
+            "dtype=%s: the ranges of %d texts may be too narrow. Set quantization_ranges to the ranges of more texts.",
             config.dtype,
             rows,
         )
@@ -193,9 +193,9 @@ def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEnc
         InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
     """
     if loaded is not None:
-        check_unset(config, (*LOADING, "device"))
+        check_unset(config, (*LOADING_KEYS, "device"))
         return loaded
-    options = {key: getattr(config, key) for key in LOADING}
+    options = {key: getattr(config, key) for key in LOADING_KEYS}
     return load_encoder(str(config.encoder), **options, device=device_of(config.device))
 
 
@@ -205,16 +205,16 @@ def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: Loade
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.of(config.role)
     tasks = (WorkItem(number, block) for number, block in texts.windows(config.chunk_rows, lambda _: True))
-    found = list[Array]()
+    blocks = list[Array]()
     with ProgressBar("embedding", "texts", rows, quiet=config.quiet) as progress:
         for _, vectors_ND in _embed_windows(prompt, encoder, tasks):
-            found.append(vectors_ND)
+            blocks.append(vectors_ND)
             progress.to(progress.done + len(vectors_ND))
-    vectors_ND = np.concatenate(found)
+    vectors_ND = np.concatenate(blocks)
     ranges_2D = None
     if config.dtype in EIGHT_BITS:
         ranges_2D = _ranges(config, vectors_ND.shape[1]) if config.quantization_ranges else ranges_of([vectors_ND])
-    return stored(vectors_ND, config.dtype, ranges_2D)
+    return convert(vectors_ND, config.dtype, ranges_2D)
 
 
 def _ranges(config: EmbedConfig, width: int) -> Array:
@@ -224,23 +224,23 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
         InputError: the file contains something else.
     """
     try:
-        found = np.load(str(config.quantization_ranges), allow_pickle=False)
-        is_right = found.shape == (2, width) and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
+        ranges = np.load(str(config.quantization_ranges), allow_pickle=False)
+        is_valid = ranges.shape == (2, width) and bool(np.isfinite(ranges).all() and (ranges[0] <= ranges[1]).all())
     except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
         raise InputError(
             f"quantization_ranges={config.quantization_ranges}: cannot be read ({error}).",
             key="quantization_ranges",
             value=config.quantization_ranges,
-            expected="a file of ranges",
+            expected=f"a readable file of ranges ({error})",
         ) from None
-    if not is_right:
+    if not is_valid:
         raise InputError(
             key="quantization_ranges",
             value=config.quantization_ranges,
-            expected=f"an array of shape (2, {width}) with minimum and maximum of each dimension; it has {found.shape}",
+            expected=f"an array of shape (2, {width}), minimum and maximum of each dimension, not {ranges.shape}",
             hint=f"Embedding the corpus with dtype={config.dtype} writes it as OUTPUT.ranges.npy.",
         )
-    return found.astype(np.float32)  # type: ignore[no-any-return]
+    return ranges.astype(np.float32)  # type: ignore[no-any-return]
 
 
 def _vector_file(
@@ -274,29 +274,30 @@ def _write(
         OutputError: the processes of some windows failed in every attempt.
     """
     resources = (config.devices, config.cluster, config.num_cpus, config.num_gpus)
-    with file.opened(), open_pool(start, *resources) as pool:
-        before, done = file.rows_done(), file.done()
-        if before:
-            log.info("%d of %d are there already.", before, file.rows)
+    with file.open(), open_pool(start, *resources) as pool:
+        embedded, done = file.written_rows(), file.written_windows()
+        if embedded:
+            log.info("%d of %d texts are already embedded.", embedded, file.rows)
         tasks = (
             WorkItem(number, block) for number, block in texts.windows(file.chunk_rows, lambda number: not done[number])
         )
-        with ProgressBar("embedding", "texts", file.rows, before=before, quiet=config.quiet) as progress:
+        with ProgressBar("embedding", "texts", file.rows, before=embedded, quiet=config.quiet) as progress:
             try:
                 for number, vectors_ND in pool.run(partial(_embed_windows, prompt), tasks, int((~done).sum())):
-                    assert number is not None, "nothing is reported in between"
+                    assert number is not None, "workers report only finished windows"
                     file.write(number, vectors_ND)
                     progress.to(progress.done + len(vectors_ND))
             except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
-                    f"output={file.output}: {error}: processes ended each time, mostly for want of memory. What is "
-                    "there is kept; with smaller chunk_rows or fewer devices, the same command goes on."
+                    f"output={file.output}: {error}: the worker processes ended in every attempt, often because of "
+                    "insufficient memory. Finished embeddings are kept. To resume, rerun the command with smaller "
+                    "chunk_rows or fewer devices."
                 ) from error
         file.finish(texts)
-    log.info("%s: %d vectors of %d %s numbers", config.output, file.rows, file.width, file.dtype)
+    log.info("%s: %d embeddings with %d dimensions (%s)", config.output, file.rows, file.width, file.dtype)
 
 
-def _same(encoder: LoadedEncoder) -> LoadedEncoder:
+def _identity(encoder: LoadedEncoder) -> LoadedEncoder:
     return encoder
 
 

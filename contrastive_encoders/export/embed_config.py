@@ -24,32 +24,38 @@ class EmbedConfig:
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "FILE.txt (a text per line), .jsonl, .json, .csv, .tsv, or .parquet (a column), each also as .gz; a "
-        "directory; or several, [FILE,FILE]",
+        "texts to embed: FILE.txt (a text per line), or a column of .jsonl, .json, .csv, .tsv, or .parquet, each also "
+        "as .gz; a directory; or several, [FILE,FILE]",
     )
-    column: str | None = config_field(None, "field or column with the texts; null: text")
+    column: str | None = config_field(None, "name of the field or column with the texts; null: text")
     encoding: str | None = config_field(None, ENCODING_MEANING)
     output: str | None = config_field(
-        None, "FILE.npy: an array (texts, width) in the order of the texts; or FILE.parquet: columns text and embedding"
+        None,
+        "output file: FILE.npy for an array (texts, width) in the order of the texts, or FILE.parquet for the columns "
+        "text and embedding",
     )
 
-    pooling: str | None = config_field(None, "null: that of the encoder")
-    prompt: str | None = config_field(None, "text in front of every input; null: the encoder's prompt")
+    pooling: str | None = config_field(None, "pooling of token embeddings; null: the encoder's pooling")
+    prompt: str | None = config_field(None, "text before every input; null: the encoder's prompt")
     role: Literal["query", "document"] | None = config_field(
-        None, "use the encoder's prompt for queries or documents; null: its default prompt"
+        None, "role of the texts, which selects the encoder's prompt for queries or documents; null: its default prompt"
     )
-    max_length: int | None = config_field(None, "maximum length in tokens; null: that of the encoder")
+    max_length: int | None = config_field(
+        None, "maximum length of a text in tokens; null: the encoder's maximum length"
+    )
     truncate: int | None = config_field(
         None,
-        "keep only the first dimensions of each embedding, e.g. 256, for encoders trained with model.matryoshka",
+        "number of leading dimensions of each embedding to keep, such as 256, for encoders trained with "
+        "model.matryoshka",
     )
     normalize: bool | None = config_field(
-        None, "true: scale embeddings to length 1, after truncate; false: don't; null: as the encoder does"
+        None, "whether to normalize embeddings (L2), after truncate; null: the encoder's setting"
     )
-    precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of the computation")
+    precision: Literal["fp32", "bf16"] = config_field("fp32", "precision in which embeddings are computed")
     dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"] = config_field(
         "float32",
-        "type of the output; binary, ubinary: one bit per dimension, eight per byte; faiss reads uint8 and ubinary",
+        "data type of the output; binary and ubinary: one bit per dimension, eight per byte; faiss reads uint8 and "
+        "ubinary",
     )
     quantization_ranges: str | None = config_field(
         None,
@@ -57,19 +63,20 @@ class EmbedConfig:
         "queries; null: of these, saved next to the output",
     )
 
-    device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
-    devices: int = config_field(1, "number of processes, with a GPU each if there are any", ge=1)
+    device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
+    devices: int = config_field(1, "number of processes, each with its own GPU if there are any", ge=1)
     cluster: str | None = config_field(
         None,
-        "several machines: auto, ray://HOST:PORT, or ray, which starts a Ray cluster here; devices counts its workers",
+        "Ray cluster with `devices` workers: auto, ray://HOST:PORT, or ray to start a cluster here; null: processes of "
+        "this machine",
     )
-    num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
-    num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
+    num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
+    num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     chunk_rows: int = config_field(
         8192, "texts that are sorted by length together; an interruption loses at most that many per process", ge=1
     )
-    overwrite: bool = config_field(False, "true: delete an existing output, finished or not")
-    quiet: bool = config_field(False, "true: only warnings and errors")
+    overwrite: bool = config_field(False, "whether to delete an existing output, finished or not")
+    quiet: bool = config_field(False, "whether to log only warnings and errors")
 
     def check_keys(self) -> None:
         """Check keys that depend on each other, before torch is imported.
@@ -79,7 +86,7 @@ class EmbedConfig:
         """
         if self.role is not None and self.prompt is not None:
             raise InputError(
-                key="role", value=self.role, expected="null, as prompt is set", hint="Leave one of them out."
+                key="role", value=self.role, expected="null if prompt is set", hint="Remove one of the two keys."
             )
         if self.cluster is None:
             check_devices(self.devices, self.device)
@@ -87,7 +94,7 @@ class EmbedConfig:
             raise InputError(
                 key="quantization_ranges",
                 value=self.quantization_ranges,
-                expected=f"null with dtype={self.dtype}, since only int8 and uint8 have ranges",
+                expected=f"null with dtype={self.dtype}, because only int8 and uint8 have ranges",
             )
         if self.output is not None and not self.output.endswith(ENDINGS):
             raise InputError(key="output", value=self.output, expected="a name that ends in .npy or .parquet")

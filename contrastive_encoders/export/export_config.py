@@ -20,30 +20,39 @@ class ExportConfig:
     run: str | None = config_field(
         None, "directory of a run or of a sentence-transformers or transformers model, checkpoint, or hub id"
     )
-    output: str | None = config_field(None, "directory to write")
+    output: str | None = config_field(None, "output directory")
     format: str = config_field(
         "sentence_transformers", "; ".join(f"{one.name}: {one.description}" for one in FORMATS.values())
     )
-    overwrite: bool = config_field(False, "true: replace an earlier export in output")
+    overwrite: bool = config_field(False, "whether to replace an earlier export in output")
 
-    pooling: str | None = config_field(None, f"{', '.join(POOLERS)}; null: that of the encoder")
-    prompt: str | None = config_field(None, "text in front of every input; null: the encoder's prompts")
-    max_length: int | None = config_field(None, "maximum length in tokens; null: that of the encoder", ge=1)
+    pooling: str | None = config_field(
+        None, f"pooling of token embeddings: {', '.join(POOLERS)}; null: the encoder's pooling"
+    )
+    prompt: str | None = config_field(None, "text before every input; null: the encoder's prompts")
+    max_length: int | None = config_field(
+        None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
+    )
     truncate: int | None = config_field(
         None,
-        "keep only the first dimensions of each embedding, e.g. 256, for encoders trained with model.matryoshka",
+        "number of leading dimensions of each embedding to keep, such as 256, for encoders trained with "
+        "model.matryoshka",
     )
     normalize: bool | None = config_field(
-        None, "true: scale embeddings to length 1, after truncate; false: don't; null: as the encoder does"
+        None, "whether to normalize embeddings (L2), after truncate; null: the encoder's setting"
     )
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] | None = config_field(
-        None, "how sentence-transformers compares embeddings; null: as the encoder does"
+        None, "similarity function of the exported encoder in sentence-transformers; null: the encoder's setting"
     )
     int8: bool = config_field(
-        True, "format=onnx: also model_int8.onnx with 8-bit linear layers; MiniLM on STS-B: 81.78 instead of 82.03"
+        True,
+        "whether format=onnx also writes model_int8.onnx with 8-bit linear layers (MiniLM on STS-B: 81.78 instead of "
+        "82.03)",
     )
 
-    push: str | None = config_field(None, "ORG/NAME: upload the directory to the Hugging Face hub; null: no upload")
+    push: str | None = config_field(
+        None, "repository ORG/NAME on the Hugging Face Hub to upload the directory to; null: no upload"
+    )
     private: bool = config_field(True, "whether a repository that push creates is private")
 
     def check_keys(self) -> ExportFormat:

@@ -26,9 +26,9 @@ def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = 
     return f"---\n{data.to_yaml()}\n---"
 
 
-def of_run(results: Results, library: str) -> str:
+def front_matter_of_run(results: Results, library: str) -> str:
     """Return the front matter with the base model, data sets, and scores of a run."""
-    hub_data = list(dict.fromkeys(name for data in results["data"] for name in hub_sets(data)))
+    hub_data = list(dict.fromkeys(name for data in results["data"] for name in hub_dataset_ids(data)))
     scores = list(_eval_results(results["scores"]))
     return front_matter(
         library,
@@ -49,7 +49,7 @@ def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield manifest.get("source", manifest)
 
 
-def hub_sets(manifest: Mapping[str, Any]) -> list[str]:
+def hub_dataset_ids(manifest: Mapping[str, Any]) -> list[str]:
     """Return the names of the hub's data sets among the sources."""
     found = [one for source in sources(manifest) for one in source.get("hub", [])]
     return [one["id"] for one in found if is_hub_id(one["id"])]

@@ -10,7 +10,7 @@ from contrastive_encoders.io.file_discovery import form_of, list_files
 from contrastive_encoders.io.rows import AUTO, Encoding, count_rows, read_windows
 
 COLUMN = "text"
-ADVICE = " Name the column of the texts in column, or correct the row."
+ADVICE = " Set column to the column of the texts, or correct the row."
 
 
 class InputTexts(NamedTuple):
@@ -36,13 +36,13 @@ class InputTexts(NamedTuple):
             next(read_windows([path], self.column or COLUMN, 1, lambda _: True, ADVICE, self.encoding), None)
         return count_rows(self.files, [self.column or COLUMN], self.encoding)
 
-    def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
-        """Yield (number, texts) of the windows of ``size`` rows that are ``wanted``, and skip the others.
+    def windows(self, size: int, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
+        """Yield (number, texts) of the windows of ``size`` rows for which ``is_needed(number)`` is true.
 
         Raises:
             InputError: a row is not text; the message names the row.
         """
-        return read_windows(self.files, self.column or COLUMN, size, wanted, ADVICE, self.encoding)
+        return read_windows(self.files, self.column or COLUMN, size, is_needed, ADVICE, self.encoding)
 
 
 class ListedTexts(NamedTuple):
@@ -61,10 +61,10 @@ class ListedTexts(NamedTuple):
         """Return the number of texts."""
         return len(self.texts)
 
-    def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
-        """Yield (number, texts) of the windows of ``size`` texts that are ``wanted``."""
+    def windows(self, size: int, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
+        """Yield (number, texts) of the windows of ``size`` texts for which ``is_needed(number)`` is true."""
         for number, start in enumerate(range(0, len(self.texts), size)):
-            if wanted(number):
+            if is_needed(number):
                 yield number, list(self.texts[start : start + size])
 
 
@@ -80,5 +80,5 @@ def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding
     if any(form_of(file) != ".txt" for file in files):
         return InputTexts(files, column or COLUMN, encoding)
     if column is not None:
-        raise InputError(f"column={column}: a text file has lines and no columns; leave column out.")
+        raise InputError(key="column", value=column, expected="null for text files, which have lines but no columns")
     return InputTexts(files, None, encoding)

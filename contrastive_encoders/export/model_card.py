@@ -10,13 +10,13 @@ from typing import Any
 
 from contrastive_encoders.core import EmbeddingInfo, EncoderPrompts, PromptsRecord, Results, ResumedSettings
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
-from contrastive_encoders.export.front_matter import front_matter, hub_sets, of_run
-from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
+from contrastive_encoders.export.front_matter import front_matter, front_matter_of_run, hub_dataset_ids
+from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escape, markdown
 from contrastive_encoders.statistics.score_names import ScoreName
 
-INTENDED = (
-    "Vectors of sentences and short paragraphs, compared by their cosine: search for similar texts, clustering, "
-    "near-duplicates, features for a classifier. Not meant for decisions about people."
+INTENDED_USE = (
+    "Embeddings of sentences and short paragraphs that are compared by their cosine: semantic search, clustering, "
+    "near-duplicate detection, and features for classifiers. Not intended for decisions about people."
 )
 USE = """```python
 from sentence_transformers import SentenceTransformer
@@ -29,18 +29,18 @@ print(encoder.similarity(vectors, vectors))
 PROTOCOLS = {
     "all": "one correlation of the cosines over all subsets together",
     "mean": "the mean of the subsets' correlations",
-    "wmean": "that mean weighted by the subsets' sizes",
-    "cosine": "of the cosine of the two vectors",
+    "wmean": "the mean of the subsets' correlations, weighted by their sizes",
+    "cosine": "metric of the cosine of the two embeddings",
     "max": "the best of cosine, dot product, Euclidean and Manhattan distance",
-    "regressor": "SentEval's regressor on the two vectors, trained on the training split",
-    "default": "SentEval's classifier on the vectors with its default settings",
-    "fast": "SentEval's classifier on the vectors with its fast settings",
-    "sklearn": "scikit-learn's logistic regression on the vectors",
-    "geometry": "of the vectors themselves, in their own units",
+    "regressor": "SentEval's regressor on the two embeddings, trained on the training split",
+    "default": "SentEval's classifier on the embeddings with its default settings",
+    "fast": "SentEval's classifier on the embeddings with its fast settings",
+    "sklearn": "scikit-learn's logistic regression on the embeddings",
+    "geometry": "properties of the embeddings, in their own units",
 }
 # Keys of a data set and of a recipe that are shown; the others are folded
-OF_DATA = ("kind", "id", "config", "split", "rows", "documents", "kept", "used", "tokens", "generator")
-OF_A_RECIPE = (
+DATA_FIELDS = ("kind", "id", "config", "split", "rows", "documents", "kept", "used", "tokens", "generator")
+RECIPE_KEYS = (
     "data.path",
     "batch_size",
     "max_epochs",
@@ -67,23 +67,23 @@ ROLES = ("query", "document")
 def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
     """Return Markdown with YAML front matter for the hub, which ends with a newline. ``use`` is the usage example."""
     sections = [
-        of_run(results, library),
+        front_matter_of_run(results, library),
         f"# A sentence encoder trained with {results['objective']}",
-        f"Backbone: {_text(results['backbone'])}. The vectors are those of step {results['best_step']}. "
+        f"Backbone: {_text(results['backbone'])}. The weights are from step {results['best_step']}. "
         f"{_objective(results['objective'])}".rstrip(),
         use or USE,
         *_vectors(results.get("embeddings")),
         *_prefixes(results["recipe"], results.get("embeddings")),
         *_prompts(results.get("prompts")),
         "## Intended use",
-        INTENDED,
+        INTENDED_USE,
         "## Scores",
         _scores(results),
         "## Training data",
         _data(results["data"]),
         "## Overlap with the test texts",
         _overlap(results["overlap"]),
-        "## What it took",
+        "## Training cost",
         _table(_spent(results)),
         "## Recipe",
         *_resumed(results.get("resumed", [])),
@@ -99,7 +99,7 @@ def _objective(name: str) -> str:
     return MODEL_CONFIGS[name].summary if name in MODEL_CONFIGS else ""
 
 
-def card_of_folder(
+def card_without_run(
     name: str, description: Mapping[str, str], *, use: str | None = None, library: str = "sentence-transformers"
 ) -> str:
     """Return the card of an encoder whose training is unknown."""
@@ -107,7 +107,7 @@ def card_of_folder(
     sections = [
         front_matter(library, base_model=name),
         "# A sentence encoder",
-        f"Exported from {_text(name)}. How it was trained, on what, and under which license: see there.",
+        f"Exported from {_text(name)}. Its training, data, and license: see there.",
         use or USE,
         "## Settings",
         _table(known),
@@ -119,13 +119,13 @@ def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
     """Yield the width of the embeddings, and the similarity that an index should use for them."""
     if vectors is None:
         return
-    told = f"A vector has {vectors['width']} numbers, of the pooling {code(vectors['pooling'])}"
+    summary = f"Embeddings have {vectors['width']} dimensions (pooling: {code(vectors['pooling'])})"
     if vectors["normalize"]:
-        yield f"{told}, and length 1 (`Normalize`): dot product, cosine and Euclidean distance rank alike."
+        yield f"{summary} and are normalized (`Normalize`): dot product, cosine, and Euclidean distance rank alike."
     else:
         yield (
-            f"{told}, and a length of its own (no `Normalize`): compare vectors by their cosine. Before an index by "
-            "dot product bring them to length 1: `encode(..., normalize_embeddings=True)`."
+            f"{summary} and are not normalized (no `Normalize`): compare them by their cosine. Normalize them for an "
+            "index with dot products: `encode(..., normalize_embeddings=True)`."
         )
 
 
@@ -133,9 +133,9 @@ def _prefixes(recipe: Mapping[str, Any], vectors: EmbeddingInfo | None) -> Itera
     """Yield the paragraph about embeddings that were trained to be truncated."""
     if sizes := (recipe.get("model") or {}).get("matryoshka"):
         yield (
-            f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "
-            f"these prefixes (Matryoshka). In sentence-transformers: `truncate_dim={min(sizes)}`"
-            f"{', and `normalize_embeddings=True` for length 1.' if vectors and vectors['normalize'] else '.'}"
+            f"The first {' or '.join(map(str, sizes))} dimensions of an embedding can be used alone: the loss was "
+            f"summed over these prefixes (Matryoshka). In sentence-transformers: `truncate_dim={min(sizes)}`"
+            f"{', and `normalize_embeddings=True` to normalize again.' if vectors and vectors['normalize'] else '.'}"
         )
 
 
@@ -143,14 +143,14 @@ def _prompts(prompts: PromptsRecord | None) -> Iterator[str]:
     """Yield the paragraph about prompts before the texts."""
     if prompts is None:
         return
-    own = EncoderPrompts(**prompts)
-    listed = ", ".join(f"{code(name)}: {code(text)}" for name, text in own.named.items() if text)
-    functions = [f"`encode_{role}`" for role in ROLES if own.named.get(role)]
-    used = f"{' and '.join(functions)} put theirs there, " if functions else ""
-    plain = "puts the default one there" if own.default else "puts none there"
+    encoder_prompts = EncoderPrompts(**prompts)
+    listed = ", ".join(f"{code(name)}: {code(text)}" for name, text in encoder_prompts.named.items() if text)
+    functions = [f"`encode_{role}`" for role in ROLES if encoder_prompts.named.get(role)]
+    role_functions = f"{' and '.join(functions)} use their own prompts, " if functions else ""
+    plain_encode = "uses the default prompt" if encoder_prompts.default else "uses no prompt"
     yield (
-        f"It has prompts for its texts ({listed}). In sentence-transformers {used}plain `encode` {plain}, and "
-        "`encode(texts, prompt_name=...)` that of any name."
+        f"The encoder has prompts for its texts ({listed}). In sentence-transformers, {role_functions}plain "
+        f"`encode` {plain_encode}, and `encode(texts, prompt_name=...)` uses the prompt of that name."
     )
 
 
@@ -162,12 +162,12 @@ def _scores(results: Results) -> str:
         (Cell(name, mark=CODE), score, _interval(results["intervals"].get(name)), before.get(name))
         for name, score in sorted(results["scores"].items())
     ]
-    about = (
-        "On a scale of 0 to 100. A name is task, split, protocol and metric; no split means the test split. "
-        "The interval is at 95 %, over the test items; it says nothing about other seeds."
+    explanation = (
+        "Scores are from 0 to 100. A name consists of task, split, protocol, and metric; no split means the test "
+        "split. The 95 % interval is over test items and does not cover other seeds."
     )
     if results["recipe"].get("evaluation", {}).get("precision") == "bf16":
-        about += " Products were in 16 bits; in 32 a score differs by some hundredths."
+        explanation += " Matmuls were computed in bf16; scores in fp32 differ by some hundredths."
     protocols = {ScoreName.parse(name).protocol for name in results["scores"]}
     meanings = [f"- {code(name)}: {meaning}" for name, meaning in PROTOCOLS.items() if name in protocols]
     heads = [
@@ -177,8 +177,8 @@ def _scores(results: Results) -> str:
         Column("before training", ".2f"),
     ]
     verdict = results.get("verdict")
-    said = [escaped(verdict["sentence"])] if verdict else []
-    parts = [*said, about, *(["\n".join(meanings)] if meanings else []), markdown(Table(heads, rows))]
+    sentences = [escape(verdict["sentence"])] if verdict else []
+    parts = [*sentences, explanation, *(["\n".join(meanings)] if meanings else []), markdown(Table(heads, rows))]
     if baselines:
         rows_of = [(Cell(name, mark=CODE), score) for name, score in sorted(baselines.items())]
         parts += ["Baselines:", markdown(Table([Column("baseline"), Column("value", ".2f")], rows_of))]
@@ -197,21 +197,21 @@ def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
 
 def _data_set(manifest: Mapping[str, Any]) -> str:
     rows = list(_flat(manifest))
-    shown = [(name, value) for name, value in rows if value and _is_told(name.split("."))]
-    return "\n\n".join([_table(shown), _license(manifest), _folded("All that was recorded of it", _table(rows))])
+    selected = [(name, value) for name, value in rows if value and _is_shown(name.split("."))]
+    return "\n\n".join([_table(selected), _license(manifest), _details("All recorded details", _table(rows))])
 
 
-def _is_told(name: Sequence[str]) -> bool:
-    return name[-1] in OF_DATA and "key" not in name and "files" not in name
+def _is_shown(name: Sequence[str]) -> bool:
+    return name[-1] in DATA_FIELDS and "key" not in name and "files" not in name
 
 
 def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
     """Yield the settings that changed while training, since the recipe has the last ones."""
     if not resumed:
         return
-    yield "Settings changed while training, when it continued from a checkpoint. The recipe has the last values."
+    yield "Settings that changed when training was resumed from a checkpoint. The recipe has the last values."
     rows = [
-        (one["step"], Cell(key, mark=CODE), *map(_shown, values))
+        (one["step"], Cell(key, mark=CODE), *map(_format, values))
         for one in resumed
         for key, values in one["changed"].items()
     ]
@@ -220,11 +220,11 @@ def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
 
 def _recipe(recipe: Mapping[str, Any]) -> str:
     rows = dict(_flat(recipe))
-    shown = [(name, rows[name]) for name in OF_A_RECIPE if rows.get(name) not in (None, "null")]
-    return f"{_table(shown)}\n\n{_folded(f'All {len(rows)} keys', _table(rows.items(), 'key', 'value'))}"
+    selected = [(name, rows[name]) for name in RECIPE_KEYS if rows.get(name) not in (None, "null")]
+    return f"{_table(selected)}\n\n{_details(f'All {len(rows)} keys', _table(rows.items(), 'key', 'value'))}"
 
 
-def _folded(summary: str, content: str) -> str:
+def _details(summary: str, content: str) -> str:
     """Return Markdown that a page shows after a click."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
@@ -233,15 +233,16 @@ def _license(manifest: Mapping[str, Any]) -> str:
     known = manifest.get("license")
     if known:
         return f"License: {_text(known)}."
-    where = "".join(f" See https://huggingface.co/datasets/{name}." for name in dict.fromkeys(hub_sets(manifest)))
-    return f"License: not recorded by the run. Find it out before you publish this encoder.{where}"
+    names = dict.fromkeys(hub_dataset_ids(manifest))
+    links = "".join(f" See https://huggingface.co/datasets/{name}." for name in names)
+    return f"License: not recorded by the run. Check it before you publish this encoder.{links}"
 
 
 def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> str:
     if not overlap:
-        return "Not counted: no test texts were scored."
+        return "Not counted, because no test texts were scored."
     rows = [(task, counts["checked"], counts["found"]) for task, counts in sorted(overlap.items())]
-    return _table(rows, "task", "sentences checked", "found word for word in the training text")
+    return _table(rows, "task", "sentences checked", "found verbatim in the training text")
 
 
 def _spent(results: Results) -> Iterator[tuple[str, str]]:
@@ -258,14 +259,14 @@ def _spent(results: Results) -> Iterator[tuple[str, str]]:
 
 def _limits(results: Results) -> str:
     lines = [
-        "It knows the language and the domain of its training data; nothing else was tried.",
-        "A text longer than the length limit is cut there, without a warning.",
-        "What the training data says about people, its vectors repeat; no test for bias was made.",
+        "The encoder was only trained and tested on the language and the domain of its data.",
+        "A text longer than the length limit is truncated without a warning.",
+        "Embeddings reproduce biases in the training data; bias was not tested.",
     ]
     if results["backbone"] == "tiny":
-        lines.append("The backbone started from random weights and is small: it shows that the method works, no more.")
+        lines.append("The backbone is small and started from random weights: it only demonstrates the method.")
     if not results["scores"]:
-        lines.append("It was not scored. Do so before you rely on it.")
+        lines.append("The encoder was not evaluated. Evaluate it before you rely on it.")
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -280,20 +281,20 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
         ):
             yield name, f"{len(value)} entries"
         else:
-            yield name, _shown(value)
+            yield name, _format(value)
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, str):
         _, _, packaged = value.rpartition("/site-packages/")
         return packaged if packaged != value else PurePath(value).name if value.startswith(("/", "~")) else value
     if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_format, value))
     return json.dumps(value, default=str)
 
 
 def _text(value: Any) -> str:
-    return escaped(_shown(value))
+    return escape(_format(value))
 
 
 def _table(rows: Iterable[Sequence[Any]], *headings: str) -> str:

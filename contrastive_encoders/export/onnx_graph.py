@@ -17,9 +17,9 @@ from contrastive_encoders.encoders.prompt_suffix import BLANKS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.atomic_export import export_folder
 
-GRAPH, SMALL = "model.onnx", "model_int8.onnx"
+GRAPH, INT8_GRAPH = "model.onnx", "model_int8.onnx"
 OPSET = 18
-NEAR = 1e-4  # relative to the largest value: float32 in another order
+TOLERANCE = 1e-4  # relative to the largest value: float32 in another order
 PROBES = ("A sentence.", "", "Another one, which is quite a bit longer than the first: it goes on. " * 4)
 
 
@@ -44,21 +44,22 @@ def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, ca
         RuntimeError: the embeddings of onnxruntime differ from those of the encoder.
     """
     if getattr(encoder.tokenizer, "backend_tokenizer", None) is None:
-        raise InputError("format=onnx: this tokenizer has no tokenizer.json, which is needed outside of transformers.")
+        expected = "another format, because this tokenizer has no tokenizer.json, which onnx requires"
+        raise InputError(key="format", value="onnx", expected=expected)
     with export_folder(Path(folder)) as unfinished:
         _write_tokenizer(unfinished / "tokenizer.json", encoder)
         _write_graph(unfinished / GRAPH, encoder)
         _compare(unfinished, encoder)
         if int8:
-            _quantize(unfinished / GRAPH, unfinished / SMALL)
+            _quantize(unfinished / GRAPH, unfinished / INT8_GRAPH)
         if card is not None:
             (unfinished / "README.md").write_text(card, encoding="utf-8")
     return Path(folder)
 
 
-def use_of_onnx(encoder: SentenceEncoder) -> str:
+def onnx_example(encoder: SentenceEncoder) -> str:
     """Return a block of Python that needs tokenizers, onnxruntime, and numpy."""
-    ids, comment = _ids_in_python(encoder)
+    ids, comment = _tokenization_code(encoder)
     return f'''```python
 from pathlib import Path
 
@@ -68,7 +69,7 @@ from tokenizers import Tokenizer
 
 folder = Path("PATH_OF_THIS_FOLDER")
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))  # {comment}
-session = onnxruntime.InferenceSession(folder / "{GRAPH}")  # or {SMALL}: smaller, faster, less exact
+session = onnxruntime.InferenceSession(folder / "{GRAPH}")  # or {INT8_GRAPH}: smaller, faster, less exact
 
 
 def embed(texts):
@@ -82,7 +83,7 @@ print(vectors @ vectors.T)
 ```'''
 
 
-def _ids_in_python(encoder: SentenceEncoder) -> tuple[str, str]:
+def _tokenization_code(encoder: SentenceEncoder) -> tuple[str, str]:
     """Return the lines that make ``ids`` and ``mask``, and a comment about the tokenizer."""
     text = f"{encoder.prompt!r} + text" if encoder.prompt else "text"
     appended = encoder.appended
@@ -94,17 +95,17 @@ def _ids_in_python(encoder: SentenceEncoder) -> tuple[str, str]:
             f"pads, and cuts at {encoder.max_length} tokens",
         )
     text = f"({text}).rstrip({BLANKS!r})" if appended.joins else text
-    kept = f"[-{appended.room}:]" if appended.keeps_end else f"[:{appended.room}]"
+    truncation = f"[-{appended.room}:]" if appended.keeps_end else f"[:{appended.room}]"
     one = "i" if appended.end is None else f"{appended.unknown} if i == {appended.end} else i"
     before = f"{appended.before} + " if appended.before else ""
     return (
         f"    encoded = tokenizer.encode_batch([{text} for text in texts], add_special_tokens=False)\n"
-        f"    rows = [{before}[{one} for i in e.ids{kept}] + {appended.ids + appended.after} for e in encoded]\n"
+        f"    rows = [{before}[{one} for i in e.ids{truncation}] + {appended.ids + appended.after} for e in encoded]\n"
         f"    ids = np.full((len(rows), max(map(len, rows))), {encoder.tokenizer.pad_token_id}, dtype=np.int64)\n"
         "    mask = np.zeros_like(ids)\n"
         "    for place, row in enumerate(rows):\n"
         "        ids[place, : len(row)], mask[place, : len(row)] = row, 1",
-        "the prompt behind the text is added below",
+        "the prompt after the text is added below",
     )
 
 
@@ -143,10 +144,12 @@ def _compare(folder: Path, encoder: SentenceEncoder) -> None:
     for place, row in enumerate(rows):
         ids_NT[place, : len(row)] = row
     mask_NT = (np.arange(ids_NT.shape[1]) < lengths[:, None]).astype(np.int64)
-    found_ND, wanted_ND = run_graph(folder / GRAPH, ids_NT, mask_NT), encoder.embed(PROBES)
-    apart = float(np.abs(found_ND - wanted_ND.numpy()).max() / wanted_ND.abs().max().clamp(min=1e-9))
-    if not apart <= NEAR:
-        raise RuntimeError(f"the ONNX graph is {apart:.1e} away from the encoder, and was not kept.")
+    onnx_ND, expected_ND = run_graph(folder / GRAPH, ids_NT, mask_NT), encoder.embed(PROBES)
+    difference = float(np.abs(onnx_ND - expected_ND.numpy()).max() / expected_ND.abs().max().clamp(min=1e-9))
+    if not difference <= TOLERANCE:
+        raise RuntimeError(
+            f"The embeddings of the ONNX graph differ from the encoder's by {difference:.1e}, so it was not written."
+        )
 
 
 def run_graph(graph: Path, ids_NT: np.ndarray, mask_NT: np.ndarray) -> np.ndarray:

@@ -22,12 +22,16 @@ def check_push(name: str) -> None:
         InputError: the name is not ORG/NAME, the hub is disabled, or there is no token.
     """
     if not NAME.fullmatch(name):
-        raise InputError(f"push={name}: wanted ORG/NAME, owner and repository, of letters, digits, -, _ and dots.")
+        expected = "ORG/NAME, owner and repository, of letters, digits, -, _, and dots"
+        raise InputError(key="push", value=name, expected=expected)
     if is_offline_mode():
-        raise InputError(f"push={name}: HF_HUB_OFFLINE is set, which forbids it. Unset it, or leave push out.")
+        hint = "HF_HUB_OFFLINE is set. Unset it, or remove push."
+        raise InputError(key="push", value=name, expected="null if the Hub is disabled", hint=hint)
     if get_token() is None:
         raise InputError(
-            key="push", value=name, expected=f"a token for {_endpoint()} that may write, as HF_TOKEN or by hf's login"
+            key="push",
+            value=name,
+            expected=f"a token for {_endpoint()} with write access, as HF_TOKEN or from `hf auth login`",
         )
 
 
@@ -47,15 +51,15 @@ def push(folder: Path, name: str, *, private: bool) -> str:
         )
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "?"
-        advice = {401: "Is the token right?", 403: "May the token write there?"}.get(status, "")
+        advice = {401: "Check the token.", 403: "The token needs write access."}.get(status, "")
         reason = error.server_message or str(error).strip().splitlines()[0]
         raise InputError(
-            f"push={name}: {_endpoint()} answered {status}: {reason} {advice} The folder {folder} is whole and stays."
+            f"push={name}: {_endpoint()} answered {status}: {reason} {advice} The export in {folder} is complete."
         ) from error
     except (OSError, HTTPError) as error:
         raise InputError(
-            f"push={name}: {_endpoint()} cannot be reached ({error}). The folder {folder} is whole and stays; upload "
-            f"it later: hf upload {name} {folder}"
+            f"push={name}: {_endpoint()} cannot be reached ({error}). The export in {folder} is complete. Upload it "
+            f"later: hf upload {name} {folder}"
         ) from error
     return str(commit.commit_url)
 

@@ -24,7 +24,7 @@ class SearchResult(NamedTuple):
     scores_QK: NDArray[np.float32]  # dot products; bits count as -1 and 1
 
 
-def stored_as(dtype: str, width: int) -> tuple[np.dtype, int]:
+def storage_format(dtype: str, width: int) -> tuple[np.dtype, int]:
     """Return the data type and the number W of values in which a row of ``width`` numbers is stored."""
     if dtype in ONE_BIT:
         return np.dtype(np.int8 if dtype == "binary" else np.uint8), -(-width // 8)
@@ -40,44 +40,44 @@ def ranges_of(blocks: Iterable[np.ndarray]) -> np.ndarray:
             ranges_2D = both
         ranges_2D = np.stack([np.minimum(ranges_2D[0], both[0]), np.maximum(ranges_2D[1], both[1])])
     if ranges_2D is None:
-        raise InputError("There are no vectors to take ranges from.")
+        raise InputError("Ranges cannot be computed without embeddings.")
     return ranges_2D
 
 
-def quantized(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
+def quantize(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
     """Return (N, W) of ``dtype``: int8, uint8, binary, or ubinary. The first two need ranges, and clip values to them.
 
     Raises:
         InputError: a number is NaN or infinite.
     """
     if not np.isfinite(vectors_ND).all():
-        raise InputError(key="dtype", value=dtype, expected="float32, since a vector has NaN or infinite numbers")
+        raise InputError(key="dtype", value=dtype, expected="float32, because an embedding contains NaN or infinity")
     if dtype in ONE_BIT:
         unsigned_NW = np.packbits(vectors_ND > 0, axis=-1)
     elif ranges_2D is None:
-        raise InputError(f"dtype={dtype}: wanted the ranges of the dimensions, got none.")
+        raise InputError(key="ranges_2D", value=None, expected=f"the ranges of the dimensions for dtype={dtype}")
     else:
-        least_D, step_D = _steps(ranges_2D)
-        unsigned_NW = np.clip(np.floor((vectors_ND - least_D) / step_D), 0, STEPS).astype(np.uint8)
+        min_D, step_D = _steps(ranges_2D)
+        unsigned_NW = np.clip(np.floor((vectors_ND - min_D) / step_D), 0, STEPS).astype(np.uint8)
     return unsigned_NW if dtype[0] == "u" else (unsigned_NW ^ 128).view(np.int8)
 
 
-def stored(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
+def convert(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
     """Return the rows (N, W) of ``dtype``; int8 and uint8 need ranges.
 
     Raises:
         InputError: a number is beyond the range of ``dtype``, or cannot be quantized.
     """
     if dtype in (*EIGHT_BITS, *ONE_BIT):
-        return quantized(vectors_ND, dtype, ranges_2D)
+        return quantize(vectors_ND, dtype, ranges_2D)
     with np.errstate(over="ignore"):
         rows_ND: np.ndarray = vectors_ND.astype(dtype)
     if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
-        raise InputError(key="dtype", value=dtype, expected="float32, since a number is beyond its range")
+        raise InputError(key="dtype", value=dtype, expected="float32, because a value is outside its range")
     return rows_ND
 
 
-def restored(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = None) -> np.ndarray:
+def dequantize(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = None) -> np.ndarray:
     """Return (N, D) float32 from quantized rows: the lower end of a step, or -1 and 1. Floats are unchanged."""
     are_floats = stored_NW.dtype.kind == "f"
     if are_floats and stored_NW.shape[1] == width:
@@ -87,13 +87,16 @@ def restored(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = N
         return np.unpackbits(unsigned_NW, axis=1, count=width).astype(np.float32) * 2 - 1
     if stored_NW.shape[1] != width:
         raise InputError(
-            f"The corpus has rows of {stored_NW.shape[1]} numbers, but a query has {width}: wanted {width}, or "
-            f"{-(-width // 8)} bytes of bits. Was it made by another encoder?"
+            key="corpus_NW",
+            value=f"rows of {stored_NW.shape[1]} values",
+            expected=f"rows of {width} values, or of {-(-width // 8)} bytes with one bit per dimension, as the queries",
+            hint="The embeddings may be from a different encoder.",
         )
     if ranges_2D is None:
-        raise InputError("The corpus has 8 bits for a number: give the ranges that lie beside it, FILE.ranges.npy.")
-    least_D, step_D = _steps(ranges_2D)
-    return unsigned_NW * step_D + least_D
+        expected = "the ranges of the 8-bit corpus, which are in FILE.ranges.npy next to it"
+        raise InputError(key="ranges", value=None, expected=expected)
+    min_D, step_D = _steps(ranges_2D)
+    return unsigned_NW * step_D + min_D
 
 
 def search(
@@ -122,18 +125,21 @@ def search(
     queries_QD = np.asarray(queries_QD, dtype=np.float32)
     if rescore_embeddings is not None and rescore_embeddings.shape != (len(corpus_NW), queries_QD.shape[1]):
         raise InputError(
-            f"rescore_embeddings has the shape {rescore_embeddings.shape}; wanted "
-            f"{(len(corpus_NW), queries_QD.shape[1])}: a float vector for each row of the corpus."
+            key="rescore_embeddings",
+            value=rescore_embeddings.shape,
+            expected=f"the shape {(len(corpus_NW), queries_QD.shape[1])}, a float embedding for each row of the corpus",
         )
-    kept = min(len(corpus_NW), k if rescore_embeddings is None else k * rescore_multiplier)
-    found = [
-        _best(queries_QD[start : start + QUERIES], corpus_NW, kept, ranges)
+    candidates = min(len(corpus_NW), k if rescore_embeddings is None else k * rescore_multiplier)
+    results = [
+        _best(queries_QD[start : start + QUERIES], corpus_NW, candidates, ranges)
         for start in range(0, len(queries_QD), QUERIES)
     ]
-    rows, scores = (np.concatenate(part) for part in zip(*found, strict=True))
+    rows, scores = (np.concatenate(part) for part in zip(*results, strict=True))
     if rescore_embeddings is not None:
         each = zip(queries_QD, rows, strict=True)
-        scores = np.stack([np.asarray(rescore_embeddings[some], dtype=np.float32) @ query for query, some in each])
+        scores = np.stack(
+            [np.asarray(rescore_embeddings[row_numbers], dtype=np.float32) @ query for query, row_numbers in each]
+        )
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return SearchResult(*(np.take_along_axis(part, order, axis=1) for part in (rows, scores)))
 
@@ -143,9 +149,9 @@ def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndar
     rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
     scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
     for start, block_NW in _blocks(corpus_NW):
-        here = queries_QD @ restored(block_NW, queries_QD.shape[1], ranges).T
-        numbers = np.broadcast_to(np.arange(start, start + len(block_NW)), here.shape)
-        rows, scores = np.hstack([rows_QK, numbers]), np.hstack([scores_QK, here])
+        scores_of_block = queries_QD @ dequantize(block_NW, queries_QD.shape[1], ranges).T
+        numbers = np.broadcast_to(np.arange(start, start + len(block_NW)), scores_of_block.shape)
+        rows, scores = np.hstack([rows_QK, numbers]), np.hstack([scores_QK, scores_of_block])
         best = np.sort(np.argpartition(-scores, min(k, scores.shape[1]) - 1, axis=1)[:, :k], axis=1)
         rows_QK, scores_QK = (np.take_along_axis(part, best, axis=1) for part in (rows, scores))
     return SearchResult(rows_QK, scores_QK)
@@ -158,6 +164,6 @@ def _blocks(corpus_NW: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 def _steps(ranges_2D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the minimum and the step of each dimension. A constant dimension has a step of 1."""
-    least_D, most_D = np.asarray(ranges_2D, dtype=np.float32)
-    step_D = (most_D - least_D) / STEPS
-    return least_D, np.where(step_D == 0, np.float32(1), step_D)
+    min_D, max_D = np.asarray(ranges_2D, dtype=np.float32)
+    step_D = (max_D - min_D) / STEPS
+    return min_D, np.where(step_D == 0, np.float32(1), step_D)

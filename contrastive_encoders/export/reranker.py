@@ -9,7 +9,7 @@ from huggingface_hub import ModelCardData
 from contrastive_encoders.core import Results
 from contrastive_encoders.encoders.lora import merged
 from contrastive_encoders.export.atomic_export import export_folder
-from contrastive_encoders.export.front_matter import hub_sets, is_hub_id
+from contrastive_encoders.export.front_matter import hub_dataset_ids, is_hub_id
 from contrastive_encoders.export.transformers_folder import write_tokenizer
 from contrastive_encoders.reports.tables import Column, Table, markdown
 
@@ -25,9 +25,9 @@ def write_reranker(folder: Path, model: Any, results: Results) -> None:
     """Write the cross-encoder of ``model`` atomically. Its scores are the logits, also in the library."""
     cross_encoder = model.cross_encoder
     with export_folder(folder) as unfinished:
-        written = merged(copy.deepcopy(cross_encoder.transformer).cpu().float())
-        written.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
-        written.save_pretrained(unfinished)
+        exported = merged(copy.deepcopy(cross_encoder.transformer).cpu().float())
+        exported.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+        exported.save_pretrained(unfinished)
         write_tokenizer(unfinished, cross_encoder.tokenizer, cross_encoder.max_length)
         (unfinished / "README.md").write_text(reranker_card(results), encoding="utf-8")
 
@@ -40,20 +40,20 @@ def reranker_card(results: Results) -> str:
         pipeline_tag="text-ranking",
         tags=["sentence-transformers", "cross-encoder", "reranker"],
         base_model=backbone if is_hub_id(backbone) else None,
-        datasets=list(dict.fromkeys(name for one in results["data"] for name in hub_sets(one))) or None,
+        datasets=list(dict.fromkeys(name for one in results["data"] for name in hub_dataset_ids(one))) or None,
     )
-    alone = results.get("scores_before", {})
-    rows = [(name, alone.get(name), score) for name, score in sorted(results["scores"].items())]
+    encoder_scores = results.get("scores_before", {})
+    rows = [(name, encoder_scores.get(name), score) for name, score in sorted(results["scores"].items())]
     scores = Table([Column("score"), Column("encoder alone", ".2f"), Column("reranked", ".2f")], rows)
     parts = [
         f"---\n{data.to_yaml()}\n---",
         f"# A reranker trained with model={results['objective']}",
-        "It reads a query and a document together, and gives the pair one score, a logit: more is better. "
-        f"The weights are those of step {results['best_step']}, after {results['cost']['examples']:,} queries.",
+        "A cross-encoder that reads a query and a document together and returns one score, a logit. Higher is better. "
+        f"The weights are from step {results['best_step']}, after {results['cost']['examples']:,} queries.",
         USE,
         *([SCORES, markdown(scores)] if rows else []),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-SCORES = "On a scale of 0 to 100, of the encoder that found the documents, and with them reranked by this model."
+SCORES = "Scores from 0 to 100 of the encoder that retrieved the documents, and after reranking by this model."

@@ -41,10 +41,10 @@ def _generator_card(results: Results) -> str:
     scores = Table([Column("on held-out triplets"), Column("", ".2f")], sorted(results["scores"].items()))
     parts = [
         f"# A generator and discriminator trained with {results['objective']}",
-        "It writes sentences that follow from a sentence or contradict it, and says of two sentences whether the "
-        "second follows from the first. Prompts: `generator.json`. It is the `generator` of the recipe `gense`.",
+        "The model generates sentences that a sentence entails or contradicts, and predicts for two sentences whether "
+        "the first entails the second. Prompts: `generator.json`. Use it as `generator` of the recipe `gense`.",
         *([markdown(scores)] if scores.rows else []),
-        f"Best step {results['best_step']}, {results['cost']['examples']:,} instances seen. Without pretraining "
-        "or with little data, what it writes is not to be trusted: look at the accuracy.",
+        f"Best step {results['best_step']}, {results['cost']['examples']:,} training examples. Without "
+        "pretraining or with little data, generated sentences are unreliable: check the accuracy.",
     ]
     return "\n\n".join(parts) + "\n"

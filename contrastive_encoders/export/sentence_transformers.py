@@ -91,9 +91,9 @@ def export_encoder(
         write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
 
     options = transformer_options(decodes=pooler.decodes, templated=appended is not None)
-    written = Transformer(write, options | _model_options(transformer))
+    transformer_module = Transformer(write, options | _model_options(transformer))
     model = SentenceTransformer(
-        modules=[written, *_behind(transformer, pooler, head, normalize, truncate)],
+        modules=[transformer_module, *_modules_after_transformer(transformer, pooler, head, normalize, truncate)],
         device="cpu",
         prompts=dict(prompts.named),
         similarity_fn_name=SimilarityFunction(similarity),
@@ -110,9 +110,9 @@ def export_encoder(
 
 def _check(similarity: str, max_length: int) -> None:
     if similarity not in SIMILARITIES:
-        raise InputError(f"export: similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}.")
+        raise InputError(key="similarity", value=similarity, expected=f"one of {', '.join(SIMILARITIES)}")
     if max_length < 1:
-        raise InputError(f"export: max_length must be a positive number of tokens, got {max_length}.")
+        raise InputError(key="max_length", value=max_length, expected="a positive number of tokens")
 
 
 class Transformer(library.Transformer):
@@ -135,7 +135,7 @@ class Transformer(library.Transformer):
         self.save_config(output_path)
 
 
-def _behind(
+def _modules_after_transformer(
     transformer: PreTrainedModel, pooler: Pooler, head: nn.Module | None, normalize: bool, truncate: int | None
 ) -> Iterator[nn.Module]:
     """Yield the modules after the transformer, as modules of the library."""
@@ -153,23 +153,23 @@ def _behind(
         width = dense.out_features
         yield dense
     if normalize and truncate is not None and truncate < width:
-        cut = library.Dense(width, truncate, bias=False, activation_function=None)
-        nn.init.eye_(cut.linear.weight)
-        yield cut
+        truncation = library.Dense(width, truncate, bias=False, activation_function=None)
+        nn.init.eye_(truncation.linear.weight)
+        yield truncation
     if normalize:
         yield library.Normalize()
 
 
 def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
     """Add the required versions, which the library checks but does not write, and remove prompts that it has added."""
-    needed = {"sentence-transformers": f">={FIRST_LIBRARY}", **_needed_transformers(config)}
-    top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": needed}
+    requirements = {"sentence-transformers": f">={FIRST_LIBRARY}", **_required_transformers(config)}
+    top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": requirements}
     if prompts:
         top_level["prompts"] = dict(prompts.named)
     path.write_text(json.dumps(top_level, indent=2) + "\n", encoding="utf-8")
 
 
-def _needed_transformers(config: Any) -> dict[str, str]:
+def _required_transformers(config: Any) -> dict[str, str]:
     """Return the requirement of a model that the first versions of transformers 5 would load incorrectly."""
     if getattr(config, "attn_logit_softcapping", None):
         return {"transformers": f">={SOFT_CAPS_VERSION}"}

@@ -31,7 +31,7 @@ def transformer_options(*, decodes: bool, templated: bool) -> dict[str, Any]:
     }
 
 
-def as_classifier(transformer: PreTrainedModel) -> PreTrainedModel:
+def make_classifier(transformer: PreTrainedModel) -> PreTrainedModel:
     """Return the encoder-decoder in the class of its family that runs the decoder by itself. The weights are shared."""
     config = copy.deepcopy(transformer.config)
     config.num_labels = 1

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
-from contrastive_encoders.export.model_card import card_of_folder, model_card
+from contrastive_encoders.export.model_card import card_without_run, model_card
 from contrastive_encoders.io.results import read_results
 
 
@@ -39,7 +39,7 @@ class Source(NamedTuple):
             return model_card(results, use=use, library=library)
         if use is None and self.readme is not None:
             return self.readme
-        return card_of_folder(self.name, self.encoder.description, use=use, library=library)
+        return card_without_run(self.name, self.encoder.description, use=use, library=library)
 
 
 def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
@@ -62,7 +62,7 @@ def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
             f"({encoder.description['pooling']})",
         )
     run = Path(name) if (Path(name) / "results.json").is_file() else None
-    own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
-    card = Path(own) / "README.md"
+    folder = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
+    card = Path(folder) / "README.md"
     readme = card.read_text(encoding="utf-8") if run is None and card.is_file() else None
-    return Source(encoder, own, run, readme)
+    return Source(encoder, folder, run, readme)

@@ -11,7 +11,7 @@ from contrastive_encoders.encoders.loading.backbones import kept_pooler
 from contrastive_encoders.encoders.lora import merged
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.atomic_export import export_folder
-from contrastive_encoders.export.sentence_transformers_options import as_classifier
+from contrastive_encoders.export.sentence_transformers_options import make_classifier
 from contrastive_encoders.io.model_names import lower_cases
 
 # Tokenizers to which transformers 5 adds the special tokens of their class on loading, and the class that loads
@@ -26,9 +26,9 @@ def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | N
         InputError: the encoder has a layer after the pooling, a prompt after the text, or a decoder, which transformers
             cannot represent.
     """
-    parts = {"a layer behind the pooling": encoder.head, "a prompt behind the text, or a decoder": encoder.appended}
-    for part, there in parts.items():
-        if there is not None:
+    parts = {"a layer after the pooling": encoder.head, "a prompt after the text, or a decoder": encoder.appended}
+    for part, value in parts.items():
+        if value is not None:
             raise InputError(
                 key="format",
                 value="transformers",
@@ -46,12 +46,12 @@ def write_transformer(
     folder: Path, transformer: PreTrainedModel, *, all_layers: bool, classifier: bool = False
 ) -> None:
     # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
-    written = merged(copy.deepcopy(transformer).cpu().float())
-    if (pooler := kept_pooler(written)) is not None:
-        written.pooler = pooler.float()
+    exported = merged(copy.deepcopy(transformer).cpu().float())
+    if (pooler := kept_pooler(exported)) is not None:
+        exported.pooler = pooler.float()
     if all_layers:
-        written.config.output_hidden_states = True  # tells the library that a later module needs the hidden states
-    (as_classifier(written) if classifier else written).save_pretrained(folder)
+        exported.config.output_hidden_states = True  # tells the library that a later module needs the hidden states
+    (make_classifier(exported) if classifier else exported).save_pretrained(folder)
 
 
 def write_tokenizer(
@@ -74,12 +74,12 @@ def write_tokenizer(
         path.write_text(json.dumps(generic, indent=2) + "\n", encoding="utf-8")
 
 
-def use_of_transformers(encoder: SentenceEncoder) -> str:
+def transformers_example(encoder: SentenceEncoder) -> str:
     """Return a block of Python that needs torch and transformers."""
-    pooler, every = encoder.pooler, encoder.pooler.averages_layers
+    pooler, all_layers = encoder.pooler, encoder.pooler.averages_layers
     states = (
         f"torch.stack([output.hidden_states[layer] for layer in {list(pooler.layers)}]).mean(0)"
-        if every
+        if all_layers
         else "output.last_hidden_state"
     )
     lines = [
@@ -92,7 +92,7 @@ def use_of_transformers(encoder: SentenceEncoder) -> str:
         *([f"texts = [{encoder.prompt!r} + text for text in texts]"] if encoder.prompt else []),
         'inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")',
         "with torch.no_grad():",
-        f"    output = model(**inputs{', output_hidden_states=True' if every else ''})",
+        f"    output = model(**inputs{', output_hidden_states=True' if all_layers else ''})",
         f'states, mask = {states}, inputs["attention_mask"].unsqueeze(-1)',
         f"vectors = {pooler.tokens.formula}",
         *([f"vectors = vectors[:, :{encoder.truncate}]"] if encoder.truncate else []),

@@ -21,12 +21,12 @@ import pyarrow.parquet
 
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError
 from contrastive_encoders.export.input_texts import InputTexts, ListedTexts
-from contrastive_encoders.export.quantization import EIGHT_BITS, quantized, ranges_of, stored, stored_as
+from contrastive_encoders.export.quantization import EIGHT_BITS, convert, quantize, ranges_of, storage_format
 from contrastive_encoders.io.atomic import atomic_file, atomic_write
 from contrastive_encoders.io.output_directory import differences
 
-VECTOR = "embedding"  # the column of a Parquet file with the embeddings, next to the column of the texts
-DONE = b"\1"
+EMBEDDING_COLUMN = "embedding"  # the column of a Parquet file with the embeddings, next to the column of the texts
+WRITTEN_MARK = b"\1"
 
 
 class VectorFile:
@@ -43,10 +43,10 @@ class VectorFile:
         self.output, self.identity = output, json.loads(json.dumps(identity))
         self.rows, self.width, self.chunk_rows = identity["rows"], identity["width"], identity["chunk_rows"]
         self.dtype, self.ranges_2D = identity["dtype"], ranges_2D
-        self.waits = self.dtype in EIGHT_BITS and ranges_2D is None
-        self.written_as = "float32" if self.waits else self.dtype  # dtype in .part
-        self.type, self.columns = stored_as(self.written_as, self.width)
-        self.part, self.progress, self.about, self.ranges = (
+        self.is_deferred = self.dtype in EIGHT_BITS and ranges_2D is None
+        self.part_dtype = "float32" if self.is_deferred else self.dtype  # dtype in .part
+        self.type, self.columns = storage_format(self.part_dtype, self.width)
+        self.part, self.progress, self.record_path, self.ranges = (
             output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json", ".ranges.npy")
         )
         self.windows = -(-self.rows // self.chunk_rows)
@@ -60,18 +60,24 @@ class VectorFile:
             OSError: the files cannot be written.
         """
         if overwrite:
-            self._refuse_others()
-            ranges = [self.ranges] if "encoder" in _identity_in(self.about) else []
-            for path in (self.output, *ranges, self.part, self.progress, self.about):  # the record of their job last
+            self._check_replaceable()
+            ranges = [self.ranges] if "encoder" in _read_identity(self.record_path) else []
+            for path in (
+                self.output,
+                *ranges,
+                self.part,
+                self.progress,
+                self.record_path,
+            ):  # the record of their job last
                 path.unlink(missing_ok=True)
         if self.output.exists():
-            self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
+            self._check(self.record_path, self.record_path.read_bytes() if self.record_path.is_file() else b"{}")
             if self.progress.is_file():  # left by a kill of a job that had just finished
                 self.part.unlink(missing_ok=True)
                 self.progress.unlink()
             return True
         if not self.progress.is_file():
-            self._refuse_others()
+            self._check_replaceable()
         if self.progress.is_file() and self.part.is_file():
             self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
             return False
@@ -88,15 +94,17 @@ class VectorFile:
         shape = {"descr": np.lib.format.dtype_to_descr(type_), "fortran_order": False, "shape": (self.rows, columns)}
         np.lib.format.write_array_header_1_0(file, shape)
 
-    def _refuse_others(self) -> None:
+    def _check_replaceable(self) -> None:
         """Check that the files to replace are of such a job, whose record is next to them."""
-        records = {self.output: self.about, self.part: self.progress, self.about: self.about}
-        records |= {self.ranges: self.about} if self.dtype in EIGHT_BITS else {}
+        records = {self.output: self.record_path, self.part: self.progress, self.record_path: self.record_path}
+        records |= {self.ranges: self.record_path} if self.dtype in EIGHT_BITS else {}
         for path, record in records.items():
-            if os.path.lexists(path) and "encoder" not in _identity_in(record):
+            if os.path.lexists(path) and "encoder" not in _read_identity(record):
                 raise InputError(
-                    f"output={self.output}: {path.name} is there already, and {record.name} does not say that it is a "
-                    "file of vectors of this project, which alone is replaced. Choose another output, or move it away."
+                    key="output",
+                    value=self.output,
+                    expected=f"a path without {path.name}, which {record.name} does not list as a file of embeddings",
+                    hint="Only files of this command are replaced. Choose a different output, or move the file.",
                 )
 
     def _reserve(self, file: IO[bytes], size: int) -> None:
@@ -111,12 +119,12 @@ class VectorFile:
             if error.errno not in NO_ROOM:
                 raise
             raise OutputError(
-                f"output={self.output}: {size / 2**30:.1f} GiB of vectors do not fit there ({error.strerror}). Make "
-                "room, or choose another output or a smaller dtype."
+                f"output={self.output}: {size / 2**30:.1f} GiB of embeddings do not fit there ({error.strerror}). "
+                "Free space, or choose a different output or a smaller dtype."
             ) from None
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
+    def open(self) -> Iterator[None]:
         """Context manager in which embeddings can be written."""
         with self.part.open("rb") as file:
             np.lib.format.read_magic(file)
@@ -130,29 +138,29 @@ class VectorFile:
             os.close(self._vectors)
             os.close(self._record)
 
-    def done(self) -> np.ndarray:
+    def written_windows(self) -> np.ndarray:
         """Return (windows,) bool: whether each window is written."""
         marks = os.pread(self._record, self.windows, self._marks)
         return np.frombuffer(marks, dtype=np.uint8).astype(bool)
 
-    def rows_done(self) -> int:
-        done = self.done()
-        last = self.windows * self.chunk_rows - self.rows if len(done) and done[-1] else 0
-        return int(done.sum()) * self.chunk_rows - last
+    def written_rows(self) -> int:
+        written = self.written_windows()
+        last = self.windows * self.chunk_rows - self.rows if len(written) and written[-1] else 0
+        return int(written.sum()) * self.chunk_rows - last
 
     def write(self, number: int, vectors_ND: np.ndarray) -> None:
         """Write the embeddings of a window, and mark it when they are on the disk."""
-        data = np.ascontiguousarray(stored(vectors_ND, self.written_as, self.ranges_2D)).data.cast("B")
+        data = np.ascontiguousarray(convert(vectors_ND, self.part_dtype, self.ranges_2D)).data.cast("B")
         place = self._first + number * self.chunk_rows * self._row_bytes
         while data:
             written = os.pwrite(self._vectors, data, place)
             data, place = data[written:], place + written
         os.fsync(self._vectors)
-        os.pwrite(self._record, DONE, self._marks + number)
+        os.pwrite(self._record, WRITTEN_MARK, self._marks + number)
 
     def finish(self, texts: InputTexts | ListedTexts) -> None:
         """Rename the file to its final name when all windows are written."""
-        atomic_write(self.about, json.dumps(self.identity, indent=1) + "\n")
+        atomic_write(self.record_path, json.dumps(self.identity, indent=1) + "\n")
         if self.dtype in EIGHT_BITS:
             if self.ranges_2D is None:
                 self.ranges_2D = ranges_of(self._read(number) for number in range(self.windows))
@@ -160,7 +168,7 @@ class VectorFile:
                 np.save(file, self.ranges_2D)
         if self.output.name.endswith(".parquet"):
             self._write_parquet(texts)
-        elif self.waits:
+        elif self.is_deferred:
             self._write_quantized()
         else:
             self.part.replace(self.output)
@@ -169,17 +177,17 @@ class VectorFile:
 
     def _write_quantized(self) -> None:
         with atomic_file(self.output) as part, part.open("wb") as file:
-            self._write_header(file, *stored_as(self.dtype, self.width))
+            self._write_header(file, *storage_format(self.dtype, self.width))
             for number in range(self.windows):
                 file.write(self._final(number).tobytes())
 
     def _write_parquet(self, texts: InputTexts | ListedTexts) -> None:
         """Write a Parquet file of texts and embeddings with a row group for each window."""
-        type_, columns = stored_as(self.dtype, self.width)
+        type_, columns = storage_format(self.dtype, self.width)
         schema = pyarrow.schema(
             [
                 (texts.column or "text", pyarrow.string()),
-                (VECTOR, pyarrow.list_(pyarrow.from_numpy_dtype(type_), columns)),
+                (EMBEDDING_COLUMN, pyarrow.list_(pyarrow.from_numpy_dtype(type_), columns)),
             ]
         )
         with atomic_file(self.output) as part, pyarrow.parquet.ParquetWriter(part, schema) as writer:
@@ -191,7 +199,7 @@ class VectorFile:
     def _final(self, number: int) -> np.ndarray:
         """Return a window in the form of the output."""
         rows = self._read(number)
-        return quantized(rows, self.dtype, self.ranges_2D) if self.waits else rows
+        return quantize(rows, self.dtype, self.ranges_2D) if self.is_deferred else rows
 
     def _read(self, number: int) -> np.ndarray:
         """Return a window as it was written."""
@@ -207,26 +215,29 @@ class VectorFile:
         return self.columns * self.type.itemsize
 
     def _check(self, path: Path, header: bytes) -> None:
-        before = _as_identity(header)
-        differing = differences(before, self.identity, shown=str) if before else "it does not say of which"
-        if differing:
+        previous = _parse_identity(header)
+        changes = differences(previous, self.identity, shown=str) if previous else "its record is missing"
+        if changes:
             raise InputError(
-                f"output={self.output}: {path.name} is of another job: {differing}. Choose another output, or say "
-                "overwrite=true to throw it away."
+                key="output",
+                value=self.output,
+                expected="a new file or one with the same settings",
+                hint=f"{path.name} was written with other settings: {changes}. Choose a different output, or set "
+                "overwrite=true to delete the file.",
             )
 
 
-def _identity_in(path: Path) -> dict[str, Any]:
+def _read_identity(path: Path) -> dict[str, Any]:
     """Return the identity in the record of a finished or unfinished job, or an empty mapping if there is no record."""
     if not path.is_file():
         return {}
-    found = path.read_bytes()
-    return _as_identity(found) or _as_identity(found.partition(b"\n")[0])
+    content = path.read_bytes()
+    return _parse_identity(content) or _parse_identity(content.partition(b"\n")[0])
 
 
-def _as_identity(record: bytes) -> dict[str, Any]:
+def _parse_identity(record: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(record)
+        identity = json.loads(record)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return identity if isinstance(identity, dict) else {}

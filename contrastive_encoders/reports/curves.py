@@ -8,7 +8,7 @@ import numpy as np
 
 STEP = "optimizer step"
 MAX_POINTS = 200  # of a curve on a page; above it, neighbors are averaged
-LEFT_OUT = ("step", "time/")
+UNPLOTTED = ("step", "time/")
 Line = tuple[Sequence[float], Sequence[float]]  # steps, and values at them
 
 
@@ -28,37 +28,41 @@ def script() -> str:
 
 def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
     """Return the lines of the rows of a ``metrics.csv``."""
-    names = dict.fromkeys(name for row in rows for name in row if not name.startswith(LEFT_OUT))
-    found = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
-    return {name: ([row["step"] for row in held], [row[name] for row in held]) for name, held in found.items() if held}
+    names = dict.fromkeys(name for row in rows for name in row if not name.startswith(UNPLOTTED))
+    rows_of = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
+    return {
+        name: ([row["step"] for row in points], [row[name] for row in points])
+        for name, points in rows_of.items()
+        if points
+    }
 
 
 def add_scores(lines: Mapping[str, Line], step: float, scores: Mapping[str, float]) -> dict[str, Line]:
     """Add the scores of a step to the lines that have no value at it. A score without a line is ignored."""
-    found = dict(lines)
+    extended = dict(lines)
     for name in (name for name in scores if name in lines and np.isfinite(scores[name])):
         points = dict(zip(*lines[name], strict=True))
         points.setdefault(step, scores[name])
-        at = sorted(points)
-        found[name] = (at, [points[one] for one in at])
-    return found
+        steps = sorted(points)
+        extended[name] = (steps, [points[one] for one in steps])
+    return extended
 
 
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
     """Return the data of the page's script: every line, thinned, with shared steps written once."""
     number = max(30, min(MAX_POINTS, 6000 // max(1, len(runs))))
-    written = list[dict[str, Any]]()
+    curves = list[dict[str, Any]]()
     for run in runs:
         steps = list[list[float]]()
         lines = dict[str, Any]()
         for name, line in run.lines.items():
-            at, values = rounded(line, number)
-            if at not in steps:
-                steps.append(at)
-            lines[name] = [steps.index(at), values]
-        others = {name: rounded(line, number) for name, line in run.others.items()}
-        written.append({"name": run.name, "run": run.run, "steps": steps, "lines": lines, "others": others})
-    return {"runs": written, "step": STEP}
+            line_steps, values = round_line(line, number)
+            if line_steps not in steps:
+                steps.append(line_steps)
+            lines[name] = [steps.index(line_steps), values]
+        others = {name: round_line(line, number) for name, line in run.others.items()}
+        curves.append({"name": run.name, "run": run.run, "steps": steps, "lines": lines, "others": others})
+    return {"runs": curves, "step": STEP}
 
 
 def thin(line: Line, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +74,7 @@ def thin(line: Line, number: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([steps[piece].mean() for piece in pieces]), np.array([values[piece].mean() for piece in pieces])
 
 
-def rounded(line: Line, number: int) -> tuple[list[float], list[float]]:
+def round_line(line: Line, number: int) -> tuple[list[float], list[float]]:
     """Return at most ``number`` points, with five digits each."""
     steps, values = ([float(f"{one:.5g}") for one in numbers] for numbers in thin(line, number))
     return steps, values

@@ -7,7 +7,7 @@ import altair as alt
 
 from contrastive_encoders.reports.figure import shape_of
 
-NOT_FROM_ZERO = alt.Scale(zero=False)
+FREE_SCALE = alt.Scale(zero=False)
 
 
 def color(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Color:
@@ -29,8 +29,8 @@ def opacity(selected: float = 1.0, others: float = 0.08, field: str = "arm") -> 
 
 def tooltip(*fields: tuple[str, ...]) -> list[alt.Tooltip]:
     """Return the text of a tooltip: for each field its name, its title, and, for a number, its format."""
-    found = list[alt.Tooltip]()
+    tooltips = list[alt.Tooltip]()
     for one in fields:
         encoding: dict[str, Any] = dict(zip(("field", "title", "format"), one, strict=False))
-        found.append(alt.Tooltip(**encoding))
-    return found
+        tooltips.append(alt.Tooltip(**encoding))
+    return tooltips

@@ -30,8 +30,8 @@ SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down"
 # The legend of a picture; on a page, the buttons of its key replace legends
 LEGEND = {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 300, "symbolLimit": 64, "symbolOpacity": 1}
 # As escaped in JSON: control characters, which SVG does not allow, and line ends that end Vega's expressions
-NOT_DRAWN = re.compile(r"(\\\\)|\\(?:[bf]|u00[01].|u202[89]|ufff[ef])")
-WHY = re.compile(r"[\w.]*Error: |memory|fatal", re.IGNORECASE)  # a line of an engine's error output
+UNSUPPORTED_CHARACTERS = re.compile(r"(\\\\)|\\(?:[bf]|u00[01].|u202[89]|ufff[ef])")
+ERROR_LINE = re.compile(r"[\w.]*Error: |memory|fatal", re.IGNORECASE)  # a line of an engine's error output
 SECONDS, SECONDS_EACH = 60, 5  # time limit for drawing: a base, and an addition for each panel or picture
 FONT = "system-ui, 'Liberation Sans', sans-serif"
 
@@ -69,7 +69,7 @@ class Figure(NamedTuple):
     picture_panels: "Sequence[alt.TopLevelMixin]" = ()  # if they differ from those of the page
 
 
-class Drawn(NamedTuple):
+class RenderedFigure(NamedTuple):
     """Output of drawing. ``vega``: the compiled specification of each panel, for a page."""
 
     vega: list[dict[str, Any]]
@@ -78,11 +78,11 @@ class Drawn(NamedTuple):
     pdf: bytes = b""
 
 
-def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False) -> dict[str, Drawn]:
+def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False) -> dict[str, RenderedFigure]:
     """Draw every figure; without ``pictures`` only for a page, with ``pdf`` also for a paper. Return them by name.
 
     Raises:
-        NotDrawn: of none there is a picture then.
+        RenderError: the rendering process failed or took too long; there are no pictures.
     """
     jobs = list[tuple[dict[str, Any], list[str]]]()
     for figure in figures:
@@ -90,14 +90,14 @@ def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False)
         if pictures:
             jobs.append((_picture_spec(figure), ["svg", "png", *["pdf"] * pdf]))
     results = iter(_render(jobs) if jobs else [])
-    found = dict[str, Drawn]()
+    rendered = dict[str, RenderedFigure]()
     for figure in figures:
         vega = [next(results)["vega"] for _ in figure.panels]
         picture = next(results) if pictures else {"svg": "", "png": ""}
-        found[figure.name] = Drawn(
+        rendered[figure.name] = RenderedFigure(
             vega, picture["svg"].encode(), base64.b64decode(picture["png"]), base64.b64decode(picture.get("pdf", ""))
         )
-    return found
+    return rendered
 
 
 @cache
@@ -127,8 +127,8 @@ def _picture_spec(figure: Figure) -> dict[str, Any]:
     panels: list[Any] = list(figure.picture_panels or figure.panels)
     if figure.width is not None:
         panels = [panel.properties(width=figure.width) for panel in panels]
-    whole = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=min(figure.columns, len(panels)))
-    spec = whole.to_dict(validate=False)
+    chart = panels[0] if len(panels) == 1 else alt.concat(*panels, columns=min(figure.columns, len(panels)))
+    spec = chart.to_dict(validate=False)
     config = _theme(LEGEND) | {"background": PAPER}
     return spec | {"params": _params(spec, figure), "config": config, "padding": 12}
 
@@ -157,10 +157,12 @@ def _theme(legend: Mapping[str, Any]) -> dict[str, Any]:
 
 def _render(jobs: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dict[str, Any]]:
     program = Path(__file__).with_name("render.py")
-    text = NOT_DRAWN.sub(lambda found: found[1] or " ", json.dumps([PICTURE_COLORS, jobs], allow_nan=False))
+    text = UNSUPPORTED_CHARACTERS.sub(
+        lambda match: match[1] or " ", json.dumps([PICTURE_COLORS, jobs], allow_nan=False)
+    )
     seconds = SECONDS + SECONDS_EACH * len(jobs)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", str(program)],
             input=text,
             capture_output=True,
@@ -169,8 +171,10 @@ def _render(jobs: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dic
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise RenderError(f"drawing the figures took longer than {seconds} seconds, and was ended") from None
-    if done.returncode:
-        why = next((line.strip() for line in done.stderr.splitlines()[::-1] if WHY.match(line)), "")[:300]
-        raise RenderError(f"drawing the figures ended with {done.returncode}{f' ({why})' if why else ''}")
-    return list(json.loads(done.stdout))
+        raise RenderError(f"drawing the figures took longer than {seconds} seconds and was stopped") from None
+    if process.returncode:
+        reason = next((line.strip() for line in process.stderr.splitlines()[::-1] if ERROR_LINE.match(line)), "")[:300]
+        raise RenderError(
+            f"drawing the figures failed with exit code {process.returncode}{f' ({reason})' if reason else ''}"
+        )
+    return list(json.loads(process.stdout))

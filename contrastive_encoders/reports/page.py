@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from contrastive_encoders.reports.figure import Drawn, Figure, draw, library, shape_of
-from contrastive_encoders.reports.tables import Table, code, escaped, fenced, markdown
+from contrastive_encoders.reports.figure import Figure, RenderedFigure, draw, library, shape_of
+from contrastive_encoders.reports.tables import Table, code, escape, fence, markdown
 
 OUTLINES = {  # of a shape of the key, around 0
     "circle": "M5,0A5,5,0,1,1,-5,0A5,5,0,1,1,5,0Z",
@@ -52,7 +52,7 @@ def page(
     *,
     style: str = "",
     key: Sequence[str] = (),
-    drawn: Mapping[str, Drawn] | None = None,
+    drawn: Mapping[str, RenderedFigure] | None = None,
     scripts: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> str:
@@ -72,7 +72,7 @@ def page(
     figures = [figure for section in sections for figure in section.figures]
     if drawn is None:
         drawn = draw(figures, pictures=False)
-    whole = {"figures": {figure.name: drawn[figure.name].vega for figure in figures}, **(data or {})}
+    page_data = {"figures": {figure.name: drawn[figure.name].vega for figure in figures}, **(data or {})}
     template = environment(here).get_template("page.html.j2")
     return (
         template.render(
@@ -81,7 +81,7 @@ def page(
             lead=lead,
             style=style,
             key=key,
-            data=whole,
+            data=page_data,
             outlines=[OUTLINES[shape_of(place)] for place in range(len(key))],
             css=(here / "page.css").read_text(encoding="utf-8"),
             scripts=[*([library()] if figures else []), (here / "page.js").read_text(encoding="utf-8"), *scripts],
@@ -95,23 +95,23 @@ def environment(folder: Path) -> Any:
     from jinja2 import Environment, FileSystemLoader
 
     loader = FileSystemLoader(folder)
-    found = Environment(loader=loader, trim_blocks=True, autoescape=lambda name: str(name).endswith(".html.j2"))
-    found.filters |= {"escaped": escaped, "code": code, "fenced": fenced}
-    found.filters["json"] = partial(json.dumps, ensure_ascii=False)
-    return found
+    jinja = Environment(loader=loader, trim_blocks=True, autoescape=lambda name: str(name).endswith(".html.j2"))
+    jinja.filters |= {"escaped": escape, "code": code, "fenced": fence}
+    jinja.filters["json"] = partial(json.dumps, ensure_ascii=False)
+    return jinja
 
 
-def in_markdown(title: str, sections: Sequence[ReportSection], lead: Sequence[str] = ()) -> str:
+def to_markdown(title: str, sections: Sequence[ReportSection], lead: Sequence[str] = ()) -> str:
     """Return the report as Markdown. Figures are linked as ``pictures/NAME.png``."""
-    blocks = [f"# {escaped(title)}", *map(escaped, lead)]
+    blocks = [f"# {escape(title)}", *map(escape, lead)]
     for section in sections:
-        blocks.append(f"## {escaped(section.title)}")
+        blocks.append(f"## {escape(section.title)}")
         for part in section.parts:
             if isinstance(part, Table):
-                about = [f"**{escaped(part.title)}.**"] * bool(part.title) + [escaped(part.note)] * bool(part.note)
-                blocks += [*([" ".join(about)] if about else []), markdown(part)]
+                heading = [f"**{escape(part.title)}.**"] * bool(part.title) + [escape(part.note)] * bool(part.note)
+                blocks += [*([" ".join(heading)] if heading else []), markdown(part)]
             elif isinstance(part, Figure):
-                blocks.append(f"![{escaped(part.caption or part.title)}](pictures/{quote(part.name)}.png)")
+                blocks.append(f"![{escape(part.caption or part.title)}](pictures/{quote(part.name)}.png)")
             elif not hasattr(part, "__html__"):
-                blocks.append(escaped(part))
+                blocks.append(escape(part))
     return "\n\n".join(blocks) + "\n"

@@ -15,8 +15,8 @@ DELAY = 2.0  # delay of a bar, so that nothing is drawn for short operations
 
 def clock(seconds: float) -> str:
     """Return a duration as ``h:mm:ss``."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+    total = round(seconds)
+    return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"
 
 
 class ProgressBar:
@@ -25,10 +25,10 @@ class ProgressBar:
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:
         self.name, self.unit, self.total, self.before, self.quiet = name, unit, total, before, quiet
         self.done = before
-        self.began = self.logged = time.monotonic()
-        watched = not quiet and sys.stderr.isatty()
+        self.start_time = self.logged = time.monotonic()
+        is_terminal = not quiet and sys.stderr.isatty()
         self.bar = tqdm(
-            desc=name, unit=f" {unit}", total=total, initial=before, delay=DELAY, leave=False, disable=not watched
+            desc=name, unit=f" {unit}", total=total, initial=before, delay=DELAY, leave=False, disable=not is_terminal
         )
 
     def to(self, done: int, more: str = "") -> None:
@@ -39,14 +39,14 @@ class ProgressBar:
             self.bar.update(done - self.bar.n)
         elif not self.quiet and time.monotonic() - self.logged >= POLL_INTERVAL_S:
             self.logged = time.monotonic()
-            log.info("%s", self.line(self.logged - self.began, more))
+            log.info("%s", self.line(self.logged - self.start_time, more))
 
     def line(self, seconds: float, more: str = "") -> str:
         """Return ``encoding: 1,200 of 4,000 texts, 40 a second, 0:01:10 left``."""
         rate = (self.done - self.before) / max(seconds, 1e-3)
-        of = "" if self.total is None else f" of {self.total:,}"
-        left = [] if self.total is None or not rate else [f"{clock((self.total - self.done) / rate)} left"]
-        facts = [f"{self.done:,}{of} {self.unit}", *([more] if more else []), f"{rate:,.0f} a second", *left]
+        total = "" if self.total is None else f" of {self.total:,}"
+        remaining = [] if self.total is None or not rate else [f"{clock((self.total - self.done) / rate)} left"]
+        facts = [f"{self.done:,}{total} {self.unit}", *([more] if more else []), f"{rate:,.0f} a second", *remaining]
         return f"{self.name}: {', '.join(facts)}"
 
     def __enter__(self) -> "ProgressBar":

@@ -27,14 +27,14 @@ def render(spec: dict[str, Any], kinds: list[str], colors: dict[str, str]) -> di
     svg = vl_convert.vegalite_to_svg(spec) if {"svg", "png", "pdf"} & set(kinds) else ""
     for name, color in colors.items():
         svg = svg.replace(f'"{name}"', f'"{color}"')  # a complete attribute value, so that user text is not changed
-    made = {
+    renderers = {
         "vega": lambda: vl_convert.vegalite_to_vega(spec),
         "svg": lambda: svg,
         "png": lambda: base64.b64encode(vl_convert.svg_to_png(svg, scale=SCALE)).decode(),
         "pdf": lambda: base64.b64encode(vl_convert.svg_to_pdf(svg)).decode(),
         "library": lambda: vl_convert.javascript_bundle(LIBRARY),
     }
-    return {kind: made[kind]() for kind in kinds}
+    return {kind: renderers[kind]() for kind in kinds}
 
 
 if __name__ == "__main__":

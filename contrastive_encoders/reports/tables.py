@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
 
 EMPTY = float("-inf")  # sort value of an empty cell: below every number
-MOST_CHARACTERS = 300  # maximum length of a user's text in a report
+MAX_CHARACTERS = 300  # maximum length of a user's text in a report
 # Characters in a terminal's line: of a name that has little room and of one that has more, of a word of a heading
 MAX_NAME, USUAL_NAME, MAX_WORD = 16, 28, 10
 CODE = "code"  # mark of a cell with a name of the program: not escaped, in code font
@@ -66,24 +66,24 @@ def markdown(table: Table) -> str:
     """Return only the table, without its title and note."""
     if not table.rows:
         return "None."
-    head = [escaped(column.heading) for column in table.columns]
+    head = [escape(column.heading) for column in table.columns]
     rule = ["---:" if column.align_right else "---" for column in table.columns]
-    rows = [head, rule, *([_in_markdown(cell) for cell in row] for row in table.cells())]
+    rows = [head, rule, *([_cell_to_markdown(cell) for cell in row] for row in table.cells())]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return the text on one line, escaped so that Markdown shows every character unchanged."""
     line = re.sub(r"([|\\*_`<>\[\]&~$#])", r"\\\1", " ".join(text.split()))
     return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would start a list, or be a rule
 
 
-def beginning(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a long text in the shortened form of reports."""
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} ..."
 
 
-def fenced(text: str) -> str:
+def fence(text: str) -> str:
     """Return a block of unchanged lines, independent of the fences in them."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}\n{text}\n{fence}"
@@ -97,21 +97,21 @@ def code(text: str) -> str:
     return f"{fence}{edge}{line}{edge}{fence}" if line else ""
 
 
-def fitting(table: Table, width: int, optional: Sequence[str] = ()) -> list[Table]:
+def split_to_fit(table: Table, width: int, optional: Sequence[str] = ()) -> list[Table]:
     """Return tables that fit a terminal of ``width`` characters.
 
     The last ``optional`` columns are omitted if there are too many. Other columns are split into several tables, each
     with the first column.
     """
-    kept = list(range(len(table.columns)))
+    columns_to_show = list(range(len(table.columns)))
     widths = min_widths(table)
     for heading in reversed(optional):
-        if _width([widths[place] for place in kept]) > width:
-            kept = [place for place in kept if table.columns[place].heading != heading]
-    parts = [[kept[0]]]
-    for place in kept[1:]:
+        if _width([widths[place] for place in columns_to_show]) > width:
+            columns_to_show = [place for place in columns_to_show if table.columns[place].heading != heading]
+    parts = [[columns_to_show[0]]]
+    for place in columns_to_show[1:]:
         if len(parts[-1]) > 1 and _width([widths[one] for one in (*parts[-1], place)]) > width:
-            parts.append([kept[0]])
+            parts.append([columns_to_show[0]])
         parts[-1].append(place)
     return [
         table._replace(
@@ -143,31 +143,31 @@ def _width(widths: Sequence[int]) -> int:
     return sum(width + 3 for width in widths) + 1  # a border and two spaces for each column
 
 
-def widths_within(table: Table, width: int) -> list[int]:
+def fit_widths(table: Table, width: int) -> list[int]:
     """Return the width of each column within ``width`` characters: names first, then numbers with their headings."""
     widths = min_widths(table)
     natural = [
         max(len(column.heading), *(len(cell.text) for cell in cells))
         for column, cells in zip(table.columns, zip(*table.cells(), strict=True), strict=True)
     ]
-    for place, wanted in [(0, min(natural[0], USUAL_NAME)), *enumerate(natural[1:], start=1), (0, natural[0])]:
-        widths[place] += max(0, min(wanted - widths[place], width - _width(widths)))
+    for place, target in [(0, min(natural[0], USUAL_NAME)), *enumerate(natural[1:], start=1), (0, natural[0])]:
+        widths[place] += max(0, min(target - widths[place], width - _width(widths)))
     return widths
 
 
-def on_terminal(table: Table, width: int | None = None) -> "TerminalTable":
-    """Return the table for rich's console. With ``width``, it has at most that width, if `fitting` made it."""
+def to_terminal_table(table: Table, width: int | None = None) -> "TerminalTable":
+    """Return the table for rich's console. With ``width``, it has at most that width, if `split_to_fit` made it."""
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
-    shown = TerminalTable(title=Text(table.title) if table.title else None, title_justify="left")
-    widths = widths_within(table, width) if width is not None and table.rows else [None] * len(table.columns)
+    terminal_table = TerminalTable(title=Text(table.title) if table.title else None, title_justify="left")
+    widths = fit_widths(table, width) if width is not None and table.rows else [None] * len(table.columns)
     for column, columns_width in zip(table.columns, widths, strict=True):
         justify: Any = "right" if column.align_right else "left"
-        shown.add_column(Text(column.heading), justify=justify, overflow="fold", width=columns_width)
+        terminal_table.add_column(Text(column.heading), justify=justify, overflow="fold", width=columns_width)
     for row in table.cells():
-        shown.add_row(*(Text(cell.text) for cell in row))
-    return shown
+        terminal_table.add_row(*(Text(cell.text) for cell in row))
+    return terminal_table
 
 
 def _cell(value: Any, column: Column) -> Cell:
@@ -187,9 +187,9 @@ def _value(cell: Cell) -> float | str | None:
     return None if cell.text == "" or abs(cell.sort) == float("inf") else cell.sort
 
 
-def _in_markdown(cell: Cell) -> str:
+def _cell_to_markdown(cell: Cell) -> str:
     if cell.links:
-        return ", ".join(f"[{escaped(name)}]({quote(target)})" for name, target in cell.links)
+        return ", ".join(f"[{escape(name)}]({quote(target)})" for name, target in cell.links)
     if cell.mark == CODE:
         return code(cell.text).replace("|", "\\|")
-    return escaped(cell.text)
+    return escape(cell.text)

@@ -87,7 +87,7 @@ def spearman(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Est
     value = 100 * float(spearman_corrcoef(predicted_N.double(), gold_N.double()))
     ranks = [_Ranks(side) for side in (predicted_N, gold_N)] if key else []
     return _estimate(
-        value, key, len(gold_N), lambda w_NR: 100 * _correlation(w_NR, *(one.under(w_NR) for one in ranks))
+        value, key, len(gold_N), lambda w_NR: 100 * _correlation(w_NR, *(one.ranks(w_NR) for one in ranks))
     )
 
 
@@ -99,12 +99,12 @@ def pearson(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
     x, y = (side.double() - side.double().mean() for side in (predicted_N, gold_N))
     moments_N5 = torch.stack([x, y, x * x, y * y, x * y], dim=-1)
 
-    def of(w_NR: Tensor) -> Tensor:
+    def statistic(w_NR: Tensor) -> Tensor:
         mean_x, mean_y, xx, yy, xy = moments_N5.T @ w_NR.double() / len(gold_N)
         return 100 * _ratio(xy - mean_x * mean_y, xx - mean_x**2, yy - mean_y**2)
 
     # torchmetrics returns NaN if one outlier has all of the variance that float64 can represent
-    return _estimate(0.0 if math.isnan(value) else value, key, len(gold_N), of)
+    return _estimate(0.0 if math.isnan(value) else value, key, len(gold_N), statistic)
 
 
 def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> Estimate:
@@ -121,11 +121,11 @@ def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> E
     sides_2N = torch.stack([above_N.double(), below_N.double()])
     above, below = sides_2N.sum(1)
 
-    def of(w_NR: Tensor) -> Tensor:
+    def statistic(w_NR: Tensor) -> Tensor:
         above_R, below_R = sides_2N @ w_NR.double()
         return above_R / below_R
 
-    return _estimate(float(above / below), key, len(above_N), of)
+    return _estimate(float(above / below), key, len(above_N), statistic)
 
 
 def of_function(
@@ -142,50 +142,51 @@ def of_function(
     predicted, gold = predicted_N.double().cpu().numpy(), gold_N.double().cpu().numpy()
     value = function(predicted, gold)
     if not isinstance(value, int | float | np.number) or not math.isfinite(value):
-        raise InputError(f"{function.__module__}.{function.__name__}: wanted one finite number, got {value!r:.60}.")
+        location = f"{function.__module__}.{function.__name__}"
+        raise InputError(location=location, value=f"{value!r:.60}", expected="one finite number")
 
-    def of(w_NR: Tensor) -> Tensor:
+    def statistic(w_NR: Tensor) -> Tensor:
         drawn = (np.repeat(np.arange(len(gold)), w_N.long().numpy()) for w_N in w_NR.T)
         return torch.tensor([function(predicted[items], gold[items]) for items in drawn]).nan_to_num(0.0, 0.0, 0.0)
 
-    return _estimate(float(value), key, len(gold), of)
+    return _estimate(float(value), key, len(gold), statistic)
 
 
 def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """Return 100 x F1 of class 1, or 0 without a true positive."""
     hit_N, called_N, true_N = (predicted_N == 1) & (gold_N == 1), predicted_N == 1, gold_N == 1
 
-    def of(w_NR: Tensor) -> Tensor:
+    def statistic(w_NR: Tensor) -> Tensor:
         hits, called, true = (side.double() @ w_NR.double() for side in (hit_N, called_N, true_N))
         return 200 * hits / (called + true).clamp(min=1)
 
-    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+    return _estimate(float(statistic(torch.ones(len(gold_N), 1))), key, len(gold_N), statistic)
 
 
 def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """Return 100 x average precision of the items with ``gold`` 1. Tied items enter together, as in scikit-learn."""
-    above = _Above(predicted_N, gold_N)
+    above = _Thresholds(predicted_N, gold_N)
 
-    def of(w_NR: Tensor) -> Tensor:
-        seen_KR, hits_KR = above.under(w_NR)
+    def statistic(w_NR: Tensor) -> Tensor:
+        seen_KR, hits_KR = above.count(w_NR)
         new_KR = torch.diff(hits_KR, dim=0, prepend=hits_KR.new_zeros(1, w_NR.shape[1]))
         return 100 * (hits_KR / seen_KR.clamp(min=1) * new_KR).sum(0) / hits_KR[-1].clamp(min=1)
 
-    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+    return _estimate(float(statistic(torch.ones(len(gold_N), 1))), key, len(gold_N), statistic)
 
 
 def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """Return 100 x F1 at the best threshold, which is selected again in every resample."""
-    above = _Above(predicted_N, gold_N)
+    above = _Thresholds(predicted_N, gold_N)
 
-    def of(w_NR: Tensor) -> Tensor:
-        seen_KR, hits_KR = above.under(w_NR)
+    def statistic(w_NR: Tensor) -> Tensor:
+        seen_KR, hits_KR = above.count(w_NR)
         return (200 * hits_KR / (seen_KR + hits_KR[-1]).clamp(min=1)).amax(0)
 
-    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+    return _estimate(float(statistic(torch.ones(len(gold_N), 1))), key, len(gold_N), statistic)
 
 
-class _Above:
+class _Thresholds:
     """Number of items at or above each of K distinct values, and number of those with ``gold`` 1."""
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
@@ -195,7 +196,7 @@ class _Above:
         last_N[:-1] = sorted_N[1:] != sorted_N[:-1]
         self.ends_K = torch.nonzero(last_N).squeeze(-1)
 
-    def under(self, w_NR: Tensor) -> tuple[Tensor, Tensor]:
+    def count(self, w_NR: Tensor) -> tuple[Tensor, Tensor]:
         """Return both numbers, (K, R) each."""
         w_NR = w_NR[self.order_N].double()
         return w_NR.cumsum(0)[self.ends_K], (w_NR * self.positive_N1).cumsum(0)[self.ends_K]
@@ -206,12 +207,12 @@ def v_measure(clusters_N: Tensor, gold_N: Tensor, key: str | None = None) -> Est
     (_, cluster_N), (_, class_N) = (torch.unique(side, return_inverse=True) for side in (clusters_N, gold_N))
     _, cell_N = torch.unique(torch.stack([cluster_N, class_N]), dim=1, return_inverse=True)
 
-    def of(w_NR: Tensor) -> Tensor:
+    def statistic(w_NR: Tensor) -> Tensor:
         cluster_R, class_R, both_R = (_entropies(side_N, w_NR) for side_N in (cluster_N, class_N, cell_N))
         apart_R = cluster_R + class_R
         return 100 * torch.where(apart_R > 0, 2 * (apart_R - both_R) / apart_R.clamp(min=1e-30), 1.0).clamp(0, 1)
 
-    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+    return _estimate(float(statistic(torch.ones(len(gold_N), 1))), key, len(gold_N), statistic)
 
 
 def _entropies(group_N: Tensor, w_NR: Tensor) -> Tensor:
@@ -220,9 +221,9 @@ def _entropies(group_N: Tensor, w_NR: Tensor) -> Tensor:
     return torch.special.entr(sums_GR.index_add_(0, group_N, w_NR.double()) / len(group_N)).sum(0)
 
 
-def _estimate(value: float, key: str | None, items: int, of: Callable[[Tensor], Tensor]) -> Estimate:
-    """Return the value and, with a key, the statistic ``of`` the weights of many resamples at a time."""
-    return Estimate(value, torch.cat([of(w_NR) for w_NR in _weights(key, items)]) if key else None)
+def _estimate(value: float, key: str | None, items: int, statistic: Callable[[Tensor], Tensor]) -> Estimate:
+    """Return the value and, with a key, ``statistic`` of the weights of many resamples at a time."""
+    return Estimate(value, torch.cat([statistic(w_NR) for w_NR in _weights(key, items)]) if key else None)
 
 
 def _no_correlation(key: str | None) -> Estimate:
@@ -263,7 +264,7 @@ class _Ranks:
         self.distinct = int(self.place_N.max()) + 1
         self.order_N = torch.argsort(self.place_N, stable=True)
 
-    def under(self, w_NR: Tensor) -> Tensor:
+    def ranks(self, w_NR: Tensor) -> Tensor:
         """Return the ranks minus their mean, (n + 1) / 2, as (N, R)."""
         if self.distinct == len(w_NR):
             size_KR = w_NR[self.order_N]

@@ -12,7 +12,7 @@ from contrastive_encoders.statistics.score_names import ScoreName
 AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")  # the preferred one first
 PAIR_MEASURES = ("all/spearman", "cosine/spearman")
 RETRIEVAL_METRICS = ("ndcg@10", "mrr")  # the preferred one first
-METRICS_OF_PAIRS = ("spearman", "pearson", "ap", "f1")  # without a user's own metric
+PAIR_METRICS = ("spearman", "pearson", "ap", "f1")  # without a user's own metric
 TITLES = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spearman": "Spearman", "ap": "AP"}
 
 
@@ -54,8 +54,8 @@ class RankingMetric(NamedTuple):
 def retrieval_scores(names: Sequence[str]) -> list[str]:
     """Return nDCG@10 of all retrieval tasks, or MRR if no task has nDCG@10: the two have no mean."""
     for metric in RETRIEVAL_METRICS:
-        if found := [name for name in names if ScoreName.parse(name).metric == metric]:
-            return found
+        if matching := [name for name in names if ScoreName.parse(name).metric == metric]:
+            return matching
     return []
 
 
@@ -90,19 +90,19 @@ def choose_verdict_metric(
         return RankingMetric.mean_of([str(monitor)], less_is_better=monitor_less_is_better)
     names = plain or shared
     single = [name for name in names if name not in averages]
-    scores = retrieval_scores(single) or _own_metrics(single)
+    scores = retrieval_scores(single) or _custom_metrics(single)
     scores = scores or [name for name in AVERAGES if name in names][:1] or pair_scores(single)
     scores = scores or [name for name in names if name in averages][:1] or names[:1]
     return RankingMetric.mean_of(scores) if scores else None
 
 
-def _own_metrics(names: Sequence[str]) -> list[str]:
+def _custom_metrics(names: Sequence[str]) -> list[str]:
     """Return the scores of pairs by the first of the user's own functions: ``TASK/cosine/FUNCTION``."""
     parsed = [(name, ScoreName.parse(name)) for name in names]
     pairs = {one.full_task for _, one in parsed if one.measure == "cosine/spearman"}
     own = [
         (name, one.metric)
         for name, one in parsed
-        if one.protocol == "cosine" and one.full_task in pairs and one.metric not in METRICS_OF_PAIRS
+        if one.protocol == "cosine" and one.full_task in pairs and one.metric not in PAIR_METRICS
     ]
     return [name for name, metric in own if metric == own[0][1]]

@@ -52,7 +52,7 @@ def interval(replicates_R: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def over_tasks(replicates_TR: np.ndarray) -> tuple[float, float]:
+def tasks_interval(replicates_TR: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval of the mean of T tasks, where both the tasks and their items are resampled."""
     tasks, resamples = replicates_TR.shape
     rng = generator(f"over {tasks} tasks")
@@ -141,7 +141,7 @@ def sign_p_value(differences_N: np.ndarray) -> float:
     """Return the two-sided p of a sum of differences whose signs are chance without an effect, by permutation."""
     if not differences_N.any():
         return 1.0
-    found = stats.permutation_test(
+    result = stats.permutation_test(
         (differences_N,),
         np.sum,
         permutation_type="samples",
@@ -150,7 +150,7 @@ def sign_p_value(differences_N: np.ndarray) -> float:
         batch=max(1, BLOCK // len(differences_N)),
         rng=np.random.default_rng(0),
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -159,14 +159,14 @@ def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
         return None
     if np.ptp(np.concatenate([first, second])) == 0:
         return 1.0
-    found = stats.permutation_test(
+    result = stats.permutation_test(
         (first, second),
         lambda x, y, axis: x.mean(axis) - y.mean(axis),
         n_resamples=SWAPS,
         vectorized=True,
         rng=generator("seeds"),
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -35,10 +35,10 @@ class ScoreName:
         """Parse the name of a score, or of a task, whose protocol and metric are then empty."""
         full_task, *rest = name.split("/")
         *protocol, metric = rest or [""]
-        found = TASK.fullmatch(full_task)
-        assert found is not None, "every part of the pattern may be empty"
-        size = int(found["size"]) if found["size"] else None
-        return cls(found["task"], "/".join(protocol), metric, found["split"] or "", found["form"] or "", size)
+        match = TASK.fullmatch(full_task)
+        assert match is not None, "every part of the pattern may be empty"
+        size = int(match["size"]) if match["size"] else None
+        return cls(match["task"], "/".join(protocol), metric, match["split"] or "", match["form"] or "", size)
 
     def __str__(self) -> str:
         return f"{self.full_task}/{self.measure}" if self.metric else self.full_task

@@ -17,7 +17,7 @@ from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p
 from contrastive_encoders.statistics.score_names import ScoreName
 
 
-def with_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
+def add_items_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
     """Add the items before training to those after it, for tasks whose texts are the same as then."""
     if before is None:
         return items
@@ -51,14 +51,14 @@ def compute_verdict(
         headline: the score.
         before: scores before training.
         after: scores after training.
-        items: see ``with_before``; without items, the scores are never distinguishable.
+        items: see ``add_items_before``; without items, the scores are never distinguishable.
         baselines: scores without a model.
         best_of: number of scorings of this headline from which the weights were selected.
         corpora: retrieval task -> the documents among which its queries are ranked.
         at_start: scores of the untrained encoder with the overrides ``changed``, which ``before`` does not have.
         changed: overrides that change the encoder before training.
     """
-    searched = [corpora[task] for task in headline.tasks if task in corpora] if corpora else []
+    searched_corpora = [corpora[task] for task in headline.tasks if task in corpora] if corpora else []
     first, last = headline.value(before), headline.value(after)
     bounds = _interval(headline, items) if items else None
     p = _p_value(headline, items) if items else None
@@ -68,8 +68,8 @@ def compute_verdict(
     tfidf = [(baselines or {}).get(ScoreName.parse(name).with_protocol("tfidf")) for name in headline.scores]
     known = [value for value in tfidf if value is not None]
     count, unit = _count(headline, items) if items else (None, "")
-    found = Verdict(
-        headline=headline.title(searched).rstrip(","),
+    verdict = Verdict(
+        headline=headline.title(searched_corpora).rstrip(","),
         scores=headline.scores,
         outcome=outcome,
         before=first,
@@ -77,49 +77,51 @@ def compute_verdict(
         interval=bounds,
         p=p,
         items=count,
-        documents=sum(one["documents"] for one in searched) if len(searched) == len(headline.tasks) else None,
+        documents=sum(one["documents"] for one in searched_corpora)
+        if len(searched_corpora) == len(headline.tasks)
+        else None,
         tfidf=float(np.mean(known)) if len(known) == len(tfidf) else None,
         sentence="",
         suggestions=[],
     )
     if at_start is not None:
-        found["at_start"] = headline.value(at_start)
-    found["sentence"] = _sentence(headline.title(searched), found, unit, best_of, changed)
-    return found
+        verdict["at_start"] = headline.value(at_start)
+    verdict["sentence"] = _sentence(headline.title(searched_corpora), verdict, unit, best_of, changed)
+    return verdict
 
 
-def _sentence(headline: str, found: Verdict, unit: str, best_of: int, changed: Sequence[str]) -> str:
-    begin = {"better": "Better", "inconclusive": "Cannot be told apart", "worse": "Worse"}[found["outcome"]]
-    bounds, first, last = found["interval"], found["before"], found["after"]
+def _sentence(headline: str, verdict: Verdict, unit: str, best_of: int, changed: Sequence[str]) -> str:
+    start = {"better": "Better", "inconclusive": "Cannot be told apart", "worse": "Worse"}[verdict["outcome"]]
+    bounds, first, last = verdict["interval"], verdict["before"], verdict["after"]
     digits = 1 if bounds is None or min(map(abs, bounds)) >= 0.05 else 2
     facts = [f"{last - first:+z.{digits}f}"]
     if bounds is None:
-        facts.append("no test items to judge it by")
+        facts.append("no scores of test items")
     else:
         low, high = bounds
         facts.append(f"95 % interval {low:+z.{digits}f} to {high:+z.{digits}f}")
-        p = found["p"]
+        p = verdict["p"]
         if p is not None and (low > 0 or high < 0) and p >= ALPHA:
             facts.append(f"p = {p:.2f} by a permutation test")
-    if found["items"]:
-        facts.append(f"{found['items']:,} {unit}")
-    if found["documents"]:
-        facts.append(f"{found['documents']:,} documents")
+    if verdict["items"]:
+        facts.append(f"{verdict['items']:,} {unit}")
+    if verdict["documents"]:
+        facts.append(f"{verdict['documents']:,} documents")
     if best_of > 1:
-        facts.append(f"the best of {best_of} scorings, so a little too good")
-    sentence = f"{begin}: {headline} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
-    if found["outcome"] == "worse":
+        facts.append(f"the best of {best_of} evaluations, so slightly optimistic")
+    sentence = f"{start}: {headline} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
+    if verdict["outcome"] == "worse":
         sentence += " Keep what you had."
-    if "at_start" in found:
-        sentence += f" With {' '.join(changed)} it had {found['at_start']:.{digits}f} before training."
-    if (tfidf := found["tfidf"]) is not None:
+    if "at_start" in verdict:
+        sentence += f" With {' '.join(changed)}, the score was {verdict['at_start']:.{digits}f} before training."
+    if (tfidf := verdict["tfidf"]) is not None:
         sentence += f" TF-IDF: {tfidf:.1f}{', above both' if tfidf > max(first, last) else ''}."
     return sentence
 
 
 def _interval(headline: RankingMetric, items: ItemScores) -> list[float] | None:
     """Return the 95 % interval of the change."""
-    if not (sides := _paired(headline, items.replicates_before, items.replicates)):
+    if not (sides := _pair_sides(headline, items.replicates_before, items.replicates)):
         return None
     change_R = np.mean([after - before for before, after in sides], axis=0)
     return list(interval(change_R))
@@ -127,14 +129,14 @@ def _interval(headline: RankingMetric, items: ItemScores) -> list[float] | None:
 
 def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
     """Return p of a permutation test over queries, whose scores are exchangeable if training has no effect."""
-    if not (sides := _paired(headline, items.values_before, items.values)):
+    if not (sides := _pair_sides(headline, items.values_before, items.values)):
         return None
     # Weights of the mean over tasks of the means over queries
     parts_N = np.concatenate([(after - before) / (len(sides) * len(after)) for before, after in sides])
     return sign_p_value(parts_N)
 
 
-def _paired(
+def _pair_sides(
     headline: RankingMetric, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return both sides of each score, float64, or an empty list if a side is missing or has other items."""

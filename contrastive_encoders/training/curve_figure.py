@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from contrastive_encoders.io.metrics import Row, numbers
-from contrastive_encoders.reports.curves import MAX_POINTS, Curves, rounded
+from contrastive_encoders.reports.curves import MAX_POINTS, Curves, round_line
 from contrastive_encoders.reports.figure import SERIES, SOFT, Figure
 from contrastive_encoders.training.curve import Reference, loss_names, others_of, score_names
 
@@ -76,7 +76,7 @@ def _small(run: Curves, name: str, width: int) -> alt.Chart:
 
 
 def _curve(run: Curves, name: str) -> alt.Chart:
-    steps, values = rounded(run.lines[name], MAX_POINTS)
+    steps, values = round_line(run.lines[name], MAX_POINTS)
     points = [{"step": step, "value": value} for step, value in zip(steps, values, strict=True)]
     chart = alt.Chart({"values": points}).encode(x=X, y=Y("value:Q", scale=_scale(values)))
     return chart.mark_line(color=SERIES[0], strokeWidth=2, point={"size": 24} if len(points) < 30 else False)

@@ -14,7 +14,7 @@ from contrastive_encoders.datamodules.sources.records import list_setting
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.statistics.headline import RankingMetric, choose_verdict_metric
-from contrastive_encoders.statistics.verdict import compute_verdict, with_before
+from contrastive_encoders.statistics.verdict import add_items_before, compute_verdict
 from contrastive_encoders.training.advice import Facts, manifest_facts, suggestions
 from contrastive_encoders.training.data_summary import multilingual
 from contrastive_encoders.training.fit import FitResult, mode_of
@@ -26,7 +26,7 @@ def items_of(fitted: FitResult) -> ItemScores | None:
     """Return the scores of test items after training, by TF-IDF, and before training."""
     if (found := fitted.final.scores.items) is None:
         return None
-    return with_before(fitted.score_callback.suite.with_baselines(found), fitted.score_callback.items_before)
+    return add_items_before(fitted.score_callback.suite.with_baselines(found), fitted.score_callback.items_before)
 
 
 def verdict_of(
@@ -108,7 +108,7 @@ def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
         return None
     items, start = read_items(last), read_items(first) if first.is_file() else None
     before = start and start._replace(replicates=start.replicates_before, values=start.values_before)
-    return with_before(items._replace(replicates_before={}, values_before={}), before)
+    return add_items_before(items._replace(replicates_before={}, values_before={}), before)
 
 
 def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | None) -> Verdict | None:

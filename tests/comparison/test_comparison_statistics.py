@@ -18,9 +18,9 @@ from contrastive_encoders.statistics.paired_tests import (
     centered_ranks,
     holm,
     interval,
-    over_tasks,
     seeds_test,
     swap_test,
+    tasks_interval,
 )
 
 SCORE = "stsb/cosine/spearman"
@@ -156,5 +156,5 @@ def test_seeds_are_tested_from_six_a_side():
 def test_choosing_tasks_too_widens_the_interval():
     rng = np.random.default_rng(0)
     replicates = np.array([-5.0, 0.0, 5.0, 10.0])[:, None] + rng.standard_normal((4, 1000))
-    fixed, chosen = interval(replicates.mean(0)), over_tasks(replicates)
+    fixed, chosen = interval(replicates.mean(0)), tasks_interval(replicates)
     assert chosen[1] - chosen[0] > 3 * (fixed[1] - fixed[0])

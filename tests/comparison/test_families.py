@@ -15,7 +15,7 @@ from contrastive_encoders.comparison.families import families_of
 from contrastive_encoders.comparison.latex_table import format_csv, format_latex
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.io.results import read_results, write_results
-from contrastive_encoders.reports.tables import Cell, Table, columns, fitting, on_terminal
+from contrastive_encoders.reports.tables import Cell, Table, columns, split_to_fit, to_terminal_table
 from tests.in_process import run_here
 
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
@@ -87,8 +87,8 @@ def test_tables_fit_the_terminal_and_numbers_stay_whole(compared, width):
     arms = [arm._replace(label=f"{arm.label} encoder with a long name of its own") for arm in arms]
     board = tables.scores_by_family(arms, families, standings)
     console = Console(file=io.StringIO(), width=width)
-    for part in fitting(board, width, tables.OPTIONAL):
-        console.print(on_terminal(part, width))
+    for part in split_to_fit(board, width, tables.OPTIONAL):
+        console.print(to_terminal_table(part, width))
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     for value in ("40.00", "83.00", "30.00", "63.00"):
@@ -99,12 +99,12 @@ def test_tables_fit_the_terminal_and_numbers_stay_whole(compared, width):
 
 def test_columns_that_cannot_be_beside_each_other_are_below_each_other():
     table = Table(columns("arm", *(f"task {place}" for place in range(9)), right=True), [["a", *[Cell("12.34")] * 9]])
-    parts = fitting(table, 40)
+    parts = split_to_fit(table, 40)
     assert [column.heading for part in parts for column in part.columns if column.heading != "arm"] == [
         f"task {place}" for place in range(9)
     ]
     assert all(part.columns[0].heading == "arm" for part in parts)
-    assert fitting(table, 400) == [table]
+    assert split_to_fit(table, 400) == [table]
 
 
 def test_an_arm_whose_settings_are_long_is_called_by_its_directory(run_folder, tmp_path):

@@ -16,7 +16,7 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.pooling import POOLERS, Pooler, TokenPooling
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
-from contrastive_encoders.export.transformers_folder import use_of_transformers
+from contrastive_encoders.export.transformers_folder import transformers_example
 from tests.objectives import built
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]
@@ -299,4 +299,4 @@ def test_a_pooling_of_a_user_is_one_object(layers, tiny_bert, tmp_path, monkeypa
     torch.testing.assert_close(again.embed(TEXTS), vectors, atol=1e-6, rtol=0)
     library = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(library.encode(TEXTS, convert_to_numpy=True), vectors, atol=1e-5, rtol=1e-5)
-    assert MEAN_SQRT_LEN.formula in use_of_transformers(encoder)
+    assert MEAN_SQRT_LEN.formula in transformers_example(encoder)

@@ -11,7 +11,7 @@ from scipy import stats
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, spearman
 from contrastive_encoders.statistics.headline import RankingMetric, choose_verdict_metric
-from contrastive_encoders.statistics.verdict import compute_verdict, with_before
+from contrastive_encoders.statistics.verdict import add_items_before, compute_verdict
 
 NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"
 
@@ -44,7 +44,7 @@ def retrieval(sides: dict[str, tuple[np.ndarray, np.ndarray]]):
             found[name] = mean(values_N, name.split("/")[0])._replace(values_N=100 * values_N)
         both.append(found)
     digests = {name.split("/")[0]: "0" for name in sides}
-    items = with_before(of_estimates(both[1], digests), of_estimates(both[0], digests))
+    items = add_items_before(of_estimates(both[1], digests), of_estimates(both[0], digests))
     before, after = ({name: one.value for name, one in found.items()} for found in both)
     return RankingMetric.mean_of(list(sides)), before, after, items
 
@@ -122,7 +122,7 @@ def test_correlations_are_of_the_same_pairs_before_and_after():
     sides = [{name: spearman(torch.from_numpy(one), torch.from_numpy(gold), "stsb")} for one in cosines]
     items = [of_estimates(one, digests, gold={"stsb": gold}) for one in sides]
     scores = [{name: one[name].value} for one in sides]
-    found = compute_verdict(RankingMetric.mean_of([name]), *scores, with_before(items[1], items[0]))
+    found = compute_verdict(RankingMetric.mean_of([name]), *scores, add_items_before(items[1], items[0]))
 
     def change(rated, before, after):
         return 100 * (stats.spearmanr(after, rated).statistic - stats.spearmanr(before, rated).statistic)
@@ -150,7 +150,7 @@ def test_less_perplexity_is_better():
 def test_other_test_items_than_before_judge_nothing():
     headline, before, after, items = retrieval({NDCG: queries(400, 0.2)})
     begun = items._replace(values=items.values_before, replicates=items.replicates_before, digests={"faq": "other"})
-    found = compute_verdict(headline, before, after, with_before(items, begun))
+    found = compute_verdict(headline, before, after, add_items_before(items, begun))
     assert (found["outcome"], found["interval"], found["p"]) == ("inconclusive", None, None)
     assert compute_verdict(headline, before, after)["outcome"] == "inconclusive"
 

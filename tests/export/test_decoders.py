@@ -17,7 +17,7 @@ from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
 from contrastive_encoders.encoders.attention import reads_ahead
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.export.onnx_graph import export_onnx, use_of_onnx
+from contrastive_encoders.export.onnx_graph import export_onnx, onnx_example
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import BEGIN, END, save_decoder, tokenizer_of_a_decoder
 from tests.objectives import built
@@ -92,7 +92,7 @@ def test_the_graph_gives_the_vectors_of_a_decoder(decoders, tmp_path, family, at
     keys = {"pooling": "last", "attention": attention, "append_eos": True, "max_length": LONGEST}
     encoder = built("sroberta", decoders(family), **keys).encoder.eval()
     names = {}
-    code = use_of_onnx(encoder).strip("`").removeprefix("python")
+    code = onnx_example(encoder).strip("`").removeprefix("python")
     exec(code.replace("PATH_OF_THIS_FOLDER", str(export_onnx(tmp_path / "o", encoder, int8=False))), names)
     np.testing.assert_allclose(names["embed"](TEXTS), encoder.embed(TEXTS), atol=1e-5, rtol=0)
 

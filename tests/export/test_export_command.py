@@ -15,7 +15,7 @@ from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.export.sentence_transformers import export_encoder
-from contrastive_encoders.export.transformers_folder import export_transformers, use_of_transformers
+from contrastive_encoders.export.transformers_folder import export_transformers, transformers_example
 from contrastive_encoders.io.output_directory import MARKER
 from tests.export.texts import TORTURE
 from tests.forks import run_command
@@ -134,7 +134,7 @@ def test_the_example_of_a_transformers_folder_gives_the_vectors(tiny_bert, tmp_p
     encoder = load_encoder(tiny_bert, pooling=pooling, prompt="say: ", max_length=20)
     encoder.normalize = normalize
     folder = export_transformers(tmp_path / "plain", encoder)
-    code = python_of(use_of_transformers(encoder)).replace("PATH_OR_ID_OF_THIS_FOLDER", str(folder))
+    code = python_of(transformers_example(encoder)).replace("PATH_OR_ID_OF_THIS_FOLDER", str(folder))
     texts = ["bread and salt", "", "a violin " * 30]
     names: dict = {}
     exec(code.replace('["A sentence.", "Another one."]', repr(texts)), names)
@@ -164,7 +164,7 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
     ("words", "message"),
     [
         (["run={encoder}"], "output=null: expected a directory to write"),
-        (["run={encoder}", "output={encoder}"], "expected another directory than that of the encoder"),
+        (["run={encoder}", "output={encoder}"], "expected a directory other than"),
         (
             ["run={encoder}", "output={tmp}/new", "similarity=dot", "format=transformers"],
             "similarity=dot: expected null with format=transformers",

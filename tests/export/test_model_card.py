@@ -4,7 +4,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from contrastive_encoders.export.model_card import card_of_folder, model_card
+from contrastive_encoders.export.model_card import card_without_run, model_card
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ def test_what_the_index_holds(results, name, entry):
 @pytest.mark.parametrize("library", ["sentence-transformers", "transformers", "onnx"])
 def test_the_card_of_an_encoder_of_others(library):
     settings = {"kind": "transformers", "backbone": "/home/someone/m", "pooling": "mean", "prompt": ""}
-    card = card_of_folder("/home/someone/m", settings, use="USE IT SO", library=library)
+    card = card_without_run("/home/someone/m", settings, use="USE IT SO", library=library)
     data = ModelCard(card).data
     assert (data.library_name, data.pipeline_tag, data.base_model) == (library, "sentence-similarity", None)
     assert library in data.tags or library == "transformers"
     assert "USE IT SO" in card
     assert "| pooling | mean |" in card
     assert "/home" not in card
-    assert ModelCard(card_of_folder("org/name", settings)).data.base_model == "org/name"
+    assert ModelCard(card_without_run("org/name", settings)).data.base_model == "org/name"
 
 
 @pytest.mark.parametrize("backbone", ["tiny", "/models/roberta", "a/b/c"])
@@ -159,5 +159,5 @@ def test_prompts_are_listed_with_the_functions_that_use_them(named, default, fun
     card = model_card({**results, "prompts": {"named": named, "default_name": default}})
     assert {name for name in ("encode_query", "encode_document") if f"`{name}`" in card} == functions
     assert all(text.strip() in card for text in named.values())
-    assert ("puts the default one there" in card) == (default is not None)
+    assert ("uses the default prompt" in card) == (default is not None)
     assert "prompts" not in model_card(results)

@@ -18,7 +18,7 @@ from contrastive_encoders.encoders.dense import TanhHead
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.export.formats import onnx
-from contrastive_encoders.export.onnx_graph import GRAPH, SMALL, export_onnx, use_of_onnx
+from contrastive_encoders.export.onnx_graph import GRAPH, INT8_GRAPH, export_onnx, onnx_example
 from tests.export.texts import TORTURE
 from tests.in_process import run_here
 
@@ -53,7 +53,7 @@ def by_the_example(folder: Path, code: str, graph: str = GRAPH):
 def test_the_graph_gives_the_vectors_of_the_encoder(request, tmp_path, family, pooling):
     encoder = load_encoder(request.getfixturevalue(family), pooling=pooling, max_length=100)
     encoder.normalize = pooling == "mean"
-    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), use_of_onnx(encoder))
+    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), onnx_example(encoder))
     found = embed(TORTURE)
     np.testing.assert_allclose(found, encoder.embed(TORTURE), atol=1e-5, rtol=0)
     for text, row in zip(TORTURE, found, strict=True):  # batch and length are dynamic
@@ -64,7 +64,7 @@ def test_the_graph_gives_the_vectors_of_the_encoder(request, tmp_path, family, p
 def test_a_head_and_a_prompt_belong_to_it(tiny_bert, tmp_path):
     encoder = load_encoder(tiny_bert, pooling="cls", prompt="say: ")
     encoder.head = TanhHead(32, seed=1, std=0.4)
-    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), use_of_onnx(encoder))
+    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), onnx_example(encoder))
     np.testing.assert_allclose(embed(TORTURE), encoder.embed(TORTURE), atol=1e-5, rtol=0)
 
 
@@ -74,7 +74,7 @@ def test_a_head_and_a_prompt_belong_to_it(tiny_bert, tmp_path):
 )
 def test_a_t5_with_its_decoder_and_a_prompt_behind_the_text(tiny_t5, tmp_path, pooling, suffix):
     encoder = load_encoder(tiny_t5, pooling=pooling, prompt="a: ", prompt_suffix=suffix, max_length=40)
-    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), use_of_onnx(encoder))
+    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), onnx_example(encoder))
     np.testing.assert_allclose(embed(TORTURE), encoder.embed(TORTURE), atol=1e-5, rtol=0)
 
 
@@ -105,9 +105,9 @@ def test_the_example_of_the_folder_runs_without_torch(minilm_path, minilm_folder
 @needs_onnx
 def test_eight_bits_are_smaller_and_near(minilm_path, minilm_folder):
     encoder, folder = load_encoder(minilm_path), minilm_folder
-    assert (folder / SMALL).stat().st_size < 0.7 * (folder / GRAPH).stat().st_size
+    assert (folder / INT8_GRAPH).stat().st_size < 0.7 * (folder / GRAPH).stat().st_size
     texts = [text for text in TORTURE if text.strip()]
-    embed = by_the_example(folder, use_of_onnx(encoder), SMALL)
+    embed = by_the_example(folder, onnx_example(encoder), INT8_GRAPH)
     cosines = torch.cosine_similarity(torch.from_numpy(embed(texts)), encoder.embed(texts))
     assert 0.95 < cosines.min() < 0.999999
 
@@ -118,7 +118,7 @@ def test_a_graph_that_is_wrong_is_not_kept(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "contrastive_encoders.export.onnx_graph.run_graph", lambda *_: np.zeros((3, 32), dtype=np.float32)
     )
-    with pytest.raises(RuntimeError, match="away from the encoder"):
+    with pytest.raises(RuntimeError, match="differ from the encoder"):
         export_onnx(tmp_path / "o", encoder)
     assert not list(tmp_path.iterdir())
 
@@ -127,5 +127,7 @@ def test_a_graph_that_is_wrong_is_not_kept(tiny_bert, tmp_path, monkeypatch):
 def test_without_the_extra_its_installation_is_advised(monkeypatch, name):
     for module in ("onnx", "onnxruntime"):
         monkeypatch.setitem(sys.modules, module, None if module == name else sys)
-    with pytest.raises(InputError, match=r"pip install 'contrastive-encoders\[onnx\]'"):
+    with pytest.raises(InputError) as refused:
         onnx.check()
+    assert (refused.value.key, refused.value.value) == ("format", "onnx")
+    assert "contrastive-encoders[onnx]" in refused.value.hint

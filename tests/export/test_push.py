@@ -128,7 +128,7 @@ def test_nothing_is_sent_unless_asked(hub, tiny_mlm, tmp_path):
     ("words", "environment", "message"),
     [
         (["push=me/encoder"], {"HF_TOKEN": ""}, "expected a token"),
-        (["push=encoder"], {}, "wanted ORG/NAME"),
+        (["push=encoder"], {}, "push=encoder: expected ORG/NAME"),
         (["push=me/encoder"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from contrastive_encoders.export.model_card import model_card
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.results import read_results
-from contrastive_encoders.reports.tables import escaped
+from contrastive_encoders.reports.tables import escape
 from tests.data import write_rows
 from tests.integration.conftest import TINY
 
@@ -63,7 +63,7 @@ def test_a_run_that_made_it_better_says_by_how_much_everywhere(words, better, co
     again = command(*words, f"output_dir={folder}")
     assert (again.status, "is finished" in again.err, verdict["sentence"] in again.err) == (0, True, True)
     assert verdict["sentence"] in outcome.out
-    assert escaped(verdict["sentence"]) in (folder / "encoder" / "README.md").read_text(encoding="utf-8")
+    assert escape(verdict["sentence"]) in (folder / "encoder" / "README.md").read_text(encoding="utf-8")
     items = read_items(folder / "item_scores.npz")
     assert items.values_before[SCORE].mean() == pytest.approx(verdict["before"])
 
@@ -120,7 +120,7 @@ def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(word
     verdict = results["verdict"]
     assert (verdict["outcome"], verdict["before"]) == ("worse", results["scores_before"][SCORE])
     assert (verdict["at_start"], verdict["after"]) == pytest.approx([at_start, at_start], abs=1e-3)
-    assert f"With model.pooling=cls it had {at_start:.1f} before training." in verdict["sentence"]
+    assert f"With model.pooling=cls, the score was {at_start:.1f} before training." in verdict["sentence"]
     assert "model.pooling=cls; the backbone has model.pooling=mean" in changed.err
     results = read_results(tmp_path / "kept" / "results.json")
     assert results["scores_before"][SCORE] == pytest.approx(before, abs=1e-3)
@@ -143,6 +143,6 @@ def test_stages_are_judged_by_what_the_first_began_from(words, command, tmp_path
     assert two["before"] == pytest.approx(one["after"], abs=0.01)
     assert whole["interval"][0] > 0
     assert "stages.two.data.path=" in two["suggestions"][-1]
-    assert escaped(whole["sentence"]) in (tmp_path / "encoder" / "README.md").read_text(encoding="utf-8")
+    assert escape(whole["sentence"]) in (tmp_path / "encoder" / "README.md").read_text(encoding="utf-8")
     assert read_results(tmp_path / "results.json")["stages"].keys() == {"one", "two"}
     assert model_card(read_results(tmp_path / "results.json"))

@@ -27,9 +27,9 @@ def check() -> None:
 
 
 def write(output: Path, source: Source, config: ExportConfig) -> None:
-    from contrastive_encoders.export.onnx_graph import export_onnx, use_of_onnx
+    from contrastive_encoders.export.onnx_graph import export_onnx, onnx_example
 
-    card = source.card("onnx", use_of_onnx(source.encoder))
+    card = source.card("onnx", onnx_example(source.encoder))
     export_onnx(output, source.encoder, int8=config.int8, card=card)
 
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def write(output: Path, source: Source, config: ExportConfig) -> None:
-    from contrastive_encoders.export.transformers_folder import export_transformers, use_of_transformers
+    from contrastive_encoders.export.transformers_folder import export_transformers, transformers_example
 
-    card = source.card("transformers", use_of_transformers(source.encoder))
+    card = source.card("transformers", transformers_example(source.encoder))
     export_transformers(output, source.encoder, card=card)
 
 

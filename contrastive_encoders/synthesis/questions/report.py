@@ -9,7 +9,7 @@ import numpy as np
 
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.reports.page import ReportSection, page
-from contrastive_encoders.reports.tables import Column, Table, beginning, columns
+from contrastive_encoders.reports.tables import Column, Table, columns, shorten
 from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
 from contrastive_encoders.synthesis.report.cards import write_card
@@ -49,7 +49,7 @@ def _examples(questions: Sequence[Question], collection: Collection) -> ReportSe
             some = draw.sample(found, min(EXAMPLES, len(found)))
             passages = [collection.passages[one.passage] for one in some]
             rows = [
-                (one.text, one.style, beginning(passage.text), passage.heading)
+                (one.text, one.style, shorten(passage.text), passage.heading)
                 for one, passage in zip(some, passages, strict=True)
             ]
             tables.append(

@@ -8,7 +8,7 @@ import numpy as np
 
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.reports.page import ReportSection
-from contrastive_encoders.reports.tables import Column, Table, beginning
+from contrastive_encoders.reports.tables import Column, Table, shorten
 from contrastive_encoders.synthesis.report.texts import ACCEPTED, GeneratedTexts, ReportText
 from contrastive_encoders.synthesis.shards.store import interleave
 
@@ -56,8 +56,8 @@ def examples_section(examples: Sequence[ReportText]) -> ReportSection:
     columns: list[tuple[Column, list[Any]]] = [
         (Column("outcome"), [one.outcome for one in examples]),
         (Column("label"), [one.label for one in examples]),
-        (Column("x1"), [one.x1 and beginning(one.x1) for one in examples]),
-        (Column("text"), [beginning(one.text) for one in examples]),
+        (Column("x1"), [one.x1 and shorten(one.x1) for one in examples]),
+        (Column("text"), [shorten(one.text) for one in examples]),
         (Column("overlap", ".2f"), [one.overlap for one in examples]),
         (Column("similarity", ".2f"), [one.cosine for one in examples]),
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from contrastive_encoders.reports.page import ReportSection
-from contrastive_encoders.reports.tables import Column, Table, beginning
+from contrastive_encoders.reports.tables import Column, Table, shorten
 from contrastive_encoders.synthesis.report.texts import ReportText
 from contrastive_encoders.synthesis.rules.filters import NearDuplicates
 
@@ -53,7 +53,7 @@ def near_duplicates_section(accepted: Sequence[ReportText], labels: Sequence[str
         f"and punctuation. The first {MAX_TEXTS:,} texts of each label were compared."
     )
     heads = [Column("label"), Column("texts", ","), Column("near-duplicates", ","), Column("share", ".1%")]
-    listed = [[beginning(one.text), one.label, len(one.later), beginning(one.other)] for one in again[:MAX_LISTED]]
+    listed = [[shorten(one.text), one.label, len(one.later), shorten(one.other)] for one in again[:MAX_LISTED]]
     title = "Texts that come back most" if len(again) <= MAX_LISTED else f"The {MAX_LISTED} texts that come back most"
     most = Table([Column("text"), Column("label"), Column("again", ","), Column("another wording")], listed, title)
     return ReportSection("Near-duplicates", [note, Table(heads, rows), *([most] if listed else [])])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contrastive_encoders.reports.page import ReportSection
-from contrastive_encoders.reports.tables import Column, Table, beginning, columns
+from contrastive_encoders.reports.tables import Column, Table, columns, shorten
 from contrastive_encoders.synthesis.report.cards import method_of
 from contrastive_encoders.synthesis.report.texts import GeneratedTexts, ReportText, Subject
 from contrastive_encoders.synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
@@ -71,7 +71,7 @@ def _disagreement_sections(answers: Mapping[str, Sequence[int]], texts: Sequence
 
     judged = [(one.p, one) for one in texts if one.p is not None and one.p < DECISION_BOUNDARY]
     surest = sorted(judged, key=lambda pair: pair[0])[:MAX_DISAGREEMENTS]
-    rows = [(beginning(one.text), beginning(one.x1 or ""), one.label, p, one.outcome) for p, one in surest]
+    rows = [(shorten(one.text), shorten(one.x1 or ""), one.label, p, one.outcome) for p, one in surest]
     heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("outcome")]
     note = "The texts to which the discriminator assigns the lowest probability of the intended answer."
     table = Table(heads, rows, "Where the discriminator disagreed", note, "disagreed")

@@ -25,7 +25,7 @@ from contrastive_encoders.io.output_directory import (
     remove_entries,
     write_marker,
 )
-from contrastive_encoders.reports.tables import beginning
+from contrastive_encoders.reports.tables import shorten
 
 MANIFEST = "manifest.json"
 RECORDS_FOLDER = ".shards"
@@ -226,7 +226,7 @@ def sample_rejected(found: Iterable[RejectedText]) -> list[RejectedText]:
     Long texts are truncated.
     """
     kept = interleave(found, MAX_REJECTED_TEXTS, lambda one: (one["label"], one["why"]))
-    return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
+    return [{**one, "x1": one["x1"] and shorten(one["x1"]), "text": shorten(one["text"])} for one in kept]
 
 
 def to_json_lines(entries: Iterable[Mapping[str, Any]]) -> bytes:
