@@ -91,7 +91,7 @@ def compute_verdict(
 
 
 def _sentence(headline: str, verdict: Verdict, unit: str, best_of: int, changed: Sequence[str]) -> str:
-    start = {"better": "Better", "inconclusive": "Cannot be told apart", "worse": "Worse"}[verdict["outcome"]]
+    start = {"better": "Better", "inconclusive": "Inconclusive", "worse": "Worse"}[verdict["outcome"]]
     bounds, first, last = verdict["interval"], verdict["before"], verdict["after"]
     digits = 1 if bounds is None or min(map(abs, bounds)) >= 0.05 else 2
     facts = [f"{last - first:+z.{digits}f}"]

@@ -71,7 +71,7 @@ def test_a_run_that_made_it_better_says_by_how_much_everywhere(words, better, co
 @pytest.mark.parametrize(
     ("rate", "outcome", "begin", "shown"),
     [
-        ("1e-9", "inconclusive", "Cannot be told apart: ", "400 examples.*data.path="),
+        ("1e-9", "inconclusive", "Inconclusive: ", "400 examples.*data.path="),
         ("3", "worse", "Worse: ", "model.lr=3.0e-02"),
     ],
 )
