@@ -25,13 +25,13 @@ def check_push(name: str) -> None:
         expected = "ORG/NAME, owner and repository, of letters, digits, -, _, and dots"
         raise InputError(key="push", value=name, expected=expected)
     if is_offline_mode():
-        hint = "HF_HUB_OFFLINE is set. Unset it, or remove push."
+        hint = "HF_HUB_OFFLINE is set, which disables it."
         raise InputError(key="push", value=name, expected="null if the Hub is disabled", hint=hint)
     if get_token() is None:
         raise InputError(
             key="push",
             value=name,
-            expected=f"a token for {_endpoint()} with write access, as HF_TOKEN or from `hf auth login`",
+            expected=f"a token for {_endpoint()} with write access, as HF_TOKEN or from the login of hf",
         )
 
 
