@@ -136,7 +136,7 @@ def test_held_out_scores_are_those_of_one_instance_after_the_other(decoders, row
     [
         ({"is_causal": False}, {}, "backbone", "bidirectional"),
         ({"layer_types": ["full_attention", "linear_attention"]}, {}, "backbone", "caches"),
-        ({}, {"end": None}, None, "end of sequence"),
+        ({}, {"end": None}, None, "eos_token"),
         ({"max_position_embeddings": 20}, {}, "data.source_length", "20"),
     ],
     ids=str,
