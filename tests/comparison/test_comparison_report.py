@@ -203,7 +203,7 @@ def _command(words, cwd):
     return run_command(["-m", "contrastive_encoders", "compare", *words], cwd)
 
 
-def test_a_score_that_is_missing_is_told(run_folder, tmp_path):
+def test_a_missing_score_is_refused(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     arms = arms_of(collect([str(tmp_path / "a")])[0])
     with pytest.raises(InputError) as refused:

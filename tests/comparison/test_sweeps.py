@@ -333,7 +333,7 @@ def test_only_a_run_that_has_trained_is_to_be_continued(tmp_path, left, continue
     assert ("Rerun its command to resume it." in str(refused.value)) is continues
 
 
-def test_a_run_that_ends_well_without_results_is_none(tmp_path, fake_train, caplog):
+def test_a_run_without_results_is_not_complete(tmp_path, fake_train, caplog):
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "silent=1"]
     assert run(words) == 0
     assert caplog.text.count("wrote no scores") == 3
@@ -486,7 +486,7 @@ def test_data_that_is_prepared_otherwise_is_of_another_race(tmp_path, fake_train
     assert is_another_race(refused.value, tmp_path, "prepare.made", "held_out_fraction")
 
 
-def test_a_choice_that_cannot_be_made_is_told(tmp_path, fake_train):
+def test_an_invalid_selection_is_refused(tmp_path, fake_train):
     race = plan({"arms": {"a": []}, "seeds": [1]}, {"steps": 6}, None, tmp_path)
     with pytest.raises(InputError) as refused:
         chosen(race, tmp_path, {"a": [1]}, "of/none")
@@ -588,7 +588,7 @@ def test_the_untrained_encoder_of_words_that_were_corrected_is_scored_again(tmp_
     assert scored.exists()
 
 
-def test_what_cannot_be_scored_is_told_before_any_pilot(tmp_path, fake_train):
+def test_an_unscorable_encoder_is_refused_before_any_pilot(tmp_path, fake_train):
     race = plan({"arms": {"a": ["wrong=1"], "b": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
     with pytest.raises(InputError) as refused:
         train_all(race, tmp_path, untrained=True)

@@ -233,7 +233,7 @@ def test_damaged_files_are_refused(coco, change, location, key, value):
     assert (refused.value.key, refused.value.value) == (key, value)
 
 
-def test_files_that_are_absent_cut_short_or_too_small(coco):
+def test_missing_truncated_or_short_files_are_refused(coco):
     path = coco / EMBEDDING_FILES[2]
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError) as refused:

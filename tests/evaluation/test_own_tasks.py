@@ -285,7 +285,7 @@ def filled(words, **given):
 
 
 @pytest.mark.parametrize(("words", "rows", "expected"), BAD, ids=[one[2][:30] for one in BAD])
-def test_what_cannot_be_scored_says_why(words, rows, expected, tmp_path, monkeypatch):
+def test_invalid_custom_tasks_are_refused(words, rows, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = lines(tmp_path / "rows.jsonl", rows or [])
     with pytest.raises(InputError) as caught:

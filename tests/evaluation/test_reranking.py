@@ -137,7 +137,7 @@ def test_no_text_is_embedded_twice(bag_of_words):
     assert sorted(texts) == sorted({*QUERIES, *DOCUMENTS})
 
 
-def test_what_cannot_be_reranked_is_told(tiny_bert, small_reranker, small_tables, task, tmp_path):
+def test_invalid_rerankers_are_refused(tiny_bert, small_reranker, small_tables, task, tmp_path):
     words = {
         "an encoder is wanted": ([f"reranker={small_reranker}", f"custom_tasks={task}"], "encoder is not set"),
         "sts alone": (

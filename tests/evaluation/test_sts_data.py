@@ -76,7 +76,7 @@ def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, ca
     assert f"{tmp_path}/STS12/test.tsv" in chosen.skipped["sts12"]
 
 
-def test_a_table_that_is_not_the_published_one_is_said(tmp_path, tsv, caplog):
+def test_a_table_that_differs_from_the_published_one_is_reported(tmp_path, tsv, caplog):
     tsv(tmp_path / "STSBenchmark" / "test.tsv", 700, 0)
     chosen = load_tasks(tmp_path, "stsb,stsb-geometry", EvaluateConfig(alignment_threshold=3.0))
     assert chosen.row_count_mismatches == {"STSBenchmark/test.tsv": "700 rows, not 1379"}

@@ -42,7 +42,7 @@ def test_two_commands_that_share_a_folder_may_both_add_a_text(tmp_path):
     assert torch.equal(other.read(["b", "c"]), vectors(2, 1))
 
 
-def test_a_folder_that_cannot_be_is_named(tmp_path):
+def test_an_invalid_cache_directory_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError) as refused:
         EmbeddingCache(tmp_path / "file", "abc")

@@ -115,7 +115,7 @@ def test_the_probe_sees_what_a_state_has_seen(decoders, attention, both_ways):
         ("tiny_bert", {"append_eos": True}, "has no end-of-sequence token"),
     ],
 )
-def test_what_cannot_be_is_refused(decoders, request, family, keys, message):
+def test_unsupported_settings_are_refused(decoders, request, family, keys, message):
     folder = request.getfixturevalue(family) if family.startswith("tiny") else decoders(family)
     with pytest.raises(InputError, match=message):
         built("sroberta", folder, **keys)

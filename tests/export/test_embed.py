@@ -254,7 +254,7 @@ def test_a_damaged_line_late_in_the_file_loses_nothing(tmp_path, small_word_vect
     assert marks(tmp_path / "o.npy.progress") == 5
 
 
-def test_a_value_beyond_float16_is_told(tmp_path):
+def test_a_value_beyond_float16_is_refused(tmp_path):
     (tmp_path / "big.vec").write_text("1 2\ntea 1e9 2\n")
     path = lines(tmp_path / "t.txt", ["tea"])
     with pytest.raises(InputError) as refused:
@@ -262,7 +262,7 @@ def test_a_value_beyond_float16_is_told(tmp_path):
     assert (refused.value.key, refused.value.value) == ("dtype", "float16")
 
 
-def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, small_word_vectors, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_computed(tmp_path, small_word_vectors, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 

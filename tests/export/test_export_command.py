@@ -175,7 +175,7 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
         (["run={vectors}", "output={tmp}/new"], "but it is word vectors"),
     ],
 )
-def test_wrong_input_is_told_in_one_message_and_writes_nothing(tiny_mlm, small_word_vectors, tmp_path, words, message):
+def test_invalid_input_is_refused_and_nothing_is_written(tiny_mlm, small_word_vectors, tmp_path, words, message):
     (tmp_path / "file").write_text("a")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "years.txt").write_text("work")

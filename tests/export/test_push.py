@@ -132,7 +132,7 @@ def test_nothing_is_sent_unless_asked(hub, tiny_mlm, tmp_path):
         (["push=me/encoder"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
     ],
 )
-def test_what_cannot_be_pushed_is_told_before_anything_is_written(hub, tiny_mlm, tmp_path, words, environment, message):
+def test_an_invalid_push_is_refused_before_anything_is_written(hub, tiny_mlm, tmp_path, words, environment, message):
     done = export(hub, tmp_path, tiny_mlm, *words, **environment)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
@@ -141,7 +141,7 @@ def test_what_cannot_be_pushed_is_told_before_anything_is_written(hub, tiny_mlm,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_refusal_is_told_and_the_folder_stays(hub, tiny_mlm, tmp_path):
+def test_a_refused_upload_keeps_the_directory(hub, tiny_mlm, tmp_path):
     hub.refuses = 403
     done = export(hub, tmp_path, tiny_mlm, "push=me/encoder")
     assert done.returncode == 2, done.stderr
@@ -150,7 +150,7 @@ def test_a_refusal_is_told_and_the_folder_stays(hub, tiny_mlm, tmp_path):
     assert (tmp_path / "out" / "modules.json").is_file()
 
 
-def test_a_hub_that_is_not_there_is_told(hub, tiny_mlm, tmp_path):
+def test_an_unreachable_hub_is_reported(hub, tiny_mlm, tmp_path):
     hub.shutdown()
     hub.server_close()
     done = export(hub, tmp_path, tiny_mlm, "push=me/encoder")
