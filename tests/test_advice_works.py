@@ -433,7 +433,7 @@ def cases(table):
 
 
 @pytest.mark.parametrize(("name", "words", "advised"), cases(REFUSED))
-def test_a_refused_run_goes_on_as_advised(name, words, advised, said):
+def test_a_refused_run_continues_as_advised(name, words, advised, said):
     pattern = advice()[name].pattern
     message, _ = said(words)
     assert pattern.search(str(message)), message
@@ -486,7 +486,7 @@ def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, s
 
 
 @pytest.mark.advice("contrastive_encoders.cli.preview:run")
-def test_a_preview_shows_another_stage_as_it_says(files, capsys):
+def test_a_preview_shows_the_selected_stage(files, capsys):
     words = [Template(word).substitute(files) for word in STAGES]
     preview(words)
     shown = capsys.readouterr().out

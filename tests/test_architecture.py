@@ -164,7 +164,7 @@ def test_first_party_imports_name_the_package():
     assert wrong == []
 
 
-def test_packages_do_not_know_what_lies_outside_them():
+def test_packages_have_no_paths_outside_them():
     wrong = list[str]()
     for path in SOURCES:
         forbidden = (NEVER | MUST_NOT_KNOW.get(home_of(path), set())) - EXCEPT.get(path, set())

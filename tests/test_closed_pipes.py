@@ -36,7 +36,7 @@ def test_work_goes_on_without_a_reader(stream, tmp_path):
     assert (tmp_path / "finished").exists()
 
 
-def test_output_with_a_reader_is_whole(tmp_path):
+def test_output_with_a_reader_is_complete(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", WORK.format(stream="stdout")],
         capture_output=True,

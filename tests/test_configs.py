@@ -70,7 +70,7 @@ def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
 
 
 @pytest.mark.parametrize("name", choices("experiment"))
-def test_an_experiment_is_a_whole_run(name):
+def test_an_experiment_is_a_complete_run(name):
     for run in stages_composed(f"experiment={name}"):
         run = with_path(run)
         name = run.model.target.rpartition(".")[2].lower()
@@ -183,7 +183,7 @@ def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
 @pytest.mark.parametrize(
     ("words", "epochs"), [([], 1), (["max_epochs=4"], 4), (["max_steps=9"], -1), (["max_steps=9", "max_epochs=2"], 2)]
 )
-def test_one_epoch_unless_told_otherwise(words, epochs):
+def test_the_default_is_one_epoch(words, epochs):
     assert resolve(compose_run(words)).trainer["max_epochs"] == epochs
 
 

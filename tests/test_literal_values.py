@@ -102,7 +102,7 @@ def test_the_texts_of_a_list_are_taken_one_by_one(written, texts):
         "data.max_span=auto",
     ],
 )
-def test_what_hydra_reads_as_it_is_meant_stays(word):
+def test_values_that_hydra_reads_correctly_are_unchanged(word):
     assert literal_words("train", [word]) == [word]
 
 
@@ -160,7 +160,7 @@ def test_the_preview_and_the_python_api_take_them_too(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])
-def test_an_option_of_hydra_is_no_key(word):
+def test_an_option_of_hydra_is_not_a_key(word):
     assert literal_words("train", [word]) == [word]
 
 

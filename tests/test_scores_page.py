@@ -22,7 +22,7 @@ ROWS = re.findall(r"^\| (`[^|]+`) \|", text_of("docs/metrics").partition("## Whi
 SAID = {name for row in ROWS for pattern in re.findall(r"`([^`]+)`", row) for name in expanded(pattern)}
 
 
-def test_what_is_computed_is_on_the_page(small_tables):
+def test_computed_scores_are_on_the_page(small_tables):
     """The tasks are those with tables in the tests; the page may omit an ending of the task, as it says."""
     chosen = load_tasks(small_tables, "all", EvaluateConfig())
     found = {name.replace(SENTEVAL, "") for task in chosen.tasks for name in task.score_names()}

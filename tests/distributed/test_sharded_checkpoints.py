@@ -79,7 +79,7 @@ def test_the_files_hold_what_one_process_writes(runs):
     ],
     ids=lambda words: " ".join(words),
 )
-def test_a_run_goes_on_from_it_to_the_same_end(runs, train, words, tmp_path):
+def test_a_run_resumed_from_it_has_the_same_result(runs, train, words, tmp_path):
     own, alone, sharded = runs
     resumed = f"resume={sharded}/checkpoints/previous.ckpt"
     assert train(tmp_path / "continued", *own, *words, resumed)[0] == 0

@@ -38,7 +38,7 @@ def test_the_task_is_scored_before_after_and_in_between(finished):
     assert results["stages"]["nli"]["scores"][name] == results["scores"][name]
 
 
-def test_sentences_that_are_scored_are_left_out_and_counted(finished, tested, sentences):
+def test_sentences_of_the_evaluation_are_excluded_and_counted(finished, tested, sentences):
     folder, outcome = finished
     assert "1 of its 36 sentences" in outcome.err
     results = read_results(folder / "results.json")
@@ -54,7 +54,7 @@ def test_sentences_that_are_scored_are_left_out_and_counted(finished, tested, se
         ("stages.nli.data.path=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
-def test_a_wrong_word_is_told_before_anything_is_trained(word, message, domain_words, command, tmp_path):
+def test_a_wrong_override_is_refused_before_training(word, message, domain_words, command, tmp_path):
     key = word.partition("=")[0]
     others = [one for one in domain_words if one.partition("=")[0] not in (key, "domain.folder")]
     folder = tmp_path / "run"

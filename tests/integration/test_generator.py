@@ -37,7 +37,7 @@ def words(rows):
 
 
 @pytest.mark.slow  # three starts
-def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(words, whole, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*words, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 5))

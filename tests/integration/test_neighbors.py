@@ -49,7 +49,7 @@ def losses(folder):
     return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
 
 
-def test_groups_are_what_the_encoder_finds_near_before_training(trained, words, tiny_bert):
+def test_groups_contain_the_nearest_rows_of_the_initial_encoder(trained, words, tiny_bert):
     """Compare one pair at a time; of rows whose questions or answers have the same tokens, a group has the first."""
     (path,) = (word.partition("=")[2] for word in words if word.startswith("data.path="))
     rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
@@ -80,7 +80,7 @@ def test_two_processes_train_as_one_does(trained, words, tmp_path):
     assert losses(tmp_path / "two") == pytest.approx(losses(trained), rel=1e-4)
 
 
-def test_a_run_that_goes_on_keeps_its_groups(trained, words, command, tmp_path):
+def test_a_resumed_run_keeps_its_groups(trained, words, command, tmp_path):
     few = [word for word in words if not word.startswith("max_steps=")]
     half = tmp_path / "half"
     assert command(*few, "max_epochs=1", "model.lr_schedule=constant", f"output_dir={half}").status == 0

@@ -85,7 +85,7 @@ def words(request, tables):
     return [*run, f"data.path={tables / name}.jsonl", *TINY, "batch_size=8", f"max_steps={STEPS}", *KEPT]
 
 
-def test_a_run_killed_and_continued_equals_the_whole_one_and_is_exported(words, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(words, start, command, tmp_path):
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     outcome = command(*words, f"output_dir={whole}")
     assert outcome.status == 0, outcome.err

@@ -107,7 +107,7 @@ def test_page_command_runs_as_written(package):
 
 
 @pytest.mark.slow  # runs train.py three times
-def test_it_trains_goes_on_and_leaves_an_encoder_with_its_own_score(run, package, tmp_path):
+def test_it_trains_resumes_and_exports_an_encoder_with_the_same_score(run, package, tmp_path):
     keys = ["model.lr_schedule=constant", "model.lora.rank=4"]
     whole = run(*keys, "max_steps=6", f"output_dir={tmp_path / 'whole'}")
     assert whole.returncode == 0, whole.stderr

@@ -264,7 +264,7 @@ def test_prompts_of_the_data_take_the_place_of_the_backbones(newer, tmp_path):
 
 
 @pytest.mark.advice("contrastive_encoders.encoders.loading.own_encoder:prompts_to_inherit")
-def test_a_pooling_that_leaves_prompts_out_is_trained_without_them_alone(tiny_bert, tmp_path):
+def test_a_pooling_without_prompts_excludes_only_the_prompts(tiny_bert, tmp_path):
     folder = directory(tmp_path / "encoder", tiny_bert, E5, include_prompt=False)
     words = [
         "model=pairs",
@@ -291,7 +291,7 @@ def test_a_teacher_reads_texts_with_its_own_prompts(e5):
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_a_guide_reads_texts_with_its_own_prompts_alone(e5, newer, tmp_path):
+def test_a_guide_uses_only_its_own_prompts(e5, newer, tmp_path):
     rows = [dict(zip(ROWS[0], (text, text[10:], text[:20]), strict=True)) for text in SENTENCES]  # none is cut
     words = ["model=simcse", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
     run = resolve(compose([*words, f"backbone={newer}", f"model.guide={e5}", f"data.cache_dir={tmp_path / 'cache'}"]))
@@ -306,7 +306,7 @@ def test_a_guide_reads_texts_with_its_own_prompts_alone(e5, newer, tmp_path):
         np.testing.assert_allclose(vectors, of_library, atol=1e-4)
 
 
-def test_equal_texts_are_told_whatever_their_prompts(newer, tmp_path):
+def test_equal_texts_are_found_regardless_of_their_prompts(newer, tmp_path):
     rows = [{"anchor": text, "positive": text} for text in SENTENCES]
     words = ["model=pairs", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
     run = resolve(compose([*words, f"backbone={newer}", f"data.cache_dir={tmp_path / 'cache'}"]))

@@ -34,7 +34,7 @@ def words(rows, tiny_mlm):
     return [*run, "evaluation.every_n_steps=4", "evaluation.during_training=[held_out]"]
 
 
-def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(words, whole, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*words, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 5))

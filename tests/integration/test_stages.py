@@ -118,7 +118,7 @@ def test_a_comparison_draws_the_stages_one_after_another(whole):
     assert shown.others["seconds of training"][1][-1] == pytest.approx(spent[0]["wall_seconds"] + last)
 
 
-def test_the_encoder_and_the_checkpoint_of_the_whole_are_the_last_stages(whole):
+def test_the_encoder_and_the_checkpoint_of_a_run_are_those_of_its_last_stage(whole):
     last = whole / "stage-second"
     assert (whole / "encoder/model.safetensors").read_bytes() == (last / "encoder/model.safetensors").read_bytes()
     assert torch.equal(load_encoder(whole).embed(NOUNS), load_encoder(last).embed(NOUNS))
@@ -140,7 +140,7 @@ def test_only_the_last_stage_can_be_resumed_when_all_are_finished(whole):
     assert "optimizer_states" not in first
 
 
-def test_stages_are_what_runs_one_after_the_other_are(tables, words, command, tmp_path):
+def test_stages_equal_consecutive_runs(tables, words, command, tmp_path):
     """There is no MLP, which ``backbone=RUN_FOLDER`` would initialize again."""
     common = [*TINY, *KEPT, "model=simcse", "model.mlp=false"]
     staged = command(*words, "model.mlp=false", f"output_dir={tmp_path / 'staged'}")
@@ -159,7 +159,7 @@ def test_stages_are_what_runs_one_after_the_other_are(tables, words, command, tm
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_run_killed_in_its_second_stage_goes_on_there(words, whole, start, command, tmp_path):
+def test_a_run_killed_in_its_second_stage_resumes_there(words, whole, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*words, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder / "stage-second", 3))
@@ -182,7 +182,7 @@ def test_a_run_killed_in_its_second_stage_goes_on_there(words, whole, start, com
     assert read_results(folder / "results.json")["cost"]["steps"] == 11
 
 
-def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
+def test_finished_stages_are_skipped(words, whole, command, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     again = command(*words, f"output_dir={folder}")
     assert (again.status, again.err.count("is finished")) == (0, 1)
@@ -194,7 +194,7 @@ def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
     assert (folder / "encoder/modules.json").is_file()
 
 
-def test_one_stage_alone(words, whole, command, tmp_path):
+def test_a_single_stage_is_trained(words, whole, command, tmp_path):
     """It starts from the last finished stage before it, or from the backbone; either way it is the same stage."""
     alone = tmp_path / "alone"
     outcome = command(*words, "only_stage=second", f"output_dir={alone}")
@@ -310,7 +310,7 @@ def two_stages(tables, corpus_file, command, tmp_path):
 
 
 @pytest.mark.parametrize("asked", ["model.mlm_weight=1", "model.contrastive_weight=0"])
-def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_trains(asked, two_stages, tmp_path):
+def test_mlm_after_a_stage_without_a_head_is_refused_before_training(asked, two_stages, tmp_path):
     outcome = two_stages("sentences", f"stages.second.{asked}")
     assert outcome.status == 2, outcome.err
     last = outcome.err.strip().splitlines()[-1]
@@ -323,11 +323,11 @@ def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_train
 @pytest.mark.parametrize(
     "words", [["sentences"], ["sentences", "stages.second.model.mlm_weight=0"], ["spans"]], ids=" ".join
 )
-def test_a_stage_without_mlm_and_mlm_behind_mlm_are_trained(words, two_stages):
+def test_stages_without_mlm_and_mlm_after_mlm_are_trained(words, two_stages):
     assert two_stages(*words).status == 0
 
 
-def test_a_run_without_stages_has_none_to_choose(tables, command, tmp_path):
+def test_only_stage_is_refused_without_stages(tables, command, tmp_path):
     plain = ["model=simcse", "data=sentences", f"data.path={tables}/sentences.jsonl", f"output_dir={tmp_path / 'run'}"]
     outcome = command(*plain, "only_stage=nli")
     assert outcome.status == 2
@@ -374,7 +374,7 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
             )
 
 
-def test_a_process_that_is_gone_between_two_stages_is_named(words, tmp_path, monkeypatch):
+def test_a_rank_that_exits_between_two_stages_is_named(words, tmp_path, monkeypatch):
     """The remaining process names it, when all processes compare the backbones of the second stage."""
 
     def leave():

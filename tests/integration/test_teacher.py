@@ -78,7 +78,7 @@ def losses(folder):
     return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
 
 
-def test_the_store_has_what_the_teacher_makes_of_the_texts(whole, teacher):
+def test_the_store_contains_the_teachers_embeddings(whole, teacher):
     """The embeddings are the library's, with the teacher's own prompt and length, in 16 bits."""
     library = pytest.importorskip("sentence_transformers").SentenceTransformer(str(teacher), device="cpu")
     wanted = library.encode(SENTENCES)
@@ -115,7 +115,7 @@ def test_sharded_weights_train_alike(whole, words, tmp_path):
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_a_killed_and_continued_run_equals_the_whole_one(whole, words, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(whole, words, start, command, tmp_path):
     run = start(*words, f"output_dir={tmp_path / 'run'}")
     run.wait_for(lambda: reached(tmp_path / "run", 7))
     run.kill(signal.SIGKILL)
@@ -146,7 +146,7 @@ def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
     assert command(*run).status == 0
 
 
-def test_a_share_of_the_rows_asks_the_teacher_for_those_alone(whole, words, command, tmp_path):
+def test_the_teacher_embeds_only_the_used_fraction_of_the_rows(whole, words, command, tmp_path):
     """Each row gets the embedding that it has among all rows."""
     some = tmp_path / "some"
     assert command(*words, "data.fraction=0.25", "max_epochs=9", f"output_dir={some}").status == 0
@@ -197,7 +197,7 @@ def test_pairs_learn_by_contrast_and_from_a_teacher_by_an_adapter(teacher, tiny_
     assert store_of(tmp_path / "run").shape == (len(SENTENCES), 2, WIDTH)
 
 
-def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, teacher, command, tmp_path):
+def test_a_student_with_fewer_layers_is_compared_with_its_teacher(few, small_eval, teacher, command, tmp_path):
     suite = [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.compare_with_teacher=true"]
     out = tmp_path / "run"
     outcome = command(*few, *suite, "model.keep_layers=[1]", "max_steps=3", f"output_dir={out}")
@@ -236,7 +236,7 @@ def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, te
     torch.testing.assert_close(checkpoint.embed(SENTENCES), load_encoder(out, device="cpu").embed(SENTENCES))
 
 
-def test_layers_of_a_checkpoint_alone(few, command, tmp_path):
+def test_a_checkpoint_without_an_export_keeps_its_layers(few, command, tmp_path):
     """The checkpoint belongs to a run without encoder/."""
     out = tmp_path / "run"
     assert command(*few, "model.keep_layers=1", "max_steps=3", f"output_dir={out}").status == 0

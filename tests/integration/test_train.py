@@ -76,7 +76,7 @@ def test_a_curve_that_cannot_be_drawn_is_a_warning(tiny_run, command, tmp_path, 
     assert {path.name for path in (tmp_path / "run").iterdir()} == LEFT_BY_A_RUN - {"curve.png"}
 
 
-def test_results_say_what_was_asked_for_and_spent(finished):
+def test_results_record_the_config_and_the_cost(finished):
     results = read_results(finished / "results.json")
     assert (results["objective"], results["backbone"], results["best_step"]) == ("declutr", "tiny", 3)
     assert (results["cost"]["steps"], results["cost"]["examples"], results["processes"]) == (3, 18, 1)
@@ -112,7 +112,7 @@ def test_the_encoder_loads_in_sentence_transformers_and_gives_our_vectors(finish
 # -------------------------------------------------------------------------------- whose folder this is
 
 
-def test_the_same_command_again_says_that_it_is_finished(finished, tiny_run, command):
+def test_a_rerun_of_a_finished_command_reports_that_it_is_finished(finished, tiny_run, command):
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     outcome = command(*tiny_run, f"output_dir={finished}")
     assert outcome.status == 0
@@ -159,7 +159,7 @@ def default_folder(words):
     return resolve(compose_run(words)).output_dir
 
 
-def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, finished):
+def test_the_default_directory_is_named_by_the_identity(tiny_run, finished):
     name = default_folder(tiny_run)
     assert re.fullmatch(r"outputs/declutr-text-[0-9a-f]{8}", name)
     for same in (

@@ -49,7 +49,7 @@ def verdict_in(folder):
     return read_results(folder / "results.json")["verdict"]
 
 
-def test_a_run_that_made_it_better_says_by_how_much_everywhere(words, better, command):
+def test_a_run_that_improved_the_encoder_reports_the_gain(words, better, command):
     folder, outcome = better
     results, verdict = read_results(folder / "results.json"), verdict_in(folder)
     assert (verdict["outcome"], verdict["scores"], verdict["items"]) == ("better", [SCORE], 80)
@@ -75,7 +75,7 @@ def test_a_run_that_made_it_better_says_by_how_much_everywhere(words, better, co
         ("3", "worse", "Worse: ", "model.lr=3.0e-02"),
     ],
 )
-def test_a_run_that_did_not_says_so_and_what_to_try(rate, outcome, begin, shown, words, better, command, tmp_path):
+def test_a_run_that_did_not_improve_reports_suggestions(rate, outcome, begin, shown, words, better, command, tmp_path):
     done = command(
         *words, f"backbone={better[0]}", f"model.lr={rate}", "max_steps=16", f"output_dir={tmp_path / 'run'}"
     )
@@ -133,7 +133,7 @@ def words_file(words):
     return Path(next(word for word in words if word.startswith("evaluation.custom_tasks=")).partition("=")[2])
 
 
-def test_stages_are_judged_by_what_the_first_began_from(words, command, tmp_path):
+def test_the_verdict_of_stages_compares_with_the_initial_encoder(words, command, tmp_path):
     stages = ["+stages.one.max_steps=20", "+stages.two.max_steps=4", "stages.two.model.lr=1e-9"]
     outcome = command(*words, *stages, f"output_dir={tmp_path}")
     assert outcome.status == 0, outcome.err

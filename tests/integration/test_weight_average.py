@@ -33,7 +33,7 @@ def pearson_of(encoder, small_eval):
     return 100 * torch.corrcoef(torch.stack([cosines.cpu(), gold]))[0, 1].item()
 
 
-def test_the_mean_is_exported_and_scored_and_checkpoints_keep_what_was_trained(whole, tiny_mlm, small_eval):
+def test_the_average_is_exported_and_evaluated_and_checkpoints_keep_trained_weights(whole, tiny_mlm, small_eval):
     start = AutoModel.from_pretrained(tiny_mlm, add_pooling_layer=False).state_dict()
     saved = torch.load(whole / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
     trained = {name.removeprefix(PREFIX): weight for name, weight in saved.items() if name.startswith(PREFIX)}

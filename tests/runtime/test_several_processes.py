@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ],
     ids=["a key, which Hydra refuses", "a value, which we refuse"],
 )
-def test_what_is_wrong_on_every_process_is_told_by_one(launched, words, said, tmp_path):
+def test_an_error_of_all_ranks_is_reported_once(launched, words, said, tmp_path):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", TRAIN, *words]
     if launched == "forks":
         done = run_command(command, tmp_path)
@@ -44,7 +44,7 @@ def test_what_is_wrong_on_every_process_is_told_by_one(launched, words, said, tm
     assert said in lines[0]
 
 
-def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsys):
+def test_an_error_of_one_later_rank_is_reported_by_it(monkeypatch, capsys):
     waited = list[float]()
     monkeypatch.setattr(command_line.time, "sleep", waited.append)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
@@ -68,7 +68,7 @@ child_processes.start([sys.executable, "-c", {CHILD!r}]).wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_a_command_started_ends_with_it_whatever_ends_it(number):
+def test_child_processes_exit_with_their_command(number):
     """The child inherits a pipe from the command; its end is reached after both have ended."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "1\n"
@@ -154,7 +154,7 @@ def environ():
     ],
     ids=["alone", "srun", "two machines", "a shell", "torchrun", "torchrun by srun", "by hand"],
 )
-def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, others, address, environ):
+def test_launcher_variables_are_read_as_by_lightning(variables, ranks, others, address, environ):
     environ.update(variables)
     assert processes.find_ranks() == ranks
     assert processes.launcher_info() == others
@@ -191,7 +191,7 @@ def test_a_scoring_whose_partner_was_not_started_says_so_and_hears_sigterm(rank,
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_never_starts_ends_the_others_in_one_sentence(rank, tmp_path, monkeypatch):
+def test_a_rank_that_never_starts_ends_the_others_with_one_message(rank, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "RENDEZVOUS_TIMEOUT_S", 2)
     monkeypatch.setattr(processes, "WARN_AFTER_S", 1)
     done = Started("evaluate", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank)).finish(60)

@@ -66,7 +66,7 @@ def elsewhere(tmp_path_factory):
     return folder
 
 
-def test_a_given_checkpoint_is_where_the_run_began_not_where_it_goes_on(tmp_path, elsewhere):
+def test_a_run_from_another_checkpoint_resumes_from_its_own(tmp_path, elsewhere):
     given = str(elsewhere / "checkpoints" / "last.ckpt")
     folder = tmp_path / "run"
     assert claim(folder, given) == (False, given)
@@ -152,7 +152,7 @@ def test_one_process_holds_several_folders_and_may_come_back(tmp_path, holder):
         assert (error.value.value, "no other process" in error.value.expected) == (folder, True)
 
 
-def test_overwriting_keeps_the_others_out(tmp_path):
+def test_overwriting_keeps_the_lock(tmp_path):
     claimed, messages = FORK.Event(), FORK.SimpleQueue()
     other = FORK.Process(target=claim_afterwards, args=(claimed, messages, tmp_path / "run"))
     other.start()  # before there is a lock that it would inherit

@@ -49,7 +49,7 @@ def test_a_plain_key_counts_wherever_it_is_read():
     assert resolve(RunConfig(model=SimCSEConfig(seed=1))).identity == resolve(run).identity, "the seed of the run"
 
 
-def test_an_adapter_that_is_off_says_nothing_and_one_that_is_on_says_what_it_is():
+def test_only_an_enabled_adapter_is_part_of_the_identity():
     off = identity(lora=LoRAConfig(dropout=0.3, seed=3))
     assert off == identity()
     four = identity(lora=LoRAConfig(rank=4, seed=3), frozen_dtype="fp32")

@@ -123,7 +123,7 @@ def test_copies_of_another_run_are_refused_or_replaced(folder, address, tmp_path
     assert not (tmp_path / "other").exists()
 
 
-def test_files_of_others_at_the_address_are_not_changed(folder, address, tmp_path):
+def test_other_files_at_the_url_are_not_changed(folder, address, tmp_path):
     mirror = mirror_of(folder, address, "12ab")
     mirror._write("probe", b"of the user")
     with pytest.raises(InputError) as refused:

@@ -39,7 +39,7 @@ RESULTS: Results = {
 }
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_written_results_are_read_back(tmp_path):
     path = tmp_path / "deeper" / "results.json"
     write_results(path, RESULTS)
     assert read_results(path) == RESULTS

@@ -58,7 +58,7 @@ def test_the_curve_has_the_columns_that_it_promises(uninterrupted):
     assert float(read_rows(uninterrupted / "metrics.csv")[0]["train/lr"]) == pytest.approx(0.05 / 1.1)
 
 
-def test_what_was_spent_counts_every_step_once(tmp_path, uninterrupted, in_child):
+def test_the_cost_counts_every_step_once(tmp_path, uninterrupted, in_child):
     in_child(toy.train, tmp_path, kill_at=13)
     in_child(toy.train, tmp_path)
     for folder in (tmp_path, uninterrupted):
@@ -69,7 +69,7 @@ def test_what_was_spent_counts_every_step_once(tmp_path, uninterrupted, in_child
         assert spent["peak_memory_bytes"] > 10**6
 
 
-def test_a_finished_run_goes_on_when_it_is_given_more_steps(tmp_path, uninterrupted, in_child):
+def test_a_finished_run_resumes_with_more_steps(tmp_path, uninterrupted, in_child):
     in_child(toy.train, tmp_path, max_steps=14)
     in_child(toy.train, tmp_path)
     theirs = weights(uninterrupted / "checkpoints" / "last.ckpt")

@@ -213,7 +213,7 @@ def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_be
     )
 
 
-def test_a_run_scored_at_its_start_and_end_alone_has_a_curve_with_both(tmp_path):
+def test_a_run_evaluated_only_at_start_and_end_has_a_curve_with_both(tmp_path):
     logger = MetricsCSV(tmp_path)
     logger.log_metrics({"z/cosine/mrr": 44.0, "z-dev/cosine/pearson": 4.0, "z-dev/cosine/spearman": 5.0}, step=0)
     logger.log_metrics({"train/loss": 1.0}, step=30)
@@ -234,7 +234,7 @@ def test_a_final_score_neither_moves_logged_values_nor_starts_a_curve():
     assert add_scores(logged, 30.0, final)["a/b/c"] == ([0.0, 20.0, 30.0, 40.0], [50.0, 60.0, 61.0, 55.0])
 
 
-def test_scores_while_training_are_drawn_before_those_of_the_ends_alone():
+def test_scores_during_training_precede_scores_of_start_and_end():
     line, ends = ([0.0, 20.0, 40.0], [1.0, 2.0, 3.0]), ([0.0, 40.0], [1.0, 3.0])
     while_training = [f"stsb-dev/{protocol}" for protocol in ("cosine/spearman", "max/spearman", "cosine/pearson")]
     at_the_ends = [f"{task}/cosine/{metric}" for metric in ("spearman", "pearson") for task in ("sickr", "sts12")]
@@ -261,7 +261,7 @@ def test_a_run_without_rows_still_gets_a_picture(tmp_path):
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
-def test_losses_go_left_and_scores_right_the_monitored_one_first(tmp_path):
+def test_losses_and_scores_are_sorted_with_the_monitored_score_first(tmp_path):
     logger = MetricsCSV(tmp_path)
     logger.log_metrics({"train/loss": 1.0, "train/mlm": 2.0, "train/lr": 3.0, "time/elapsed_s": 1.0}, step=1)
     logger.log_metrics({"z/cosine/spearman": 5.0, "stsb-dev/cosine/spearman": 6.0, "train/loss": 0.5}, step=2)

@@ -46,7 +46,7 @@ def test_an_interrupted_and_continued_run_equals_the_whole_one(tmp_path, in_chil
     assert [row["step"] for row in read_rows(parts / "metrics.csv")] == [str(step) for step in range(2, 25, 2)]
 
 
-def test_handlers_are_the_old_ones_afterwards(tmp_path):
+def test_signal_handlers_are_restored(tmp_path):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     toy.train(tmp_path, max_steps=2)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
