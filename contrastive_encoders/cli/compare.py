@@ -195,18 +195,19 @@ def write_comparison(
 
     began = time.perf_counter()
     runs, left_out = collect(patterns)
-    wanted = config.ranking_metric or race.get("ranking_metric")
-    runs, not_compared = select(runs, wanted)
+    ranking_metric = config.ranking_metric or race.get("ranking_metric")
+    runs, not_compared = select(runs, ranking_metric)
     left_out += not_compared
     if not runs:
-        raise InputError(f"runs: nothing was scored in any of the {len(not_compared)}. {left_out[-1].reason}")
+        expected = f"runs with scores, but none of {len(not_compared)} has any"
+        raise InputError(key="runs", expected=expected, hint=left_out[-1].reason)
     if config.strict and left_out:
-        raise InputError(f"strict=true: {left_out[0].reason}")
+        raise InputError(key="strict", value=True, expected="runs that can all be compared", hint=left_out[0].reason)
     for one in left_out:
         log.warning("left out: %s", one.reason)
     claim_output_directory("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
-    headline = choose_ranking_metric(arms, wanted)
+    headline = choose_ranking_metric(arms, ranking_metric)
     if race and config.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
     task = task_of(arms, headline) if choosing is not None else None
@@ -267,8 +268,8 @@ def with_recommendation(
     one = recommend(found.arms, found.headline, found.contrasts, choosing, output)
     keep_encoder(one, output)
     if one is None:
-        lacking = "Nothing can be recommended: the encoder that all began from was not scored, or no other was."
-        return found._replace(recommendation=lacking)
+        reason = "Nothing can be recommended: the encoder that all runs start from was not evaluated, or no other was."
+        return found._replace(recommendation=reason)
     shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(config, arm, texts))
     tables = [table for table in (shown, values_tried(read_record(output / SELECTION_FILE))) if table]
     return found._replace(recommendation=one.sentence, recommendation_tables=tables)
@@ -282,8 +283,8 @@ def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric
     sentences = sentences_of(config, arms)
     if len(sentences) < 2:  # too few for a map and for neighbors
         return []
-    asked = [(arm, embed(config, arm, sentences)) for arm in best(arms, headline)]
-    return [probe(arm, sentences, vectors) for arm, vectors in asked if vectors is not None]
+    embeddings = [(arm, embed(config, arm, sentences)) for arm in best(arms, headline)]
+    return [probe(arm, sentences, vectors) for arm, vectors in embeddings if vectors is not None]
 
 
 def sentences_of(config: CompareConfig, arms: "list[Arm]") -> list[str]:
@@ -348,9 +349,9 @@ def show(found: "Comparison", output: Path) -> None:
     board = tables.scores_by_family(found.arms, found.families, found.standings)
     for part in split_to_fit(board, console.width, tables.OPTIONAL):
         console.print(to_terminal_table(part, console.width))
-    said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
+    conclusions = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
     console.print(tables.INTERVAL_NOTE, highlight=False, markup=False, soft_wrap=True)
-    for standing, line in zip(found.standings, said, strict=True):
+    for standing, line in zip(found.standings, conclusions, strict=True):
         console.print(f"{found.arms[standing.arm].label}: {line}", highlight=False, markup=False, soft_wrap=True)
     for line in tables.seed_note(found.arms):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

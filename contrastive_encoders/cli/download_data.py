@@ -120,7 +120,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
         log.info("%s: %s", name, write_docstrings(folder, config.folder / FOLDER))
     for piece in corpus.pieces:
         try:
-            log.info("%s: %s", name, made(piece, folder, downloads, any_rows=config.rows == "any"))
+            log.info("%s: %s", name, obtain(piece, folder, downloads, any_rows=config.rows == "any"))
         except DownloadError as error:
             wrong.append(
                 f"{error}. If the host cannot be reached, download {piece.file.name} elsewhere and set "
@@ -163,7 +163,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
     return f"{folder / 'pairs.jsonl'}: {len(pairs):,} pairs; {folder / 'test.tsv'}: {len(rows) - 1:,} queries"
 
 
-def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
+def obtain(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
     """Create a file of a corpus, and return a description.
 
     Raises:

@@ -51,9 +51,9 @@ def _on_cpu(value: object) -> object:
     return None if torch.cuda.is_available() else value
 
 
-def _unless(given: object, value: object) -> object:
-    """Return ``value``, or 0 if ``given`` is set."""
-    return 0 if given else value
+def _unless(condition: object, value: object) -> object:
+    """Return ``value``, or 0 if ``condition`` is set."""
+    return 0 if condition else value
 
 
 def _of_documents(value: object, otherwise: object, *, _root_: DictConfig) -> object:

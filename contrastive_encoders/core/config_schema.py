@@ -243,8 +243,8 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
             if one.default is REQUIRED:
                 values[one.name] = UNSET
         elif dataclasses.is_dataclass(one.type):
-            below: Any = one.type
-            values[one.name] = read(below, value, f"{prefix}{one.name}.")
+            nested_type: Any = one.type
+            values[one.name] = read(nested_type, value, f"{prefix}{one.name}.")
         else:
             values[one.name] = value
     return kind(**values)
@@ -320,8 +320,8 @@ def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
         elif dataclasses.is_dataclass(value):
             found |= unset_keys(value, name)
         elif isinstance(value, Mapping):  # such as the parts of a mixture
-            for part, below in value.items():
-                found |= unset_keys(below, f"{name}.{part}") if dataclasses.is_dataclass(below) else {}
+            for part, nested in value.items():
+                found |= unset_keys(nested, f"{name}.{part}") if dataclasses.is_dataclass(nested) else {}
     return found
 
 
@@ -342,8 +342,8 @@ def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Se
             values[one.name] = inherit(value, run, names, name)
         elif isinstance(value, Mapping):
             values[one.name] = {
-                part: inherit(below, run, names, f"{name}.{part}") if dataclasses.is_dataclass(below) else below
-                for part, below in value.items()
+                part: inherit(nested, run, names, f"{name}.{part}") if dataclasses.is_dataclass(nested) else nested
+                for part, nested in value.items()
             }
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
 

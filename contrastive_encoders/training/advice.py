@@ -164,10 +164,12 @@ def manifest_facts(manifest: Mapping[str, Any], reads: int | None = None) -> dic
         found["unknown"] = _unread(unread)
     cuts = [cut for part in parts for cut in part.get("cuts", ())]
     if cuts and "parts" not in manifest:  # each part of a mixture has its own maximum length
-        most = max(cuts, key=lambda cut: cut["share_behind"])
-        found |= {"cut": most["share_behind"], "length": most["max_length"]}
-        if most["wanted"] is None and reads is not None and reads > most["max_length"]:  # otherwise both determined it
-            found["longer"] = "null" if most["of"] == "texts" else str(min(reads, 2 * most["max_length"]))
+        largest = max(cuts, key=lambda cut: cut["share_behind"])
+        found |= {"cut": largest["share_behind"], "length": largest["max_length"]}
+        if (
+            largest["wanted"] is None and reads is not None and reads > largest["max_length"]
+        ):  # otherwise both determined it
+            found["longer"] = "null" if largest["of"] == "texts" else str(min(reads, 2 * largest["max_length"]))
     return found
 
 

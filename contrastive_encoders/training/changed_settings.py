@@ -59,8 +59,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingCh
         before: all keys of a run, as `ResolvedRun.recorded_keys` returns them.
         now: those of the other run.
     """
-    there, here = (json.loads(json.dumps(deciding_keys(keys), default=str)) for keys in (before, now))
-    found = {one.key: one for one in _changes(there, here, "")}
+    old, new = (json.loads(json.dumps(deciding_keys(keys), default=str)) for keys in (before, now))
+    found = {one.key: one for one in _changes(old, new, "")}
     return [one for one in found.values() if not _follows(one, found)]
 
 
@@ -76,12 +76,12 @@ def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
         return []
     if not isinstance(before, dict):
         return []
-    there, here = before.get("stages") or {}, now.get("stages") or {}
-    if not there and not here:
+    old, new = before.get("stages") or {}, now.get("stages") or {}
+    if not old and not new:
         return changes(before, now)
-    if [*there] != [*here]:
-        return [SettingChange("stages", [*there], [*here])]
-    by_stage = {name: changes(there[name], here[name]) for name in here}
+    if [*old] != [*new]:
+        return [SettingChange("stages", [*old], [*new])]
+    by_stage = {name: changes(old[name], new[name]) for name in new}
     shared = [one for one in next(iter(by_stage.values())) if all(one in found for found in by_stage.values())]
     own = [
         one._replace(key=f"stages.{name}.{one.key}")
@@ -104,11 +104,11 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> 
         yield SettingChange(prefix.rstrip("."), before.get("class"), now.get("class"))
         return
     for name in dict.fromkeys([*before, *now]):
-        there, here = before.get(name), now.get(name)
-        if isinstance(there, dict) and isinstance(here, dict):
-            yield from _changes(there, here, f"{prefix}{name}.")
-        elif there != here:
-            yield SettingChange(f"{prefix}{name}", there, here)
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new, f"{prefix}{name}.")
+        elif old != new:
+            yield SettingChange(f"{prefix}{name}", old, new)
 
 
 def _follows(one: SettingChange, found: Mapping[str, SettingChange]) -> bool:

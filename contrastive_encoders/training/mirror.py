@@ -329,8 +329,8 @@ class Mirror:
         """
         if is_address(self.address):
             return
-        here, there = self.folder.resolve(), Path(self.address).resolve()
-        if here.is_relative_to(there) or there.is_relative_to(here):
+        local, remote = self.folder.resolve(), Path(self.address).resolve()
+        if local.is_relative_to(remote) or remote.is_relative_to(local):
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,

@@ -110,7 +110,7 @@ def test_files_that_somebody_brought(hosted, server, tmp_path, how):
     assert len(list(RecordSource(str(hosted / "qa"), QA))) == 15
 
 
-@pytest.mark.advice("contrastive_encoders.cli.download_data:made")
+@pytest.mark.advice("contrastive_encoders.cli.download_data:obtain")
 def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server, caplog):
     (server.folder / NLI).write_text(CSV.rpartition('"A')[0])
     assert got("simcse_nli", f"output={hosted}") == 2

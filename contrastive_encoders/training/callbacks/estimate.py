@@ -89,10 +89,10 @@ class RunEstimate(pl.Callback):
         if self._first is None or now.step < self._start.step + MEASURED_STEPS:
             return
         self.quiet = True  # once
-        if trainer.is_global_zero and (left := self._steps(trainer)):
+        if trainer.is_global_zero and (remaining := self._steps(trainer)):
             steps, scoring = now.step - self._first.step, now.scoring - self._first.scoring
             a_step = (now.time - self._first.time - scoring) / steps  # the first step has additional costs
-            training = now.time - self._start.time + a_step * left + self._scoring_between(trainer)
+            training = now.time - self._start.time + a_step * remaining + self._scoring_between(trainer)
             log.info(
                 "%s", shown(f"after {MEASURED_STEPS} steps", training, self.score_callback.seconds, peak_memory_bytes())
             )
@@ -104,11 +104,11 @@ class RunEstimate(pl.Callback):
         step = tokens_of_step(module, data)
         probe = run_probe(module, data)
         budget = module.encoder.budget(module.device)
-        again = module.encoder.activation_checkpointing == "on" or step.mean > budget
+        is_recomputed = module.encoder.activation_checkpointing == "on" or step.mean > budget
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
         at_once = min(step.most, budget)
         memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
-        a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if again else 1)
+        a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if is_recomputed else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
         return shown("before step 1", training, self.score_callback.seconds, max(peak_memory_bytes(), memory))
 

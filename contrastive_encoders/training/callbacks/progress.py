@@ -76,14 +76,19 @@ class TrainingProgress(pl.Callback):
 
     def _facts(self, trainer: pl.Trainer, latest: Mapping[str, float]) -> str:
         step, score = trainer.global_step, trainer.callback_metrics.get(self.monitor) if self.monitor else None
-        left = None
+        seconds_left = None
         if self._total is not None and step > self._first:
-            left = (time.monotonic() - self._began) / (step - self._first) * (self._total - step)
-        return described(step, self._total, latest, self.monitor, score, left)
+            seconds_left = (time.monotonic() - self._began) / (step - self._first) * (self._total - step)
+        return described(step, self._total, latest, self.monitor, score, seconds_left)
 
 
 def described(
-    step: int, total: int | None, latest: Mapping[str, float], monitor: str | None, score: Any, left: float | None
+    step: int,
+    total: int | None,
+    latest: Mapping[str, float],
+    monitor: str | None,
+    score: Any,
+    seconds_left: float | None,
 ) -> str:
     """Return ``step 20/40  loss 0.412  stsb-dev spearman 61.20  35 ex/s  0:01:10 left  9,120 tokens/s  4% padding``.
 
@@ -96,7 +101,7 @@ def described(
         name = ScoreName.parse(monitor)
         facts.append(f"{name.full_task} {name.metric} {float(score):.2f}")
     facts += [f"{latest['throughput/documents_per_s']:,.0f} ex/s"] if latest else []
-    facts += [] if left is None else [f"{clock(left)} left"]
+    facts += [] if seconds_left is None else [f"{clock(seconds_left)} left"]
     facts += [f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s"] if latest else []
     if padding := latest.get("throughput/padding_share"):  # none for packed sequences
         facts.append(f"{padding:.0%} padding")
