@@ -20,6 +20,7 @@ from transformers import (
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import InputError, Ragged
+from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.encoders.attention import set_dropout
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
 from contrastive_encoders.encoders.kernels.chunks import (
@@ -39,7 +40,6 @@ from contrastive_encoders.encoders.lengths import longest_input, usual_length
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.sharding import is_first_rank
 from contrastive_encoders.io.model_names import run_folder
-from contrastive_encoders.reports.progress import ProgressBar
 
 SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # tokens per chunk without gradients
 PAIRS_AT_ONCE = 4_096  # pairs that are tokenized and sorted by length together

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import IGNORED_LABEL, NO_PROMPTS, EmbeddingInfo, EncoderPrompts, InputError, Ragged
+from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.encoders.attention import PREFIX, is_causal, is_decoder_alone
 from contrastive_encoders.encoders.dense import dense_layers
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
@@ -61,7 +62,6 @@ from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.encoders.prompt_suffix import make_prompt_suffix
 from contrastive_encoders.encoders.sharding import agree_on_chunks, gather_weights, is_first_rank
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
-from contrastive_encoders.reports.progress import ProgressBar
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536

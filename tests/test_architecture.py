@@ -17,10 +17,10 @@ MAY_IMPORT = {  # packages of contrastive_encoders
     "reports": {"core"},
     "statistics": {"core"},
     "runtime": {"composition", "core"},
-    "datamodules": {"core", "io", "reports", "runtime"},
-    "encoders": {"core", "io", "losses", "reports"},
+    "datamodules": {"core", "io", "runtime"},
+    "encoders": {"core", "io", "losses"},
     "evaluation": {"composition", "core", "encoders", "io", "reports", "runtime", "statistics"},
-    "export": {"composition", "core", "encoders", "io", "reports", "runtime", "statistics"},
+    "export": {"composition", "core", "encoders", "io", "reports", "runtime"},
     "synthesis": {"composition", "core", "datamodules", "encoders", "io", "reports", "runtime"},
     "comparison": {"composition", "core", "io", "losses", "reports", "runtime", "statistics"},
     "training": {

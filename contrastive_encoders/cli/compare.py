@@ -237,9 +237,9 @@ def write_comparison(
 
 def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | None":
     """Return the retrieval task of the headline, with the settings of the first run; None if it is not a folder."""
+    from contrastive_encoders.core.score_names import ScoreName
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
     from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
-    from contrastive_encoders.statistics.score_names import ScoreName
 
     name = ScoreName.parse(headline.scores[0]).full_task
     words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("custom_tasks")

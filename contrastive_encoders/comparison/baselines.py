@@ -12,8 +12,8 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import FinishedRun
 from contrastive_encoders.comparison.run_scheduler import Job
 from contrastive_encoders.core import Results, RunCost
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.statistics.headline import RankingMetric
-from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.statistics.headline import (
     AVERAGES,
     PAIR_MEASURES,
@@ -28,7 +29,6 @@ from contrastive_encoders.statistics.paired_tests import (
     swap_test,
     tasks_interval,
 )
-from contrastive_encoders.statistics.score_names import ScoreName
 
 
 class PairwiseComparison(NamedTuple):

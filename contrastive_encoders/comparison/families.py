@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import is_standard_score, members_of_averages, shared_scores
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.statistics.headline import PAIR_MEASURES, RETRIEVAL_METRICS, RankingMetric
-from contrastive_encoders.statistics.score_names import ScoreName
 
 # Kind -> metrics or measures of its scores, the preferred ones first. A task belongs to the first kind that matches.
 KINDS = {

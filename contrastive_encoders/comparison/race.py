@@ -25,9 +25,9 @@ from contrastive_encoders.comparison.run_scheduler import (
     run_all,
 )
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.progress import clock
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, write_record
 from contrastive_encoders.io.output_directory import claim_output_directory, differences
-from contrastive_encoders.reports.progress import clock
 from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool
 
 log = logging.getLogger(__name__)

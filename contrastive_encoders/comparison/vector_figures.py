@@ -13,12 +13,12 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
 from contrastive_encoders.comparison.tables import NUMBER
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.reports.encodings import FREE_SCALE, color, opacity, shape, tooltip
 from contrastive_encoders.reports.figure import INK, LINE, PAPER, SERIES, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
-from contrastive_encoders.statistics.score_names import ScoreName
 
 BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # ranges of the ratings, which are from 0 to 5
 QUANTILES = {"low": 0.05, "lower": 0.25, "median": 0.5, "upper": 0.75, "high": 0.95}

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from contrastive_encoders.core import Embedder, InputError, ItemScores, RatedPairs, RetrievalData, Writer
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.catalog import TaskSelection, is_task, load_tasks
 from contrastive_encoders.evaluation.embedding_pool import LastPoolEmbeddings
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -25,7 +26,6 @@ from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.statistics.bootstrap import Scores
-from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from contrastive_encoders.core import Results
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.catalog import has_form
 from contrastive_encoders.evaluation.tasks.labeled import PROBING
 from contrastive_encoders.reports.page import ReportSection, to_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
 from contrastive_encoders.statistics.bootstrap import Estimate, average
-from contrastive_encoders.statistics.score_names import ScoreName
 
 MAX_COLUMNS = 12  # in a terminal of usual width; a wider table is transposed
 PROTOCOLS = ("default", "fast", "sklearn")  # protocols of the classifiers, one of which replaces {protocol} in a name

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError, ItemScores, Results
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.paper_tables import shown_score
 from contrastive_encoders.reports.page import ReportSection, to_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
-from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.statistics.verdict import add_items_before, compute_verdict
 
 LESS_IS_BETTER = ("mse",)  # metrics

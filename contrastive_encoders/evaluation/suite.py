@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from contrastive_encoders.core import Changes, CorpusInfo, Embedder, InputError, ItemScores, RatedPairs, RetrievalData
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import (
     EmbeddingPool,
     LastPoolEmbeddings,
@@ -29,7 +30,6 @@ from contrastive_encoders.evaluation.task import ScoringOptions, Task
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.evaluation.tasks.sts import SimilarityTask, cosines
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
-from contrastive_encoders.statistics.score_names import ScoreName
 
 POOLED_TEXTS = 400_000  # limits the embeddings in memory: 1.2 GB at 768 features
 

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from contrastive_encoders.core import Results
-from contrastive_encoders.statistics.score_names import ScoreName
+from contrastive_encoders.core.score_names import ScoreName
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 COSINE_PROTOCOLS = ("all", "cosine")

@@ -9,10 +9,10 @@ from pathlib import PurePath
 from typing import Any
 
 from contrastive_encoders.core import EmbeddingInfo, EncoderPrompts, PromptsRecord, Results, ResumedSettings
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.export.front_matter import front_matter, front_matter_of_run, hub_dataset_ids
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escape, markdown
-from contrastive_encoders.statistics.score_names import ScoreName
 
 INTENDED_USE = (
     "Embeddings of sentences and short paragraphs that are compared by their cosine: semantic search, clustering, "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contrastive_encoders.core import CorpusInfo
-from contrastive_encoders.statistics.score_names import ScoreName
+from contrastive_encoders.core.score_names import ScoreName
 
 AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")  # the preferred one first
 PAIR_MEASURES = ("all/spearman", "cosine/spearman")

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from contrastive_encoders.core import CorpusInfo, ItemScores, Verdict
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p_value
-from contrastive_encoders.statistics.score_names import ScoreName
 
 
 def add_items_before(items: ItemScores, before: ItemScores | None) -> ItemScores:

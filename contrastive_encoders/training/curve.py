@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.metrics import Row, read_rows
 from contrastive_encoders.reports.curves import Curves, Line, add_scores, lines_of
 from contrastive_encoders.reports.figure import draw
-from contrastive_encoders.statistics.score_names import ScoreName
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and other names below train/ that contain "loss"
 PROTOCOLS = {"tfidf": "TF-IDF"}  # in labels

@@ -20,6 +20,8 @@ from contrastive_encoders.core import (
     RunCost,
     StageResults,
 )
+from contrastive_encoders.core.progress import clock
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import is_sharded
 from contrastive_encoders.export.model_card import model_card
@@ -30,8 +32,6 @@ from contrastive_encoders.io.item_scores import items_path, write_items
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.results import environment, read_results, write_results
 from contrastive_encoders.reports.figure import RenderError
-from contrastive_encoders.reports.progress import clock
-from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import make_model
 from contrastive_encoders.training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
 from contrastive_encoders.training.curve import Reference, draw_curve, is_alike

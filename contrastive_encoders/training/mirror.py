@@ -22,11 +22,11 @@ from typing import Any, cast
 
 from contrastive_encoders.core import InputError, is_address, without_secrets
 from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.io.atomic import atomic_directory, remove
 from contrastive_encoders.io.manifest import sha256_of
 from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.io.remote_files import access_error, is_object_store, system_of
-from contrastive_encoders.reports.progress import ProgressBar
 
 SNAPSHOTS = ".mirror"  # in the folder: links to the files of one moment, until they are copied
 INDEX, CONTENTS = "index.json", "files"

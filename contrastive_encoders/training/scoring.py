@@ -9,6 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from contrastive_encoders.core import DataModule, PairScorer, Writer
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import Suites, choose_suites
@@ -18,7 +19,6 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import RerankingScorer
 from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
-from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.checks import check_scoring, names_of
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_config import Evaluation

@@ -12,10 +12,10 @@ import torch
 from rich.table import Table
 
 from contrastive_encoders.core import EncoderCost, Results, TeacherComparison
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.evaluation.callback import MAIN_MEASURES, ScoreCallback
-from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 

@@ -16,9 +16,9 @@ import torch
 from filelock import FileLock
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.io.atomic import remove, translate_write_errors
 from contrastive_encoders.io.manifest import read_record, write_record
-from contrastive_encoders.reports.progress import ProgressBar
 
 VERSION = 1  # part of the key: increase it when the same embeddings would be stored differently
 PART = 4096  # rows per write, the most that a killed process loses

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from contrastive_encoders.core import InputError, OutputError
+from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.row_statistics import Repeats, TextLengths
 from contrastive_encoders.datamodules.store.tokenization import RowTokenizer, tokenize_rows
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import read_record, sha256_of, write_record
-from contrastive_encoders.reports.progress import ProgressBar
 from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
 from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrastive_encoders.statistics.score_names import ScoreName
+from contrastive_encoders.core.score_names import ScoreName
 
 NAMES = {
     "stsb/cosine/spearman": ScoreName("stsb", "cosine", "spearman"),

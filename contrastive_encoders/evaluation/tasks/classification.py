@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Prompted
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions
@@ -41,7 +42,6 @@ from contrastive_encoders.evaluation.tasks.classifiers import (
 from contrastive_encoders.evaluation.tasks.features import Combination, Features, features_of
 from contrastive_encoders.evaluation.tasks.linear_probe import Split
 from contrastive_encoders.statistics.bootstrap import Estimate, f1, mean
-from contrastive_encoders.statistics.score_names import ScoreName
 
 
 class LabeledSplit(NamedTuple):

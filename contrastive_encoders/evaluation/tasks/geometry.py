@@ -27,13 +27,13 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, RatedPairs
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, STSB, STSLayout, read_pairs
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
-from contrastive_encoders.statistics.score_names import ScoreName
 
 THRESHOLD = 4.0
 BLOCK = 512  # texts compared with all others at a time: 512 x U float64

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import RatedPairs
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
@@ -32,7 +33,6 @@ from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer
 from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, STSLayout, read_pairs
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, pearson, spearman
-from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from contrastive_encoders.core import InputError, RatedPairs
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tsv import read_columns, read_number, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, is_constant, of_function, pearson, spearman
-from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from contrastive_encoders.reports.progress import ProgressBar
+from contrastive_encoders.core.progress import ProgressBar
 
 log = logging.getLogger(__name__)
 

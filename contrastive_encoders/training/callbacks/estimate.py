@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import Ragged
+from contrastive_encoders.core.progress import clock
 from contrastive_encoders.encoders.kernels.chunks import concatenate
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import ScoreCallback
 from contrastive_encoders.io.results import current_memory_bytes, peak_memory_bytes
-from contrastive_encoders.reports.progress import clock
 
 PROBE_TOKENS = 3_000  # of the longer probe; a shorter one before it absorbs the cost of the first call
 SAMPLE = 256  # examples whose lengths are used to estimate the tokens of a step

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from contrastive_encoders.reports.progress import clock
-from contrastive_encoders.statistics.score_names import ScoreName
+from contrastive_encoders.core.progress import clock
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.training.callbacks.telemetry import Telemetry
 
 WIDE = 140  # columns of a terminal that is wide enough to repeat known values
