@@ -117,8 +117,8 @@ def test_export_commands_run(command, tiny_mlm, tmp_path):
     given["run" if "run" in given else "encoder"] = str(tiny_mlm)
     if name == "embed":
         write_texts(tmp_path / given["input"], given.get("column", "text"))
-        if "ranges" in given:
-            np.save(tmp_path / given["ranges"], [[-1.0] * 32, [1.0] * 32])
+        if "quantization_ranges" in given:
+            np.save(tmp_path / given["quantization_ranges"], [[-1.0] * 32, [1.0] * 32])
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     several = several if words[0] == "torchrun" else []
     launcher = [sys.executable, "-m", *several, "contrastive_encoders", name]
