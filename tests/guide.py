@@ -7,15 +7,15 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from contrastive_encoders.cli.download_data import read_words as read_corpora
+from contrastive_encoders.cli.download_data import read_arguments as read_corpora
 from contrastive_encoders.cli.generate import kind_of
 from contrastive_encoders.cli.hydra_main import config_of
-from contrastive_encoders.cli.main import adapt_words, improve_words, race_words
+from contrastive_encoders.cli.main import adapt_arguments, improve_arguments, race_arguments
 from contrastive_encoders.cli.mine_negatives import MineConfig
-from contrastive_encoders.cli.preview import read_words as read_preview
-from contrastive_encoders.cli.sweep import read_words as read_sweep
+from contrastive_encoders.cli.preview import read_arguments as read_preview
+from contrastive_encoders.cli.sweep import read_arguments as read_sweep
 from contrastive_encoders.comparison.compare_config import CompareConfig
-from contrastive_encoders.comparison.sweep_file import words_of
+from contrastive_encoders.comparison.sweep_file import format_overrides
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
@@ -128,17 +128,17 @@ def _check_sweep(words: list[str]) -> None:
     """Check the first and the last trial; tests of sweeps compose all."""
     asked = read_sweep([str(ROOT / word) if word.startswith("configs/") else word for word in words])
     for values in (asked.sweep.grid()[0], asked.sweep.grid()[-1]):
-        check_values(resolve(compose_run([*asked.sweep.words, *words_of(values), *asked.words])))
+        check_values(resolve(compose_run([*asked.sweep.overrides, *format_overrides(values), *asked.overrides])))
 
 
 CHECKS = {
     "train": _check_train,
-    "improve": lambda words: _check_train(_without_help(improve_words(words))),
-    "adapt": lambda words: _check_comparison(_without_help(adapt_words(words))),
+    "improve": lambda words: _check_train(_without_help(improve_arguments(words))),
+    "adapt": lambda words: _check_comparison(_without_help(adapt_arguments(words))),
     "evaluate": _check_evaluation,
     "generate": _check_synthesis,
     "compare": _check_comparison,
-    "race": lambda words: _check_comparison(_without_help(race_words(words))),
+    "race": lambda words: _check_comparison(_without_help(race_arguments(words))),
     "sweep": _check_sweep,
     "preview": read_preview,
     "download-data": read_corpora,

@@ -12,8 +12,8 @@ import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.mine_negatives
 import contrastive_encoders.training.compose  # noqa: F401
 from contrastive_encoders import __version__
-from contrastive_encoders.cli.main import COMMANDS, adapt_words, improve_words, main
-from contrastive_encoders.cli.sweep import read_words
+from contrastive_encoders.cli.main import COMMANDS, adapt_arguments, improve_arguments, main
+from contrastive_encoders.cli.sweep import read_arguments
 from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.core import InputError
 
@@ -25,7 +25,7 @@ WRONG = [  # config, arguments, the wrong argument, its hint
     ("train", ["--config-name"], "--config-name/-cn", None),
     ("train", ["--cfg", "everything"], "--cfg/-c", None),
     ("train", ["--conf", "x"], "--conf", None),
-    ("train", ["--run", "--multirun"], "--run --multirun", "Keep --run alone."),
+    ("train", ["--run", "--multirun"], "--run --multirun", "Use --run only."),
     ("mine-negatives", ["--help", "-x"], "-x", "contrastive-encoders mine-negatives --help lists the keys."),
     ("evaluate", ["--encoder", "x"], "--encoder", "Set encoder=x."),
     ("compare", ["--output"], "--output", "Set output=VALUE."),
@@ -64,7 +64,7 @@ def test_no_command_shows_the_usage_of_a_parser(command, tmp_path):
 
 def test_a_sweep_names_an_option_without_its_value():
     with pytest.raises(InputError) as caught:
-        read_words(["sweep.yaml", "output=out", "--config-dir"])
+        read_arguments(["sweep.yaml", "output=out", "--config-dir"])
     assert (caught.value.key, caught.value.expected) == ("--config-dir/-cd", "a value")
 
 
@@ -76,28 +76,28 @@ def test_improve_tells_tables_from_documents(tmp_path, monkeypatch):
         Path(file).write_text("")
     recipe = ["hydra/help=improve", "experiment=improve"]
     for table in ("faq.csv", "faq.jsonl.gz", "saved", "missing.csv"):
-        assert improve_words([table]) == [*recipe, f"data.path={table}"]
+        assert improve_arguments([table]) == [*recipe, f"data.path={table}"]
     for documents in ("docs", "manual.pdf", "notes.txt"):
-        assert improve_words([documents, "max_steps=3"]) == [
+        assert improve_arguments([documents, "max_steps=3"]) == [
             *recipe,
             "data=text",
             f"data.path={documents}",
             "max_steps=3",
         ]
-    assert improve_words(["docs", "notes.txt"]) == [*recipe, "data=text", "data.path=[docs,notes.txt]"]
-    assert improve_words(["docs", "data=sentences"]) == [*recipe, "data.path=docs", "data=sentences"]
-    assert improve_words(["faq (final).csv"]) == [*recipe, "data.path='faq (final).csv'"]
-    assert improve_words(["data.path=faq.csv"]) == [*recipe, "data.path=faq.csv"]
+    assert improve_arguments(["docs", "notes.txt"]) == [*recipe, "data=text", "data.path=[docs,notes.txt]"]
+    assert improve_arguments(["docs", "data=sentences"]) == [*recipe, "data.path=docs", "data=sentences"]
+    assert improve_arguments(["faq (final).csv"]) == [*recipe, "data.path='faq (final).csv'"]
+    assert improve_arguments(["data.path=faq.csv"]) == [*recipe, "data.path=faq.csv"]
     options = ["--config-dir", "docs"]
-    assert improve_words([*options, "faq.csv"]) == [*options, *recipe, "data.path=faq.csv"]
-    assert improve_words([*options, "faq.csv", "seed=2"]) == [*options, *recipe, "data.path=faq.csv", "seed=2"]
-    assert improve_words(["faq.csv", "seed=2", *options]) == [*recipe, "data.path=faq.csv", "seed=2", *options]
+    assert improve_arguments([*options, "faq.csv"]) == [*options, *recipe, "data.path=faq.csv"]
+    assert improve_arguments([*options, "faq.csv", "seed=2"]) == [*options, *recipe, "data.path=faq.csv", "seed=2"]
+    assert improve_arguments(["faq.csv", "seed=2", *options]) == [*recipe, "data.path=faq.csv", "seed=2", *options]
 
 
 @pytest.mark.advice("contrastive_encoders.cli.main:_paths#1")
 @pytest.mark.advice("contrastive_encoders.cli.main:_paths#2")
 @pytest.mark.parametrize(
-    ("words", "key"), [(improve_words, "data.path"), (adapt_words, "race.texts")], ids=["improve", "adapt"]
+    ("words", "key"), [(improve_arguments, "data.path"), (adapt_arguments, "race.texts")], ids=["improve", "adapt"]
 )
 def test_a_command_of_paths_wants_one(words, key):
     with pytest.raises(InputError) as caught:

@@ -9,7 +9,7 @@ from hydra.errors import HydraException
 import contrastive_encoders.cli.compare
 import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.export  # noqa: F401
-from contrastive_encoders.cli.main import adapt_words
+from contrastive_encoders.cli.main import adapt_arguments
 from contrastive_encoders.composition.config_keys import known_keys
 from contrastive_encoders.composition.config_store import compose_config
 from contrastive_encoders.core import InputError
@@ -121,7 +121,7 @@ def test_from_python_a_key_is_named_as_an_argument(given, hint):
     ],
 )
 def test_a_command_that_expands_to_another_names_its_own_help(word, hint):
-    words = [*adapt_words(["docs"]), word]
+    words = [*adapt_arguments(["docs"]), word]
     with pytest.raises(HydraException) as error:
         compose_config("compare", words)
     assert explained(error.value, "compare", words).endswith(hint)

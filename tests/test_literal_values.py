@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import contrastive_encoders.training.run_config  # noqa: F401  it registers the keys
-from contrastive_encoders.cli.preview import read_words
-from contrastive_encoders.composition.literal_values import literal_word, literal_words
+from contrastive_encoders.cli.preview import read_arguments
+from contrastive_encoders.composition.literal_values import literal_override, literal_overrides
 from contrastive_encoders.core import InputError
 from contrastive_encoders.training.compose import compose
 
@@ -46,9 +46,9 @@ def value(word):
 @pytest.mark.parametrize("key", ["data.path", "backbone", "data.dev_path", "stages.one.data.path", "data.parts.x.path"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_is_taken_as_it_is(key, text):
-    [word] = literal_words("train", [f"{key}={text}"])
+    [word] = literal_overrides("train", [f"{key}={text}"])
     assert value(word) == text
-    assert literal_words("train", [word]) == [word], "a second time it stays"
+    assert literal_overrides("train", [word]) == [word], "a second time it stays"
 
 
 @settings(deadline=None, max_examples=200)
@@ -59,7 +59,7 @@ def test_a_text_is_taken_as_it_is(key, text):
 def test_any_text_is_taken_as_it_is(text):
     if text[0] in "'\"[{\\" or "\\" in text or "${" in text or text.strip().lower() == "null":
         return  # quotes, lists, mappings, and escapes of the user
-    assert value(literal_word(f"k={text}", [str | Sequence[str]])) == text
+    assert value(literal_override(f"k={text}", [str | Sequence[str]])) == text
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_any_text_is_taken_as_it_is(text):
 )
 def test_the_texts_of_a_list_are_taken_one_by_one(written, texts):
     for key in ("data.columns", "data.path"):
-        assert value(literal_words("train", [f"{key}={written}"])[0]) == texts
+        assert value(literal_overrides("train", [f"{key}={written}"])[0]) == texts
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_texts_of_a_list_are_taken_one_by_one(written, texts):
     ],
 )
 def test_values_that_hydra_reads_correctly_are_unchanged(word):
-    assert literal_words("train", [word]) == [word]
+    assert literal_overrides("train", [word]) == [word]
 
 
 def test_an_interpolation_beside_other_characters_stays_one():
@@ -112,7 +112,7 @@ def test_an_interpolation_beside_other_characters_stays_one():
 
 
 def test_commas_are_sweeps_where_several_runs_are_asked_for():
-    [_, rate, path, odd] = literal_words("train", ["-m", "model.lr=1e-5,1e-4", "data.path=a,b", "backbone=a (1),b"])
+    [_, rate, path, odd] = literal_overrides("train", ["-m", "model.lr=1e-5,1e-4", "data.path=a,b", "backbone=a (1),b"])
     assert [rate, path] == ["model.lr=1e-5,1e-4", "data.path=a,b"]
     parsed = OverridesParser.create().parse_override(odd)
     assert [str(one.text) if hasattr(one, "text") else one for one in parsed.value().list] == ["a (1)", "b"]
@@ -128,7 +128,7 @@ def test_commas_are_sweeps_where_several_runs_are_asked_for():
 )
 def test_another_value_that_hydra_cannot_read_is_shown_as_the_shell_takes_it(word, advised):
     with pytest.raises(InputError) as caught:
-        literal_words("train", [word])
+        literal_overrides("train", [word])
     key, _, text = word.partition("=")
     assert (caught.value.key, caught.value.value) == (key, text)
     quoted = re.search(r"quote it: (.*)$", caught.value.hint)[1]
@@ -145,30 +145,30 @@ def test_keys_of_other_commands_go_by_their_declared_types():
         prompts: Mapping[str, str]
 
     words = ["input=a (1).txt", "batches=3", "unknown=x (1)"]
-    assert [value(word) for word in literal_words("mine-negatives", words, Keys)] == ["a (1).txt", 3, "x (1)"]
-    assert value(literal_words("mine-negatives", ["input=7"], Keys)[0]) == "7"
-    assert value(literal_words("mine-negatives", ["unknown=7"], Keys)[0]) == 7
+    assert [value(word) for word in literal_overrides("mine-negatives", words, Keys)] == ["a (1).txt", 3, "x (1)"]
+    assert value(literal_overrides("mine-negatives", ["input=7"], Keys)[0]) == "7"
+    assert value(literal_overrides("mine-negatives", ["unknown=7"], Keys)[0]) == 7
 
 
 def test_the_preview_and_the_python_api_take_them_too(tmp_path):
     path = tmp_path / "faq (final) ä=1.csv"
     path.write_text("Frage,Antwort (Support)\na,b\n", encoding="utf-8")
     words = ["data=qa", f"data.path={path}", "data.columns=[Frage,Antwort (Support)]", "output=page (1).png"]
-    asked = read_words(words)
+    asked = read_arguments(words)
     assert (asked.run.data.path, asked.run.data.columns) == (str(path), ["Frage", "Antwort (Support)"])
     assert asked.config.output == "page (1).png"
 
 
 @pytest.mark.parametrize("word", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])
 def test_an_option_of_hydra_is_not_a_key(word):
-    assert literal_words("train", [word]) == [word]
+    assert literal_overrides("train", [word]) == [word]
 
 
 @pytest.mark.parametrize(
     "written", ["${x}.csv", "a${oc.env:NO_SUCH_VARIABLE}.csv", "${x} (1).csv", "[${x}.csv,b.csv]", "${data.nothing}"]
 )
 def test_a_reference_to_nothing_names_its_key_and_the_literal_text(written):
-    words = literal_words("train", ["model=simcse", "data=sentences", f"data.path={written}"])
+    words = literal_overrides("train", ["model=simcse", "data=sentences", f"data.path={written}"])
     with pytest.raises(InputError) as caught:
         compose(words)
     message = str(caught.value)
@@ -185,5 +185,5 @@ def test_a_reference_to_a_key_is_followed():
 @pytest.mark.parametrize("text", ["${.csv", "a ${b.csv", "${}"])
 def test_a_reference_without_an_end_is_refused(text):
     with pytest.raises(InputError) as caught:
-        literal_words("train", [f"data.path={text}"])
+        literal_overrides("train", [f"data.path={text}"])
     assert (caught.value.key, caught.value.value) == ("data.path", text)

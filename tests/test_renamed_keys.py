@@ -12,7 +12,7 @@ import contrastive_encoders.cli.embed
 import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.generate  # noqa: F401
 from contrastive_encoders.cli.compare import plain
-from contrastive_encoders.cli.download_data import read_words
+from contrastive_encoders.cli.download_data import read_arguments
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import known_keys
 from contrastive_encoders.composition.config_store import compose_config
@@ -51,14 +51,14 @@ ENTRIES = [(command, old, new) for command, table in RENAMED_KEYS.items() for ol
 def test_an_old_key_is_refused_with_its_new_name(command, old, new):
     if command == "download-data":
         with pytest.raises(InputError) as refused:
-            read_words(["qa", f"{old}=1"])
+            read_arguments(["qa", f"{old}=1"])
         error = refused.value
-        read_words(["qa", f"{new}=1"])
+        read_arguments(["qa", f"{new}=1"])
     else:
         at = next(at for at in range(len(CONTEXTS[command])) if new in keys_of_context(command, at))
         error = unknown_key(old, "1", keys_of_context(command, at), "")
     assert (error.key, error.value, error.hint) == (old, "1", f"Set {new}=1.")
-    assert exit_status_of(error, hydra=False, config="train", words=[]) == (
+    assert exit_status_of(error, hydra=False, config="train", arguments=[]) == (
         2,
         f"{old} was renamed to {new}. Set {new}=1.",
     )
@@ -72,7 +72,7 @@ def test_a_command_with_an_old_key_exits_with_2(command):
     with pytest.raises((HydraException, OmegaConfBaseException)) as refused:
         compose_config(command, words)
     message = f"{old} was renamed to {new}. Set {new}=1."
-    assert exit_status_of(refused.value, hydra=True, config=command, words=words) == (2, message)
+    assert exit_status_of(refused.value, hydra=True, config=command, arguments=words) == (2, message)
 
 
 @pytest.mark.parametrize(

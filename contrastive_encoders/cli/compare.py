@@ -20,7 +20,7 @@ from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
 from contrastive_encoders.composition.config_files import MEANINGS
 from contrastive_encoders.composition.config_keys import config_folders
-from contrastive_encoders.composition.literal_values import literal_word
+from contrastive_encoders.composition.literal_values import literal_override
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.renamed_keys import RENAMED_KEYS, renamed_key
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "ranking_metric", "choose", "seeds", "budget")
 
 
-def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
+def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
     """Compare runs or execute a race, and return the exit code."""
     for name in ("httpx", "transformers", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -75,13 +75,13 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
         )
     from contrastive_encoders.comparison.hyperparameter_selection import choose, selection_of
     from contrastive_encoders.comparison.race import plan, train_all
-    from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
+    from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, race_overrides
     from contrastive_encoders.comparison.run_scheduler import open_workers
 
     if config.cluster is None:
         check_number("parallel", config.parallel)
-    options = [f"--config-dir={folder}" for folder in config_folders(words)]
-    options += [word for word in words if word.startswith("hydra.searchpath=")]
+    options = [f"--config-dir={folder}" for folder in config_folders(arguments)]
+    options += [argument for argument in arguments if argument.startswith("hydra.searchpath=")]
     keys = plain(cfg.race)
     where = f"race={keys.get('name', '?')}"
     if keys.get("choose") and not config.untrained:
@@ -99,7 +99,7 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
             estimate(plain(cfg.race), config.budget, config.seeds, Path(folder), config.parallel, options)
         return 0
     choice, all_commands = selection_of(keys, where), commands_of(keys.get("prepare"), where)
-    commands = needed(all_commands, words_of(keys))
+    commands = needed(all_commands, race_overrides(keys))
     for name in all_commands.keys() - commands.keys():
         log.info("race.prepare.%s is skipped, because no arm uses its data.", name)
     with open_workers(output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:
@@ -171,7 +171,7 @@ def _readable(node: Any) -> Any:
     if isinstance(node, dict):
         return {name: _readable(value) for name, value in node.items()}
     if isinstance(node, list):
-        return [literal_word(one) if isinstance(one, str) and "=" in one else _readable(one) for one in node]
+        return [literal_override(one) if isinstance(one, str) and "=" in one else _readable(one) for one in node]
     return node
 
 
@@ -242,8 +242,8 @@ def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | No
     from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 
     name = ScoreName.parse(headline.scores[0]).full_task
-    words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("custom_tasks")
-    own = next((one for one in resolve_custom_tasks(words) if one.name == name), None)
+    tasks = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("custom_tasks")
+    own = next((one for one in resolve_custom_tasks(tasks) if one.name == name), None)
     [task] = own.read(EvaluateConfig()) if own else [None]
     return task if isinstance(task, RetrievalTask) else None
 

@@ -60,25 +60,25 @@ def candidates(line: str, commands: Sequence[str]) -> list[str]:
     """
     if re.search(r"\\ [^ ]*$", line) or _has_open_quote(line):  # an argument with a space is a file
         return []
-    *before, word = line.split(" ")
+    *before, argument = line.split(" ")
     before = [one for one in before[1:] if one]
     if not before:
-        return [name for name in sorted(commands) if name.startswith(word)]
+        return [name for name in sorted(commands) if name.startswith(argument)]
     command = before[0]
     if command == "completion":
-        return [name for name in sorted(SCRIPTS) if name.startswith(word)]
+        return [name for name in sorted(SCRIPTS) if name.startswith(argument)]
     config = CONFIG_OF.get(command, command)
     if command not in commands or not (CONFIGS / f"{config}.yaml").is_file():
         return []
     groups = _groups(config)
-    group, equals, name = word.partition("=")
+    group, equals, name = argument.partition("=")
     if equals:
         return [f"{group}={one}" for one in choices(group) if one.startswith(name)] if group in groups else []
     chosen = groups | {one: value for one, _, value in (other.partition("=") for other in before) if one in groups}
     keys = {*groups, *_keys(config, chosen)}
     if command == "adapt":
         keys = keys - {"output"} | {"output_dir"}
-    return [f"{key}=" for key in sorted(keys) if key.startswith(word)]
+    return [f"{key}=" for key in sorted(keys) if key.startswith(argument)]
 
 
 def _has_open_quote(line: str) -> bool:
@@ -106,16 +106,16 @@ def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
     return [key.name for file in files_of_help(config, chosen) for key in file.all_keys()]
 
 
-def main(words: Sequence[str], command: str = "completion") -> None:
+def main(arguments: Sequence[str], command: str = "completion") -> None:
     """Print the script of a shell, or the candidates that the script requests."""
     from contrastive_encoders.cli.main import COMMANDS
 
-    if len(words) == 2 and words[0] == CANDIDATES:
-        sys.stdout.write("".join(f"{one}\n" for one in candidates(words[1], [*COMMANDS])))
-    elif len(words) == 1 and words[0] in SCRIPTS:
-        sys.stdout.write(SCRIPTS[words[0]])
-    elif words and words[0] in ("-h", "--help"):
+    if len(arguments) == 2 and arguments[0] == CANDIDATES:
+        sys.stdout.write("".join(f"{one}\n" for one in candidates(arguments[1], [*COMMANDS])))
+    elif len(arguments) == 1 and arguments[0] in SCRIPTS:
+        sys.stdout.write(SCRIPTS[arguments[0]])
+    elif arguments and arguments[0] in ("-h", "--help"):
         sys.stdout.write(f"{__doc__}\n")
         sys.stdout.write("".join(f"  {script.splitlines()[0].removeprefix('# ')}\n" for script in SCRIPTS.values()))
     else:
-        raise InputError(key="SHELL", value=" ".join(words), expected=f"one of {', '.join(SCRIPTS)}")
+        raise InputError(key="SHELL", value=" ".join(arguments), expected=f"one of {', '.join(SCRIPTS)}")

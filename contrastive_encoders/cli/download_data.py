@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from contrastive_encoders.composition.config_keys import config_of_words
+from contrastive_encoders.composition.config_keys import config_from_arguments
 from contrastive_encoders.composition.key_docs import keys_of_settings, row, wrap_text
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field, keys_of
@@ -59,15 +59,15 @@ class DownloadConfig:
         return Path(self.output).expanduser()
 
 
-def read_words(arguments: Sequence[str]) -> DownloadConfig:
+def read_arguments(arguments: Sequence[str]) -> DownloadConfig:
     """Parse the arguments of the command.
 
     Raises:
         InputError: there is no name, an unknown name or key, or an invalid value.
     """
-    config, others = config_of_words(DownloadConfig, arguments)
-    names = [word for word in others if "=" not in word]
-    unknown_keys = dict(word.split("=", 1) for word in others if "=" in word)
+    config, others = config_from_arguments(DownloadConfig, arguments)
+    names = [argument for argument in others if "=" not in argument]
+    unknown_keys = dict(argument.split("=", 1) for argument in others if "=" in argument)
     check_known_keys(unknown_keys, [one.name for one in keys_of(DownloadConfig)])
     if not names or not set(names) <= CORPORA.keys():
         unknown = [name for name in names if name not in CORPORA]
@@ -231,15 +231,15 @@ def _rows(path: Path) -> int:
         raise InvalidCorpusFileError(f"{str(error).rstrip('.')}. Delete {path} to download it again") from None
 
 
-def main(words: Sequence[str], command: str = "download-data") -> None:
+def main(arguments: Sequence[str], command: str = "download-data") -> None:
     init_process()
     log_to_terminal()
-    with exit_statuses(words=words, command=command, failed=(OSError,)):
-        if {"-h", "--help"} & set(words):
+    with exit_statuses(arguments=arguments, command=command, failed=(OSError,)):
+        if {"-h", "--help"} & set(arguments):
             keys = "\n".join(map(row, keys_of_settings(DownloadConfig)))
             corpora = "\n".join(wrap_text(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
             sys.stdout.write(f"{__doc__}\nNames:\n{corpora}\n\nKeys:\n{keys}\n")
             return
-        status = prepare(read_words(words))
+        status = prepare(read_arguments(arguments))
     if status:
         sys.exit(status)

@@ -13,7 +13,7 @@ from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_keys import check_numbers
 from contrastive_encoders.composition.config_store import to_container
 from contrastive_encoders.composition.key_docs import wrap_text
-from contrastive_encoders.composition.literal_values import literal_words
+from contrastive_encoders.composition.literal_values import literal_overrides
 from contrastive_encoders.composition.override_checks import check_options, check_override_syntax, check_paths
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.runtime.child_processes import init_process
@@ -40,26 +40,26 @@ def command_line(
         failed: errors with exit code 1.
     """
 
-    def main(words: Sequence[str], command: str = config) -> None:
+    def main(arguments: Sequence[str], command: str = config) -> None:
         init_process()
         started_with = sys.argv[1:]  # Lightning starts other ranks with them
-        words = [_as_a_key(word, GROUP_NAME_ALIASES.get(config, {})) for word in words]
+        arguments = [_as_a_key(argument, GROUP_NAME_ALIASES.get(config, {})) for argument in arguments]
 
         @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config)
         def body(cfg: DictConfig) -> None:
             log_to_terminal(quiet=bool(cfg.get("quiet")))
-            with _arguments(started_with), exit_statuses(config, words, command=command, failed=failed):
+            with _arguments(started_with), exit_statuses(config, arguments, command=command, failed=failed):
                 check_numbers(cfg)
                 check_paths(cfg)
-                status = run(cfg, words)
+                status = run(cfg, arguments)
             if status:  # otherwise a multirun continues
                 sys.exit(status)
 
-        with exit_statuses(config, words, command=command, hydra=True):
-            check_options(config, words)
-            words = literal_words(config, words, kind)
-            check_override_syntax(config, words)
-            with _arguments(words):
+        with exit_statuses(config, arguments, command=command, hydra=True):
+            check_options(config, arguments)
+            arguments = literal_overrides(config, arguments, kind)
+            check_override_syntax(config, arguments)
+            with _arguments(arguments):
                 body()
 
     return main
@@ -75,20 +75,20 @@ def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
 
 
 @contextlib.contextmanager
-def _arguments(words: Sequence[str]) -> Iterator[None]:
+def _arguments(arguments: Sequence[str]) -> Iterator[None]:
     """Context manager that sets the arguments of the process, which Hydra parses."""
     before = sys.argv[1:]
-    sys.argv[1:] = words
+    sys.argv[1:] = arguments
     try:
         yield
     finally:
         sys.argv[1:] = before
 
 
-def _as_a_key(word: str, keys: Mapping[str, str]) -> str:
-    group, equals, value = word.partition("=")
+def _as_a_key(argument: str, keys: Mapping[str, str]) -> str:
+    group, equals, value = argument.partition("=")
     is_choice = group == "prompts" and value in choices(group)
-    return f"{keys[group]}={value}" if equals and group in keys and not is_choice else word
+    return f"{keys[group]}={value}" if equals and group in keys and not is_choice else argument
 
 
 def _choices_of(*groups: str, _root_: DictConfig) -> str:

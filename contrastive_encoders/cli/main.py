@@ -54,7 +54,7 @@ OPTIONS_WITH_VALUE = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the first argument names with the arguments after it; the default is ``sys.argv[1:]``."""
     install_signal_handlers()
-    name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         sys.stdout.write(overview())
         return
@@ -68,61 +68,61 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write(f"contrastive-encoders: unknown command {name!r}: expected one of {names}.{hint}\n")
         sys.exit(2)
     try:  # `exit_statuses` imports Hydra; the other commands' mains call it themselves
-        if name in WORDS:
-            words = WORDS[name](words)
-        importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[name][0]}").main(words, name)
+        if name in EXPANSIONS:
+            rest = EXPANSIONS[name](rest)
+        importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[name][0]}").main(rest, name)
     except InputError as error:
         sys.stderr.write(f"contrastive-encoders {name}: {error}\n")
         sys.exit(2)
 
 
-def adapt_words(words: list[str]) -> list[str]:
+def adapt_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of a race over documents. Its ``output`` is called ``output_dir`` here, as in ``improve``.
 
     Raises:
         InputError: no documents are named, or ``output`` is set.
     """
-    _, texts, rest = _paths("adapt", "race.texts", words)
-    for key, _, value in (word.partition("=") for word in rest):
+    _, texts, rest = _paths("adapt", "race.texts", arguments)
+    for key, _, value in (argument.partition("=") for argument in rest):
         if key == "output":
             raise InputError(key=key, value=value, expected="a key that exists", hint=f"Set output_dir={value}.")
-    rest = [re.sub("^output_dir=", "output=", word) for word in rest]
-    output = [] if any(word.startswith("output=") for word in rest) else [f"output={ADAPT_OUTPUT}"]
-    return _with_words(["hydra/help=adapt", "race=documents", *texts, *output], rest)
+    rest = [re.sub("^output_dir=", "output=", argument) for argument in rest]
+    output = [] if any(argument.startswith("output=") for argument in rest) else [f"output={ADAPT_OUTPUT}"]
+    return _insert_arguments(["hydra/help=adapt", "race=documents", *texts, *output], rest)
 
 
-def improve_words(words: list[str]) -> list[str]:
+def improve_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of a training run with ``experiment=improve``. Folders, and files without rows, are
     documents.
 
     Raises:
         InputError: no texts are named.
     """
-    paths, texts, rest = _paths("improve", "data.path", words)
-    is_chosen = any(word.startswith("data=") for word in words)
+    paths, texts, rest = _paths("improve", "data.path", arguments)
+    is_chosen = any(argument.startswith("data=") for argument in arguments)
     data = [] if is_chosen or not any(map(_contains_documents, paths)) else ["data=text"]
-    return _with_words(["hydra/help=improve", "experiment=improve", *data, *texts], rest)
+    return _insert_arguments(["hydra/help=improve", "experiment=improve", *data, *texts], rest)
 
 
-def race_words(words: list[str]) -> list[str]:
+def race_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of a race: ``race=head_to_head`` unless another one is chosen."""
-    is_chosen = any(word.startswith("race=") for word in words)
-    return _with_words(["hydra/help=race", *([] if is_chosen else ["race=head_to_head"])], words)
+    is_chosen = any(argument.startswith("race=") for argument in arguments)
+    return _insert_arguments(["hydra/help=race", *([] if is_chosen else ["race=head_to_head"])], arguments)
 
 
 # command -> function that expands its arguments
-WORDS = {"adapt": adapt_words, "improve": improve_words, "race": race_words}
+EXPANSIONS = {"adapt": adapt_arguments, "improve": improve_arguments, "race": race_arguments}
 
 
-def _with_words(added: list[str], words: list[str]) -> list[str]:
+def _insert_arguments(added: list[str], arguments: list[str]) -> list[str]:
     """Insert arguments before the first ``KEY=VALUE``, but after leading options, which Hydra reads first."""
-    values = {place + 1 for place, word in enumerate(words) if word in OPTIONS_WITH_VALUE}
-    keys = (place for place, word in enumerate(words) if not word.startswith("-") and place not in values)
-    first = next(keys, len(words))
-    return [*words[:first], *added, *words[first:]]
+    values = {place + 1 for place, argument in enumerate(arguments) if argument in OPTIONS_WITH_VALUE}
+    keys = (place for place, argument in enumerate(arguments) if not argument.startswith("-") and place not in values)
+    first = next(keys, len(arguments))
+    return [*arguments[:first], *added, *arguments[first:]]
 
 
-def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[str], list[str]]:
+def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
     """Return the paths among the arguments, the argument that sets ``key`` to them, and all other arguments.
 
     Raises:
@@ -130,9 +130,9 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
     """
     from contrastive_encoders.composition.config_keys import format_override
 
-    values = {place + 1 for place, word in enumerate(words) if word in OPTIONS_WITH_VALUE}
-    paths = [word for place, word in enumerate(words) if place not in values and _is_path(word)]
-    if not paths and not any(word.startswith((f"{key}=", "-h", "--help")) for word in words):
+    values = {place + 1 for place, argument in enumerate(arguments) if argument in OPTIONS_WITH_VALUE}
+    paths = [argument for place, argument in enumerate(arguments) if place not in values and _is_path(argument)]
+    if not paths and not any(argument.startswith((f"{key}=", "-h", "--help")) for argument in arguments):
         raise InputError(key=key, expected=f"a file or a directory of texts after {command}")
     for path in paths:
         if re.fullmatch(r"\w+", path) and not Path(path).exists():  # perhaps a key
@@ -140,7 +140,7 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
             raise InputError(key=path, expected="a file or a directory that exists, or KEY=VALUE", hint=hint)
     listed = [format_override("", path)[1:] for path in paths]
     value = listed[0] if len(listed) == 1 else f"[{','.join(listed)}]"
-    return paths, [f"{key}={value}"] if listed else [], [word for word in words if word not in paths]
+    return paths, [f"{key}={value}"] if listed else [], [argument for argument in arguments if argument not in paths]
 
 
 def _contains_documents(path: str) -> bool:
@@ -151,11 +151,11 @@ def _contains_documents(path: str) -> bool:
     return folder.is_file() and Path(folder.name.lower().removesuffix(".gz")).suffix not in ROW_SUFFIXES
 
 
-def _is_path(word: str) -> bool:
+def _is_path(argument: str) -> bool:
     """Return whether an argument is neither an option nor an override: ``key=value``, ``+key=value``, ``~key``."""
-    if word.startswith(("-", "+")) or (word.startswith("~") and not word.startswith("~/")):
+    if argument.startswith(("-", "+")) or (argument.startswith("~") and not argument.startswith("~/")):
         return False
-    return "=" not in word or Path(word).exists()
+    return "=" not in argument or Path(argument).exists()
 
 
 def overview() -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from hydra.utils import get_class, get_object
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import config_of_words
+from contrastive_encoders.composition.config_keys import config_from_arguments
 from contrastive_encoders.composition.key_docs import keys_of_settings, row
 from contrastive_encoders.composition.override_checks import check_override_syntax, unknown_option
 from contrastive_encoders.core import InputError, Seq2SeqBatch, SpanBatch, check_local_output
@@ -54,20 +54,20 @@ class PreviewCommand(NamedTuple):
     run: ResolvedRun
 
 
-def read_words(words: Sequence[str]) -> PreviewCommand:
+def read_arguments(arguments: Sequence[str]) -> PreviewCommand:
     """Parse the arguments of the command.
 
     Raises:
         InputError: there are no data, or a value has the wrong type.
     """
-    config, words_of_train = config_of_words(PreviewConfig, words)
+    config, train_arguments = config_from_arguments(PreviewConfig, arguments)
     if config.output is not None:
         check_local_output("output", config.output)
         if Path(config.output).suffix.lower() not in FORMATS:
             raise InputError(
                 key="output", value=config.output, expected=f"a file name that ends in {', '.join(FORMATS)}"
             )
-    run_config = compose(words_of_train, *_model_of_data(words_of_train))
+    run_config = compose(train_arguments, *_model_of_data(train_arguments))
     run = resolve(replace(run_config, output_dir=".")).trainings[0]
     if run.data is None:
         known = ", ".join(choices("data"))
@@ -76,11 +76,11 @@ def read_words(words: Sequence[str]) -> PreviewCommand:
     return PreviewCommand(config, run.with_values(quiet=True, backbone=backbone, batch_size=batch_size))
 
 
-def _model_of_data(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+def _model_of_data(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the model of data that take part of their config from one model, with the backbone that needs no
     download.
     """
-    values = dict(word.split("=", 1) for word in words if "=" in word)
+    values = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     model = MODEL_OF.get(values.get("data", ""))
     if model is None or {"model", "experiment"} & values.keys():
         return {}, {}
@@ -88,9 +88,9 @@ def _model_of_data(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]
     return {"model": model}, {key: value for key, value in defaults.items() if key not in values}
 
 
-def run(words: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Show the batches, write the figure, and return the exit code."""
-    config, run = read_words(words)
+    config, run = read_arguments(arguments)
     check(run)
     if config.output:
         check_output_file(Path(config.output).expanduser())
@@ -201,17 +201,17 @@ def spans_of(data: Any, row: int) -> SpanLayout:
     return SpanLayout(row, tokens, found)
 
 
-def main(words: Sequence[str], command: str = "preview") -> None:
+def main(arguments: Sequence[str], command: str = "preview") -> None:
     init_process()
     log_to_terminal(quiet=True)
-    with exit_statuses("train", words, command=command, hydra=True):
-        if {"-h", "--help"} & set(words) or not words:
+    with exit_statuses("train", arguments, command=command, hydra=True):
+        if {"-h", "--help"} & set(arguments) or not arguments:
             keys = "\n".join(map(row, keys_of_settings(PreviewConfig)))
             print(f"{__doc__}\n{keys}")
             return
-        if options := [word for word in words if word.startswith("-")]:
-            raise unknown_option("train", options[0], words)
-        check_override_syntax("train", words)
-        status = run(words)
+        if options := [argument for argument in arguments if argument.startswith("-")]:
+            raise unknown_option("train", options[0], arguments)
+        check_override_syntax("train", arguments)
+        status = run(arguments)
     if status:
         sys.exit(status)

@@ -2,9 +2,9 @@
 
     contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER trials=20 data.path=FILE
 
-Grid, random, or bayes (TPE) search and hyperband by Optuna; a trial has the words that an agent
-would give it. The same command resumes after an interruption. --config-dir=FOLDER adds configs,
-and all words but those of the keys below are passed to each training.
+Grid, random, or bayes (TPE) search and hyperband by Optuna; a trial has the overrides that an agent
+would pass to it. The same command resumes after an interruption. --config-dir=FOLDER adds configs,
+and all overrides but those of the keys below are passed to each training.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from contrastive_encoders.comparison.run_scheduler import (
     run_all,
 )
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
-from contrastive_encoders.composition.config_keys import config_of_words
+from contrastive_encoders.composition.config_keys import config_from_arguments
 from contrastive_encoders.composition.key_docs import keys_of_settings, row
 from contrastive_encoders.composition.override_checks import refuse_option
 from contrastive_encoders.core import InputError, check_local_output, missing_package
@@ -53,11 +53,11 @@ class SweepCommand(NamedTuple):
     config: SweepConfig
     sweep: Sweep
     output: Path
-    words: list[str]  # for train
+    overrides: list[str]  # for train
     options: list[str]  # for Hydra in each trial; not part of a study's identity, so the directory may be moved
 
 
-def read_words(arguments: Sequence[str]) -> SweepCommand:
+def read_arguments(arguments: Sequence[str]) -> SweepCommand:
     """Parse the arguments of the command.
 
     Raises:
@@ -66,15 +66,15 @@ def read_words(arguments: Sequence[str]) -> SweepCommand:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = refuse_option  # type: ignore[method-assign]
     parser.add_argument("--config-dir", "-cd", action="append", default=[], type=Path)
-    known, words = parser.parse_known_args(arguments)
+    known, rest = parser.parse_known_args(arguments)
     if missing := [folder for folder in known.config_dir if not folder.is_dir()]:
         raise InputError(
             key="--config-dir", value=missing[0], expected="an existing directory with model/ or experiment/"
         )
-    if others := [word for word in words if word.startswith("-")]:
+    if others := [argument for argument in rest if argument.startswith("-")]:
         raise InputError(key=others[0], expected="no option of Hydra other than --config-dir=FOLDER")
-    config, words = config_of_words(SweepConfig, words)
-    files = [word for word in words if "=" not in word]
+    config, rest = config_from_arguments(SweepConfig, rest)
+    files = [argument for argument in rest if "=" not in argument]
     if len(files) != 1:
         expected = "one sweep file, such as configs/sweeps/NAME.yaml"
         raise InputError(key="FILE", value=" ".join(files) or None, expected=expected)
@@ -86,14 +86,14 @@ def read_words(arguments: Sequence[str]) -> SweepCommand:
         config,
         read_sweep(Path(files[0])),
         Path(str(config.output)).expanduser(),
-        list({word.partition("=")[0]: word for word in words if "=" in word}.values()),
+        list({argument.partition("=")[0]: argument for argument in rest if "=" in argument}.values()),
         [f"--config-dir={folder.absolute()}" for folder in known.config_dir],
     )
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the sweep. Return the exit code: 1 if a trial failed twice."""
-    command = read_words(arguments)
+    command = read_arguments(arguments)
     config = command.config
     try:
         import optuna  # noqa: F401
@@ -102,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     from contrastive_encoders.comparison.study import Trials
 
     with open_workers(command.output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:
-        trials = Trials(command.sweep, command.output, command.words, config.trials, config.seed, command.options)
+        trials = Trials(command.sweep, command.output, command.overrides, config.trials, config.seed, command.options)
         log.info("%d trials, %d of them finished; %s", trials.total, trials.count_finished(), command.output)
         if refused := trials.refused_folders():
             folders = shlex.join(map(str, refused))
@@ -127,21 +127,21 @@ def run(arguments: Sequence[str]) -> int:
         log.warning("%s failed: %s", one.name, one.output_tail)
     if best:
         log.info("best %s: %.2f with %s", command.sweep.metric, *best)
-    words = (f"runs=[{command.output}/runs/*]", f"output={command.output / 'comparison'}")
-    log.info("Compare: contrastive-encoders compare %s", shlex.join(words))
+    overrides = (f"runs=[{command.output}/runs/*]", f"output={command.output / 'comparison'}")
+    log.info("Compare: contrastive-encoders compare %s", shlex.join(overrides))
     if failed and not finished and all(one.status == 2 for one in failed):
         raise InputError(f"All {len(failed)} trials were refused. {failed[0].output_tail}")
     return 1 if failed else 0
 
 
-def main(words: Sequence[str], command: str = "sweep") -> None:
+def main(arguments: Sequence[str], command: str = "sweep") -> None:
     init_process()
     log_to_terminal()
-    with exit_statuses("train", words, command=command):
-        if {"-h", "--help"} & set(words):
+    with exit_statuses("train", arguments, command=command):
+        if {"-h", "--help"} & set(arguments):
             keys = "\n".join(map(row, keys_of_settings(SweepConfig)))
             sys.stdout.write(f"{__doc__}\n{keys}\n")
             return
-        status = run(words)
+        status = run(arguments)
     if status:
         sys.exit(status)

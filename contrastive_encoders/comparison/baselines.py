@@ -22,7 +22,7 @@ BASELINES = (TFIDF, BM25)  # arms without an encoder
 STAGE_OVERRIDE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
 
 
-def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
+def untrained_job(overrides: Sequence[str], seed: int, runs: Path) -> Job:
     """Return a run of one step at learning rate 0, which scores the encoder that the arm starts from.
 
     The overrides of a stage would come after these overrides.
@@ -38,8 +38,10 @@ def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
         "seed": str(seed),
         "quiet": "true",
     }
-    arm_words = [word for word in words if (match := STAGE_OVERRIDE.match(word)) is None or match[1] not in fixed]
-    return Job(name, [*arm_words, *(f"{key}={value}" for key, value in fixed.items())], runs / name)
+    arm_overrides = [
+        override for override in overrides if (match := STAGE_OVERRIDE.match(override)) is None or match[1] not in fixed
+    ]
+    return Job(name, [*arm_overrides, *(f"{key}={value}" for key, value in fixed.items())], runs / name)
 
 
 def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:

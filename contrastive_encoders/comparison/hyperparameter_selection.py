@@ -26,7 +26,7 @@ class HyperparameterChoice(NamedTuple):
     key: str
     values: dict[str, list[Any]]
     score: str
-    words: list[str]
+    overrides: list[str]
 
 
 def selection_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | None:
@@ -46,8 +46,8 @@ def selection_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | 
     for label in race.get("arms") or {}:
         if not values.get(str(label)):
             raise InputError(location=where, key="choose.values", expected=f"a list of values for the arm {label}")
-    words = [str(word) for word in selection.get("words") or []]
-    return HyperparameterChoice(str(selection["key"]), values, str(selection["score"]), words)
+    overrides = [str(override) for override in selection.get("words") or []]
+    return HyperparameterChoice(str(selection["key"]), values, str(selection["score"]), overrides)
 
 
 def choose(
@@ -68,15 +68,21 @@ def choose(
         InputError: the training refused every arm, or a run lacks the score.
     """
     jobs, folders, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
-    for label, words in race.arms.items():
+    for label, overrides in race.arms.items():
         try:
-            arm_words = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
+            arm_overrides = [*options, *overrides, *steps_of(label, [*options, *overrides], race, output, pool)]
         except InputError as error:
             failed.append(JobResult(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
             continue
         for value in choice.values[label]:
             folder = output / SELECTION_RUNS / f"{label}-{value}"
-            arguments = [*arm_words, *choice.words, f"{choice.key}={value}", f"seed={race.seeds[0]}", "quiet=true"]
+            arguments = [
+                *arm_overrides,
+                *choice.overrides,
+                f"{choice.key}={value}",
+                f"seed={race.seeds[0]}",
+                "quiet=true",
+            ]
             jobs.append(Job(f"{label} {choice.key}={value}", arguments, folder))
             folders.setdefault(label, {})[value] = folder
 
@@ -85,7 +91,7 @@ def choose(
     failed_names = {result.name for result in failed}
     previous_choice = read_record(output / SELECTION_FILE)["chosen"] if (output / SELECTION_FILE).exists() else {}
     arms, tried, chosen = dict[str, list[str]](), dict[str, dict[str, float]](), dict[str, Any]()
-    for label, words in race.arms.items():
+    for label, overrides in race.arms.items():
         scores = {
             value: _score(folder, choice.score)
             for value, folder in folders.get(label, {}).items()
@@ -97,7 +103,7 @@ def choose(
         if label in previous_choice and any((output / "runs").glob(f"{label}-seed*")):
             best = previous_choice[label]
         chosen[label] = best
-        arms[label] = [*words, f"{choice.key}={best}"]
+        arms[label] = [*overrides, f"{choice.key}={best}"]
         tried[label] = {str(value): score for value, score in scores.items()}
         log.info("%s: %s=%s, %s %.2f", label, choice.key, best, choice.score, scores[best])
     if not arms:

@@ -57,7 +57,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     """
     arms, common = race.get("arms"), race.get("common") or []
     where = f"race={race.get('name', '?')}"
-    if not isinstance(arms, dict) or not arms or not all(isinstance(words, list) for words in arms.values()):
+    if not isinstance(arms, dict) or not arms or not all(isinstance(overrides, list) for overrides in arms.values()):
         raise InputError(
             location=where, key="arms", value=arms, expected="a mapping of names to lists of overrides of `train`"
         )
@@ -72,11 +72,15 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
         raise InputError(key="seeds", value=numbers, expected="a list of whole numbers, such as [1,2,3]")
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError(key="seeds", value=list(numbers), expected="one or more different numbers")
-    words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
+    overrides = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
     claim_output_directory("output", output, COMPARISON, ENTRIES)
-    record = {"arms": words, "budget": dict(amounts), **({"prepare": race["prepare"]} if race.get("prepare") else {})}
+    record = {
+        "arms": overrides,
+        "budget": dict(amounts),
+        **({"prepare": race["prepare"]} if race.get("prepare") else {}),
+    }
     _record_race(output / "race.json", record)
-    return Race(words, list(numbers), (str(kind), float(amount)))
+    return Race(overrides, list(numbers), (str(kind), float(amount)))
 
 
 def _record_race(path: Path, race: dict[str, Any]) -> None:
@@ -96,12 +100,12 @@ def _record_race(path: Path, race: dict[str, Any]) -> None:
                 hint="Choose a different output, or remove the file.",
             ) from error
         arms = before.get("arms", {})
-        started_arms = {label: words for label, words in arms.items() if _has_started(path.parent, label, arms)}
+        started_arms = {label: overrides for label, overrides in arms.items() if _has_started(path.parent, label, arms)}
         if not started_arms:
             before = {**race, "arms": {}}
             if arms != race["arms"] and UNTRAINED not in arms:
                 remove_matching(path.parent / "runs", f"{UNTRAINED}-seed*")  # it may be of another encoder
-        expected_arms = {label: started_arms.get(label, words) for label, words in race["arms"].items()}
+        expected_arms = {label: started_arms.get(label, overrides) for label, overrides in race["arms"].items()}
         if changes := differences({**before, "arms": expected_arms}, race):
             raise InputError(
                 key="output",
@@ -142,14 +146,14 @@ def train_all(
     """
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
-        label, words = next(iter(race.arms.items()))
-        job = untrained_job([*options, *words], race.seeds[0], output / "runs")
+        label, overrides = next(iter(race.arms.items()))
+        job = untrained_job([*options, *overrides], race.seeds[0], output / "runs")
         labels[job.name] = UNTRAINED
         failed = run_jobs(pool, [job], output, quiet, keep_checkpoints=keep_checkpoints)
         if failed and failed[0].status == WRONG_INPUT:
             expected = "overrides with which the untrained encoder can be scored"
             raise InputError(
-                key=f"race.arms.{label}", value=" ".join(words), expected=expected, hint=failed[0].output_tail
+                key=f"race.arms.{label}", value=" ".join(overrides), expected=expected, hint=failed[0].output_tail
             )
         log_failures(failed)  # the race is complete without the untrained encoder
         if not failed and not read_run(job.folder).results["scores"]:
@@ -158,13 +162,15 @@ def train_all(
                 value=None,
                 expected="the directory of the evaluation tables, because race.tasks is null",
             )
-    steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
+    steps = {
+        label: steps_of(label, [*options, *overrides], race, output, pool) for label, overrides in race.arms.items()
+    }
     for seed in race.seeds:  # seed by seed, so that an interrupted race has runs of all arms
-        for label, words in race.arms.items():
+        for label, overrides in race.arms.items():
             name = f"{label}-seed{seed}"
-            run_words = [*options, *words, *steps[label], f"seed={seed}", "quiet=true"]
+            run_overrides = [*options, *overrides, *steps[label], f"seed={seed}", "quiet=true"]
             labels[name] = label
-            jobs.append(Job(name, run_words, output / "runs" / name))
+            jobs.append(Job(name, run_overrides, output / "runs" / name))
     labels = {**labels_of(output / "runs"), **labels}  # includes the labels of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
     failed = run_jobs(pool, jobs, output, quiet, keep_checkpoints=keep_checkpoints)
@@ -217,20 +223,22 @@ class _Progress:
             log.info("%s: %s in %.0f s", result.name, result.describe(), result.seconds)
 
 
-def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | WorkerPool) -> list[str]:
+def steps_of(label: str, overrides: list[str], race: Race, output: Path, pool: InProcess | WorkerPool) -> list[str]:
     """Return the overrides that end a run of this arm at its budget. A pilot run measures a step's cost."""
     kind, amount = race.budget
     if kind == "steps":
         return [f"max_steps={round(amount)}"]
     folder = output / "pilots" / label
     pilot = pilot_overrides(PILOT_STEPS[kind], PILOT_LOGS, race.seeds[0])
-    job = Job(f"pilot of {label}", [*words, *pilot], folder)
+    job = Job(f"pilot of {label}", [*overrides, *pilot], folder)
     [result] = run_all(
         pool, [job], output / "runs.jsonl", at_start=lambda job: log.info("%s: %d steps", job.name, PILOT_STEPS[kind])
     )
     if not result.finished:
         expected = "overrides that can be trained"
-        raise InputError(key=f"race.arms.{label}", value=" ".join(words), expected=expected, hint=result.output_tail)
+        raise InputError(
+            key=f"race.arms.{label}", value=" ".join(overrides), expected=expected, hint=result.output_tail
+        )
     remove_matching(folder, CHECKPOINTS)
     remove_matching(folder, "encoder")
     run = read_run(folder)

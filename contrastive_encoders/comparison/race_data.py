@@ -26,10 +26,10 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
         OutputError: a command failed; starting the same race again resumes it.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM was received, and the command has kept its finished part.
     """
-    for name, words in commands.items():
+    for name, overrides in commands.items():
         flags = [option for option in options if option.startswith("-")]
-        overrides = [option for option in options if not option.startswith("-")]
-        process = start([sys.executable, "-m", "contrastive_encoders", "generate", *flags, *words, *overrides])
+        common = [option for option in options if not option.startswith("-")]
+        process = start([sys.executable, "-m", "contrastive_encoders", "generate", *flags, *overrides, *common])
         try:
             status = process.wait()
         except (KeyboardInterrupt, SystemExit):
@@ -59,32 +59,32 @@ def commands_of(commands: object, where: str) -> dict[str, list[str]]:
     """
     if commands is None:
         return {}
-    if not isinstance(commands, Mapping) or not all(isinstance(words, list) for words in commands.values()):
+    if not isinstance(commands, Mapping) or not all(isinstance(overrides, list) for overrides in commands.values()):
         raise InputError(
             location=where,
             key="prepare",
             value=commands,
             expected="a mapping of names to lists of overrides of `generate`",
         )
-    return {str(name): list(_flat(words)) for name, words in commands.items()}
+    return {str(name): list(_flat(overrides)) for name, overrides in commands.items()}
 
 
-def words_of(race: Mapping[str, Any]) -> list[str]:
+def race_overrides(race: Mapping[str, Any]) -> list[str]:
     """Return all overrides with which a race trains, scores, and selects."""
     arms, choice = race.get("arms") or {}, race.get("choose") or {}
-    own = [words for words in arms.values() if isinstance(words, list)]
+    own = [overrides for overrides in arms.values() if isinstance(overrides, list)]
     return list(_flat([*own, race.get("common") or [], choice.get("words") or []]))
 
 
-def needed(commands: Mapping[str, Sequence[str]], words: Sequence[str]) -> dict[str, list[str]]:
+def needed(commands: Mapping[str, Sequence[str]], overrides: Sequence[str]) -> dict[str, list[str]]:
     """Return the commands that are needed.
 
-    A command is needed if its output is named in ``words`` or in the overrides of another needed command, or if it has
-    no ``output=``.
+    A command is needed if its output is named in ``overrides`` or in the overrides of another needed command, or if
+    it has no ``output=``.
     """
     outputs = {name: _output_of(command) for name, command in commands.items()}
     names = {name for name, output in outputs.items() if output is None}
-    texts = [*words, *(word for name in names for word in commands[name])]
+    texts = [*overrides, *(override for name in names for override in commands[name])]
     while texts:
         more = {
             name
@@ -92,17 +92,17 @@ def needed(commands: Mapping[str, Sequence[str]], words: Sequence[str]) -> dict[
             if any(re.search(rf"{re.escape(outputs[name] or '')}(?![\w.-])", text) for text in texts)
         }
         names |= more
-        texts = [word for name in more for word in commands[name] if not word.startswith("output=")]
+        texts = [override for name in more for override in commands[name] if not override.startswith("output=")]
     return {name: list(command) for name, command in commands.items() if name in names}
 
 
 def _output_of(command: Sequence[str]) -> str | None:
     """Return the folder that a command writes, as given in its overrides."""
-    outputs = [word.partition("=")[2].strip("'\"") for word in command if word.startswith("output=")]
+    outputs = [override.partition("=")[2].strip("'\"") for override in command if override.startswith("output=")]
     return outputs[-1] if outputs else None
 
 
-def _flat(words: Sequence[Any]) -> Iterator[str]:
+def _flat(overrides: Sequence[Any]) -> Iterator[str]:
     """Yield the overrides, with nested lists flattened."""
-    for word in words:
-        yield from _flat(word) if isinstance(word, list) else [str(word)]
+    for override in overrides:
+        yield from _flat(override) if isinstance(override, list) else [str(override)]

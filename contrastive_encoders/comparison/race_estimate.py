@@ -8,7 +8,7 @@ from typing import Any
 from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.comparison.hyperparameter_selection import selection_of
 from contrastive_encoders.comparison.race import amount_of_a_step, pilot_overrides, plan
-from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
+from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, race_overrides
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
 from contrastive_encoders.comparison.tables import duration
 from contrastive_encoders.composition.config_keys import format_override
@@ -43,15 +43,17 @@ def estimate(
         InputError: the race or its texts are invalid.
     """
     where = f"race={race.get('name', '?')}"
-    commands = list(needed(commands_of(race.get("prepare"), where), words_of(race)).items())
+    commands = list(needed(commands_of(race.get("prepare"), where), race_overrides(race)).items())
     choice, race_plan = selection_of(race, where), plan(race, budget, seeds, folder)
     prepare(dict(commands[:1]), options)
     if race.get("plan_run") is None:
         log.info("The training time is not estimated, because %s has no plan_run.", where)
         return
     cache = format_override("data.cache_dir", str(folder))
-    words = [*map(str, race.get("common") or []), *map(str, race["plan_run"]), cache]
-    job = Job("pilot", [*options, *words, *pilot_overrides(STEPS, 1, race_plan.seeds[0])], folder / "pilots" / "plan")
+    overrides = [*map(str, race.get("common") or []), *map(str, race["plan_run"]), cache]
+    job = Job(
+        "pilot", [*options, *overrides, *pilot_overrides(STEPS, 1, race_plan.seeds[0])], folder / "pilots" / "plan"
+    )
     with open_workers(folder) as pool:
         [result] = run_all(pool, [job], folder / "runs.jsonl")
     if not result.finished:

@@ -49,10 +49,10 @@ REPORT_INTERVAL_S = 0.5  # seconds between reports of a run to the driver
 
 
 class Job(NamedTuple):
-    """A training run. ``words`` are its overrides and Hydra options, without ``output_dir``."""
+    """A training run. ``arguments`` are its overrides and Hydra options, without ``output_dir``."""
 
     name: str
-    words: list[str]
+    arguments: list[str]
     folder: Path
 
 
@@ -183,13 +183,15 @@ def _attempt(
     job: Job, number: int, program: Sequence[str], environment: dict[str, str]
 ) -> Generator[tuple[None, int], None, tuple[int, str]]:
     """Train once. Return the exit code and, if it is not 0, the last lines of the output."""
-    options = [word for word in job.words if word.startswith("-")]  # Hydra reads no overrides after an option
-    words = [word for word in job.words if not word.startswith("-")]
+    options = [
+        argument for argument in job.arguments if argument.startswith("-")
+    ]  # Hydra reads no overrides after an option
+    overrides = [argument for argument in job.arguments if not argument.startswith("-")]
     stop, terminated = stop_file(job.folder), False
     while _is_locked(job.folder) and not stop.exists():
         yield None, number
     with tempfile.TemporaryFile() as output:  # not a pipe, because the run may outlive this process for a moment
-        command = [sys.executable, *program, *options, *words, format_override("output_dir", str(job.folder))]
+        command = [sys.executable, *program, *options, *overrides, format_override("output_dir", str(job.folder))]
         process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
@@ -360,7 +362,7 @@ class _Driver:
             "attempts": result.attempts,
             "said": result.output_tail,
             "early": result.stop_reason,
-            "words": job.words,
+            "words": job.arguments,
             "ended": time.strftime("%Y-%m-%dT%H:%M:%S"),
         }
         with self.record.open("a", encoding="utf-8") as file:

@@ -45,5 +45,5 @@ def _steps(run: FinishedRun) -> float:
 
 
 def _evaluation(run: FinishedRun) -> str:
-    words = shlex.join([f"encoder={run.path}", "suite=sts", "data_root=EVAL", "output=FILE.json"])
-    return f"contrastive-encoders evaluate {words}, and add FILE.json to runs"
+    overrides = shlex.join([f"encoder={run.path}", "suite=sts", "data_root=EVAL", "output=FILE.json"])
+    return f"contrastive-encoders evaluate {overrides}, and add FILE.json to runs"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from contrastive_encoders.comparison.collect import STOPPED_FILE
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED_FILE, SWEEP
 from contrastive_encoders.comparison.run_scheduler import Job, JobResult
-from contrastive_encoders.comparison.sweep_file import TRIALS, Sweep, words_of
+from contrastive_encoders.comparison.sweep_file import TRIALS, Sweep, format_overrides
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, write_record
@@ -34,14 +34,20 @@ class Trials:
     """The trials of one sweep."""
 
     def __init__(
-        self, sweep: Sweep, output: Path, words: list[str], number: int | None, seed: int, options: Sequence[str] = ()
+        self,
+        sweep: Sweep,
+        output: Path,
+        overrides: list[str],
+        number: int | None,
+        seed: int,
+        options: Sequence[str] = (),
     ) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # constant_liar of TPE
         claim_output_directory("output", output, COMPARISON, ENTRIES)
-        self.sweep, self.output, self.words, self.seed, self.options = sweep, output, words, seed, list(options)
+        self.sweep, self.output, self.overrides, self.seed, self.options = sweep, output, overrides, seed, list(options)
         self.distributions, self.grid = sweep.distributions(), sweep.grid()
         number = number or sweep.run_cap
         self.total = min(number or len(self.grid), len(self.grid)) if self.grid else number or TRIALS
@@ -51,7 +57,7 @@ class Trials:
             pruner=optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else None,
         )
         self._sweeps = _read_sweeps(output / SWEEP)
-        self._proposed: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(words, seed), [])
+        self._proposed: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(overrides, seed), [])
         self._running: dict[str, Trial] = {}  # by the name of the job
         self._metric_warning_logged = False
         if (
@@ -93,16 +99,20 @@ class Trials:
             self.study.enqueue_trial(values)
         trial = self.study.ask(self.distributions)
         settings = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in trial.params.items())
-        words = [*self.options, *self._words(trial.params), "quiet=true"]
-        job = Job(f"trial {trial.number}: {settings}", words, self._folder(trial.params))
+        overrides = [*self.options, *self._overrides(trial.params), "quiet=true"]
+        job = Job(f"trial {trial.number}: {settings}", overrides, self._folder(trial.params))
         self._running[job.name] = trial
         return job
 
-    def _words(self, values: dict[str, Any]) -> list[str]:
-        return [*self.sweep.words, *words_of({name: values[name] for name in self.sweep.parameters}), *self.words]
+    def _overrides(self, values: dict[str, Any]) -> list[str]:
+        return [
+            *self.sweep.overrides,
+            *format_overrides({name: values[name] for name in self.sweep.parameters}),
+            *self.overrides,
+        ]
 
     def _folder(self, values: dict[str, Any]) -> Path:
-        digest = hashlib.sha256(json.dumps(self._words(values)).encode()).hexdigest()[:8]
+        digest = hashlib.sha256(json.dumps(self._overrides(values)).encode()).hexdigest()[:8]
         return self.output / "runs" / digest
 
     def _report_end(self, job: Job) -> bool:
@@ -196,7 +206,7 @@ class Trials:
             one = self.study.best_trial
         except ValueError:
             return None
-        return float(one.value or 0.0), f"trial {one.number}: {' '.join(words_of(one.params))}"
+        return float(one.value or 0.0), f"trial {one.number}: {' '.join(format_overrides(one.params))}"
 
 
 def _read_sweeps(path: Path) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Sweep(NamedTuple):
     metric: str
     maximize: bool
     parameters: dict[str, dict[str, Any]]
-    words: list[str]  # overrides of the command that are the same in each trial
+    overrides: list[str]  # overrides of the command that are the same in each trial
     rungs: Rungs | None  # early_terminate
     run_cap: int | None
 
@@ -52,9 +52,9 @@ class Sweep(NamedTuple):
         choices = [_choices(parameter) for parameter in self.parameters.values()]
         return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
-    def identity(self, words: list[str], seed: int) -> str:
+    def identity(self, overrides: list[str], seed: int) -> str:
         """Return the identity of the study: the same search with the same overrides has the same identity."""
-        fields = [self.method, self.metric, self.maximize, self.parameters, self.words, self.rungs, words, seed]
+        fields = [self.method, self.metric, self.maximize, self.parameters, self.overrides, self.rungs, overrides, seed]
         return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()[:16]
 
 
@@ -82,10 +82,10 @@ def read_sweep(path: Path) -> Sweep:
     if goal not in ("maximize", "minimize"):
         raise InputError(location=str(path), key="metric.goal", value=goal, expected="maximize or minimize")
     command = content.get("command") or []
-    if not any("${args_no_hyphens}" in str(word) for word in command):
+    if not any("${args_no_hyphens}" in str(override) for override in command):
         expected = "a list with ${args_no_hyphens}, which stands for the overrides of a trial"
         raise InputError(location=str(path), key="command", value=command, expected=expected)
-    words = [str(word) for word in command if str(word) not in COMMAND_PLACEHOLDERS]
+    overrides = [str(override) for override in command if str(override) not in COMMAND_PLACEHOLDERS]
     for name, parameter in content["parameters"].items():
         if not isinstance(parameter, dict) or not isinstance(parameter.get("values", []), list):
             raise InputError(location=str(path), key=f"parameters.{name}", value=parameter, expected=PARAMETER)
@@ -103,7 +103,7 @@ def read_sweep(path: Path) -> Sweep:
         str(metric.get("name") or ""),
         goal == "maximize",
         content["parameters"],
-        words,
+        overrides,
         None if early is None else rungs_of(early, path),
         cap,
     )
@@ -133,7 +133,7 @@ def rungs_of(early_terminate: Any, path: Path) -> Rungs:
     raise InputError(location=str(path), key="early_terminate", value=early_terminate, expected=expected)
 
 
-def words_of(values: Mapping[str, Any]) -> list[str]:
+def format_overrides(values: Mapping[str, Any]) -> list[str]:
     """Return overrides as in ${args_no_hyphens} of a W&B agent: ``KEY=VALUE`` with the value as Python prints it."""
     return [f"{key}={value}" for key, value in values.items()]
 

@@ -54,7 +54,7 @@ def leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, node
 
 
-def config_of_words(kind: type[Config], words: Sequence[str]) -> tuple[Config, list[str]]:
+def config_from_arguments(kind: type[Config], arguments: Sequence[str]) -> tuple[Config, list[str]]:
     """Return the config of the arguments ``KEY=VALUE`` for keys of a settings class, without Hydra, and the other
     arguments.
 
@@ -63,12 +63,12 @@ def config_of_words(kind: type[Config], words: Sequence[str]) -> tuple[Config, l
     """
     types = {one.name: one.type for one in keys_of(kind)}
     values, others = dict[str, Any](), list[str]()
-    for word in words:
-        key, equals, text = word.partition("=")
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
         if equals and key in types:
             values[key] = _value_of(text, types[key])
         else:
-            others.append(word)
+            others.append(argument)
     return build(kind, values), others
 
 
@@ -82,12 +82,14 @@ def _value_of(text: str, type_: Any) -> Any:
     return value if matches_type(value, type_) or not matches_type(text, type_) else text
 
 
-def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
+def known_keys(config: str, arguments: Sequence[str]) -> Iterator[str]:
     """Yield all dotted keys of the config that the group choices among the arguments lead to."""
     GlobalHydra.instance().clear()
     groups = COMMAND_GROUPS.get(config, ())
-    chosen = [word for word in words if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", word)]
-    folders = [f"file://{folder}" for folder in config_folders(words)]
+    chosen = [
+        argument for argument in arguments if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", argument)
+    ]
+    folders = [f"file://{folder}" for folder in config_folders(arguments)]
     searchpath = [f"hydra.searchpath={folders}"] if folders else []
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
@@ -98,9 +100,9 @@ def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
     yield from (key for key in keys_below(cfg) if f".{MEANINGS}." not in key)
 
 
-def config_folders(words: Sequence[str]) -> list[Path]:
+def config_folders(arguments: Sequence[str]) -> list[Path]:
     """Return the config folders that a command line adds: ``--config-dir=FOLDER``, absolute."""
-    found = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(words), flags=re.MULTILINE)
+    found = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(arguments), flags=re.MULTILINE)
     return [Path(one).absolute() for one in found]
 
 
@@ -111,8 +113,8 @@ def choices_with(key: str, config: str) -> list[str]:
     groups = COMMAND_GROUPS.get(config, ())
     if len(groups) != 1:
         return []
-    words = [f"{groups[0]}={name}" for name in choices(groups[0])]
-    return [word for word in words if key in known_keys(config, [word])]
+    arguments = [f"{groups[0]}={name}" for name in choices(groups[0])]
+    return [argument for argument in arguments if key in known_keys(config, [argument])]
 
 
 def format_override(key: str, value: str) -> str:

@@ -33,25 +33,25 @@ TEXT = re.compile(  # between commas
 MULTIRUN = ("-m", "--multirun", "hydra.mode=MULTIRUN")
 
 
-def literal_words(config: str, words: Sequence[str], kind: type | None = None) -> list[str]:
+def literal_overrides(config: str, overrides: Sequence[str], kind: type | None = None) -> list[str]:
     """Return the command line arguments with text values quoted for Hydra. ``kind`` is the config dataclass of the
     command; those of ``train`` and ``generate`` are registered.
 
     Raises:
         InputError: Hydra cannot parse a value that is not text; the hint is the same argument with quotes.
     """
-    multirun = not set(MULTIRUN).isdisjoint(words)
+    multirun = not set(MULTIRUN).isdisjoint(overrides)
     found = list[str]()
-    for word in words:
-        match = OVERRIDE.fullmatch(word)
+    for override in overrides:
+        match = OVERRIDE.fullmatch(override)
         if match is None or match[2] in COMMAND_GROUPS.get(config, ()) or match[2].startswith("hydra."):
-            found.append(word)
+            found.append(override)
             continue
         if "${" in match[3] and not _has_closed_references(match[3]):
             expected = 'a value in which each "${" begins a reference such as ${seed}'
             raise InputError(key=match[2], value=match[3], expected=expected, hint="Rename a file of this name.")
         kinds = _types_of(config, match[2], kind)
-        literal = literal_word(word, kinds, multirun=multirun)
+        literal = literal_override(override, kinds, multirun=multirun)
         if _parse(literal) is None:
             expected = " or ".join(dict.fromkeys(map(type_description, kinds))) or "a value that Hydra can read"
             hint = f"If the value is intended, quote it: {shlex.quote(_quoted(match[1], match[3]))}"
@@ -60,29 +60,29 @@ def literal_words(config: str, words: Sequence[str], kind: type | None = None) -
     return found
 
 
-def literal_word(word: str, kinds: Sequence[Any] = (), *, multirun: bool = False) -> str:
+def literal_override(override: str, kinds: Sequence[Any] = (), *, multirun: bool = False) -> str:
     """Return ``KEY=VALUE`` with a text, or the texts of a list, in quotes if Hydra would not parse them literally.
 
     ``kinds`` are the types that the key may have. Without any, only what Hydra cannot parse is quoted. The user's own
     quotes and braces are kept, and so is a list of lists.
     """
-    match = OVERRIDE.fullmatch(word)
+    match = OVERRIDE.fullmatch(override)
     if match is None:
-        return word
+        return override
     key, value = match[1], match[3]
     parts = list(_flatten(kinds))
-    parsed = _parse(word)
+    parsed = _parse(override)
     if parsed is not None and (not kinds or _is_read(parsed, kinds, multirun)):
-        return word
+        return override
     takes_text = not kinds or any(part in (str, Path) for part in parts)
     takes_list = not kinds or any(_is_list_of_text(part) for part in parts)
     takes_mapping = not kinds or any((typing.get_origin(part) or part) in (Mapping, dict) for part in parts)
     if takes_list and value.startswith("[") and value.endswith("]"):
-        return _with_list(key, value) or word
+        return _with_list(key, value) or override
     if not takes_text or _is_quoted(value) or (takes_mapping and value.startswith("{")):
-        return word
+        return override
     if not kinds and value.startswith(("[", "'", '"')):
-        return word
+        return override
     if multirun and "," in value:
         return f"{key}={','.join(_as_text(element.strip()) for element in _split(value))}"
     return f"{key}={_as_text(value)}"
@@ -136,19 +136,19 @@ def _split(values: str) -> list[str]:
 
 def _quoted(key: str, value: str) -> str:
     """Return the argument with its value in quotes; for a mapping or a list, each of its values is in quotes."""
-    word: str | None = None
+    override: str | None = None
     if value.startswith("{") and value.endswith("}"):
         pairs = [piece.partition(":") for piece in _split(value[1:-1])]
-        word = f"{key}={{{', '.join(f'{name.strip()}: {_as_text(text.strip())}' for name, _, text in pairs)}}}"
+        override = f"{key}={{{', '.join(f'{name.strip()}: {_as_text(text.strip())}' for name, _, text in pairs)}}}"
     elif value.startswith("[") and value.endswith("]"):
-        word = _with_list(key, value)
-    return word if word and _parse(word) else f"{key}={QuotedString(value, Quote.double).with_quotes()}"
+        override = _with_list(key, value)
+    return override if override and _parse(override) else f"{key}={QuotedString(value, Quote.double).with_quotes()}"
 
 
 @functools.cache
-def _parse(word: str) -> Override | None:
+def _parse(override: str) -> Override | None:
     try:
-        return OverridesParser.create().parse_override(word)
+        return OverridesParser.create().parse_override(override)
     except HydraException:
         return None
 

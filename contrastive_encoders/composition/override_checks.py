@@ -38,7 +38,7 @@ TARGET_OVERRIDE = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", 
 MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra that exclude each other
 
 
-def check_options(config: str, words: Sequence[str]) -> None:
+def check_options(config: str, arguments: Sequence[str]) -> None:
     """Parse Hydra's options, so that an invalid one leads to an error message instead of the parser's usage text.
 
     Raises:
@@ -46,10 +46,10 @@ def check_options(config: str, words: Sequence[str]) -> None:
     """
     parser = get_args_parser()
     parser.error = refuse_option  # type: ignore[method-assign]
-    parsed, rest = parser.parse_known_args(words)
-    options = [word for word in rest if word.startswith("-")]
+    parsed, rest = parser.parse_known_args(arguments)
+    options = [argument for argument in rest if argument.startswith("-")]
     if options:
-        raise unknown_option(config, options[0], words)
+        raise unknown_option(config, options[0], arguments)
     if rest:
         hint = "Write all overrides together, either before or after the options."
         raise InputError(key=rest[0], expected="no option between the overrides", hint=hint)
@@ -70,33 +70,33 @@ def refuse_option(message: str) -> NoReturn:
     raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
 
 
-def help_hint(config: str, words: Sequence[str] = ()) -> str:
+def help_hint(config: str, arguments: Sequence[str] = ()) -> str:
     """Return a sentence that says where the keys of a command are listed.
 
     Args:
         config: file of the command in ``configs/``.
-        words: the arguments, among them ``hydra/help=COMMAND`` of a command that expands to others, such as adapt.
+        arguments: the arguments, among them ``hydra/help=COMMAND`` of a command that expands to others, such as adapt.
     """
-    pages = [word.removeprefix("hydra/help=") for word in words if word.startswith("hydra/help=")]
+    pages = [argument.removeprefix("hydra/help=") for argument in arguments if argument.startswith("hydra/help=")]
     return f"contrastive-encoders {pages[0] if pages else config} --help lists the keys."
 
 
-def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError:
+def unknown_option(config: str, option: str, arguments: Sequence[str]) -> InputError:
     """Return the error about an unknown option. Its hint is the key of the same name, if there is one."""
     name, _, value = option.lstrip("-").partition("=")
     name = name.replace("-", "_")
-    following = words[[*words].index(option) + 1 :]
+    following = arguments[[*arguments].index(option) + 1 :]
     if not value and following and not following[0].startswith("-") and "=" not in following[0]:
         value = following[0]
-    keys = [key for key in known_keys(config, words) if name in (key, key.rpartition(".")[2])]
+    keys = [key for key in known_keys(config, arguments) if name in (key, key.rpartition(".")[2])]
     keys = [name] if name in keys else keys
-    hint = help_hint(config, words)
+    hint = help_hint(config, arguments)
     if len(keys) == 1:
         hint = f"Set {format_override(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
     return InputError(key=option, expected="KEY=VALUE or an option of Hydra", hint=hint)
 
 
-def check_override_syntax(config: str, words: Sequence[str]) -> None:
+def check_override_syntax(config: str, arguments: Sequence[str]) -> None:
     """Check overrides before Hydra composes them.
 
     Each config group must be set to the name of a choice. No override may name code that Hydra itself runs, set
@@ -105,12 +105,12 @@ def check_override_syntax(config: str, words: Sequence[str]) -> None:
     Raises:
         InputError: an override violates one of these rules.
     """
-    for word in words:
-        override = word.lstrip("+~")
+    for argument in arguments:
+        override = argument.lstrip("+~")
         key, _, value = override.partition("=")
         _check_path(key, value.strip("[]'\""))  # Hydra creates folders before the command begins
         if OBJECT_KEYS.fullmatch(key) or TARGET_OVERRIDE.match(override):
-            raise InputError(location=shorten(word), expected="no code that Hydra runs before the command starts")
+            raise InputError(location=shorten(argument), expected="no code that Hydra runs before the command starts")
         if config == "train" and ACCUMULATED.fullmatch(key):
             raise InputError(
                 key=key,
@@ -121,7 +121,7 @@ def check_override_syntax(config: str, words: Sequence[str]) -> None:
                 "each other, unlike with accumulated batches.",
             )
         if key in COMMAND_GROUPS.get(config, ()):
-            _check_group(key, word)
+            _check_group(key, argument)
 
 
 def check_paths(cfg: DictConfig) -> None:
@@ -143,13 +143,13 @@ def _check_path(key: str, value: str) -> None:
         check_local_input(key, value)
 
 
-def _check_group(group: str, word: str) -> None:
+def _check_group(group: str, argument: str) -> None:
     try:
-        found = OverridesParser.create().parse_override(word)
+        found = OverridesParser.create().parse_override(argument)
     except HydraException:
         return  # its message is clearer
     value = found.value()
     # several experiments, each applied on top of the previous one
     names = value if group == "experiment" and isinstance(value, list) else [value]
     if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
-        raise InputError(key=group, value=word.partition("=")[2], expected=f"one of {', '.join(choices(group))}")
+        raise InputError(key=group, value=argument.partition("=")[2], expected=f"one of {', '.join(choices(group))}")

@@ -62,7 +62,7 @@ _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 @contextlib.contextmanager
 def exit_statuses(
     config: str = "train",
-    words: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     *,
     command: str | None = None,
     hydra: bool = False,
@@ -74,8 +74,8 @@ def exit_statuses(
     prints its own message about errors that leave the function.
 
     Args:
-        config: the config file of the command in ``configs/``; its keys are compared with a typo in ``words``.
-        words: the command line arguments.
+        config: the config file of the command in ``configs/``; its keys are compared with a typo in ``arguments``.
+        arguments: the command line arguments.
         command: the name of the command in the message, if it differs from ``config``.
         hydra: make Hydra raise errors instead of printing them; set around Hydra's ``main``.
         failed: exceptions that lead to exit code 1.
@@ -88,7 +88,7 @@ def exit_statuses(
     except KeyboardInterrupt:
         _exit(INTERRUPTED)
     except Exception as error:
-        if (found := exit_status_of(error, hydra=hydra, failed=failed, config=config, words=words)) is None:
+        if (found := exit_status_of(error, hydra=hydra, failed=failed, config=config, arguments=arguments)) is None:
             raise
         if isinstance(error, InputError | HydraException | OmegaConfBaseException):
             _delay_other_ranks()
@@ -98,7 +98,7 @@ def exit_statuses(
 
 
 def exit_status_of(
-    error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, words: Sequence[str]
+    error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, arguments: Sequence[str]
 ) -> tuple[int, str] | None:
     """Return the exit code for an error and its message; None for a bug in the program.
 
@@ -107,7 +107,7 @@ def exit_status_of(
     if reason := _server_error(error):
         return 1, f"{reason} Rerun the same command; complete files are kept."
     if isinstance(error, InputError | HydraException | OmegaConfBaseException):
-        return 2, explained(error, config, words)
+        return 2, explained(error, config, arguments)
     if isinstance(error, (OutputError, *failed)):
         return 1, str(error)
     if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
@@ -116,12 +116,12 @@ def exit_status_of(
 
 
 @contextlib.contextmanager
-def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False) -> Iterator[None]:
+def as_exceptions(config: str, arguments: Sequence[str] = (), *, hydra: bool = False) -> Iterator[None]:
     """Context manager for functions called from Python that raises the errors that would end a command.
 
     Args:
         config: file of the command in ``configs/``.
-        words: overrides, for errors about a key among them.
+        arguments: overrides, for errors about a key among them.
         hydra: whether a config is composed inside.
 
     Raises:
@@ -133,11 +133,11 @@ def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False
     except (InputError, OutputError, TrainingError):
         raise
     except Exception as error:
-        if (found := exit_status_of(error, hydra=hydra, config=config, words=words)) is None:
+        if (found := exit_status_of(error, hydra=hydra, config=config, arguments=arguments)) is None:
             raise
         status, sentence = found
         if isinstance(error, HydraException | OmegaConfBaseException):
-            raise _refusal(error, config, words) from error
+            raise _refusal(error, config, arguments) from error
         raise (InputError if status == 2 else OutputError)(" ".join(sentence.split())) from error
 
 
@@ -237,36 +237,36 @@ def input_error(error: BaseException | None) -> InputError | None:
     return error
 
 
-def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
+def explained(error: BaseException, config: str, arguments: Sequence[str]) -> str:
     """Return a one-sentence message about an error in a config composed from these arguments.
 
     For an unknown key or choice it is this project's message, otherwise Hydra's.
     """
-    return str(_refusal(error, config, words))
+    return str(_refusal(error, config, arguments))
 
 
-def _refusal(error: BaseException, config: str, words: Sequence[str]) -> BaseException:
+def _refusal(error: BaseException, config: str, arguments: Sequence[str]) -> BaseException:
     """Return the error that is raised in place of Hydra's, whose own message suggests +KEY=VALUE."""
     if cause := input_error(error):
         return cause
-    if isinstance(error, InterpolationResolutionError) and any("${" in word for word in words):
-        return _interpolation_error(error, words)
+    if isinstance(error, InterpolationResolutionError) and any("${" in argument for argument in arguments):
+        return _interpolation_error(error, arguments)
     if isinstance(error, InterpolationResolutionError) and error.full_key:
         reason = str(error).splitlines()[0]
         return InputError(key=error.full_key, expected=f"a reference to an existing key ({reason})")
     if isinstance(error, OverrideParseException) and "=" not in error.override:
-        return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, words))
+        return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, arguments))
     if isinstance(error, UnsupportedValueType):
         kind = re.match(r"Value '(\w+)'", str(error))
         expected = "a string, a number, a boolean, None, or a list or mapping of these"
         return InputError(key=error.full_key, value=kind[1] if kind else None, expected=expected)
-    return _unknown_name(config, words) or InputError(" ".join(str(error).split()))
+    return _unknown_name(config, arguments) or InputError(" ".join(str(error).split()))
 
 
-def _interpolation_error(error: InterpolationResolutionError, words: Sequence[str]) -> InputError:
+def _interpolation_error(error: InterpolationResolutionError, arguments: Sequence[str]) -> InputError:
     """Return the error about an argument that refers to a nonexistent key, as in ``${KEY}``."""
-    references = [word for word in words if "${" in word]
-    own = [word for word in references if word.lstrip("+").partition("=")[0] == error.full_key]
+    references = [argument for argument in arguments if "${" in argument]
+    own = [argument for argument in references if argument.lstrip("+").partition("=")[0] == error.full_key]
     key, _, value = (own or references)[0].partition("=")
     literal = shlex.quote(f"{key}={value}".replace("${", "\\${"))
     reason = str(error).splitlines()[0]
@@ -278,20 +278,20 @@ def _interpolation_error(error: InterpolationResolutionError, words: Sequence[st
     )
 
 
-def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
+def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
     """Return the error about the first argument whose key, or whose choice for a group, does not exist."""
-    overrides = list(_parsed(words))
+    overrides = list(_parsed(arguments))
     for override in overrides:  # first, because the keys of a group are unknown without its choice
         key, value = override.key_or_group, override.value()
         if key in COMMAND_GROUPS.get(config, ()) and isinstance(value, str):
-            added = [path.stem for folder in config_folders(words) for path in (folder / key).glob("*.yaml")]
+            added = [path.stem for folder in config_folders(arguments) for path in (folder / key).glob("*.yaml")]
             if value not in (names := [*choices(key), *added]):
                 if renamed := renamed_choice(key, value):
                     return renamed
                 near = nearest(value, names, cutoff=0.4)
                 hint = f"The nearest is {near}." if near else None
                 return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)
-    known = {*known_keys(config, words), *COMMAND_GROUPS.get(config, ())}
+    known = {*known_keys(config, arguments), *COMMAND_GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
         has_user_name = key.startswith(("data.parts.", "stages."))  # names chosen by the user
@@ -312,16 +312,16 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
                 expected="a key that exists here",
                 hint=f"It is a key of {', '.join(others)}. Remove it.",
             )
-        return unknown_key(key, value, known, help_hint(config, words))
+        return unknown_key(key, value, known, help_hint(config, arguments))
     return None
 
 
-def _parsed(words: Sequence[str]) -> Iterator[Override]:
+def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
     """Return the arguments as parsed by Hydra, without those that it cannot parse."""
     parser = OverridesParser.create()
-    for word in words:
+    for argument in arguments:
         with contextlib.suppress(HydraException):
-            yield parser.parse_override(word)
+            yield parser.parse_override(argument)
 
 
 def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:

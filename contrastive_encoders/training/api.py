@@ -155,14 +155,16 @@ def train(
             )
         rows, data = data, None
     keys |= {name: value for name, value in {"model": model, "data": data}.items() if value is not None}
-    words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
-    chosen, values = _chosen(keys, experiment=keys.get("experiment", words.get("experiment")))
+    settings_from_overrides = {
+        override.lstrip("+").partition("=")[0]: override.partition("=")[2] for override in overrides
+    }
+    chosen, values = _chosen(keys, experiment=keys.get("experiment", settings_from_overrides.get("experiment")))
     cached: CachedRows | None = None
     try:
         with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
             check_override_syntax("train", overrides)
             if rows is not None:
-                settings = {**chosen, **values, **words}
+                settings = {**chosen, **values, **settings_from_overrides}
                 if "data.path" in settings:
                     raise InputError(
                         key="data.path",

@@ -24,7 +24,7 @@ from contrastive_encoders.composition.config_store import (
     nested,
     to_container,
 )
-from contrastive_encoders.composition.literal_values import literal_words
+from contrastive_encoders.composition.literal_values import literal_overrides
 from contrastive_encoders.composition.override_checks import check_paths, help_hint
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, read, settings_class
@@ -54,14 +54,14 @@ class _StageKey(NamedTuple):
 class _Overrides(NamedTuple):
     """The requested settings, for all stages."""
 
-    words: Sequence[str]
+    overrides: Sequence[str]
     chosen: Mapping[str, str]  # group -> name of a file
     keys: Mapping[str, Any]  # dotted
 
     @property
     def names(self) -> list[str]:
         """The keys that were set."""
-        return [*self.chosen, *self.keys, *(word.lstrip("+~").partition("=")[0] for word in self.words)]
+        return [*self.chosen, *self.keys, *(override.lstrip("+~").partition("=")[0] for override in self.overrides)]
 
 
 def compose(
@@ -91,20 +91,24 @@ def compose(
         (100, 5e-05)
     """
     check_overrides(overrides)
-    words = [*overrides, *(f"{group}={name}" for group, name in (groups or {}).items())]
-    with as_exceptions("train", words, hydra=True):
+    all_overrides = [*overrides, *(f"{group}={name}" for group, name in (groups or {}).items())]
+    with as_exceptions("train", all_overrides, hydra=True):
         return _composed_run(overrides, groups, keys, config)
 
 
-def check_overrides(words: Any) -> None:
+def check_overrides(overrides: Any) -> None:
     """Check the type of overrides passed from Python.
 
     Raises:
         InputError: they are not a list of strings.
     """
-    if isinstance(words, str) or not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):
-        example = [words] if isinstance(words, str) else ["max_steps=500"]
-        raise InputError(key="overrides", value=words, expected=f"a list of overrides, such as {example}")
+    if (
+        isinstance(overrides, str)
+        or not isinstance(overrides, Iterable)
+        or not all(isinstance(override, str) for override in overrides)
+    ):
+        example = [overrides] if isinstance(overrides, str) else ["max_steps=500"]
+        raise InputError(key="overrides", value=overrides, expected=f"a list of overrides, such as {example}")
 
 
 def _composed_run(
@@ -113,14 +117,14 @@ def _composed_run(
     keys: Mapping[str, Any] | None,
     config: DictConfig | None,
 ) -> RunConfig:
-    words, for_stages = _split(literal_words("train", overrides))
+    shared_overrides, for_stages = _split(literal_overrides("train", overrides))
     for name, value in list((keys or {}).items()):
         if name.partition(".")[0] == "stages":
             for_stages += _stage_keys(name, value, creates=name == "stages")
     shared = {key: one for key, one in (keys or {}).items() if not _is_stage_key(key, one)}
-    explicit = _Overrides(words, groups or {}, shared)
+    explicit = _Overrides(shared_overrides, groups or {}, shared)
     if config is None or for_stages:
-        config = compose_config("train", explicit.words, explicit.chosen)
+        config = compose_config("train", explicit.overrides, explicit.chosen)
     for name, value in explicit.keys.items():
         assign(config, name, value, in_python=True)
     known, stages = [*map(str, config), *STAGE_CONFIG_GROUPS], dict[str, RunConfig]()
@@ -130,7 +134,7 @@ def _composed_run(
             stages[name] = _stage(name, dotted(written), own, explicit, known)
         except (HydraException, OmegaConfBaseException) as error:
             files = [f"{key}={value}" for key, value in own.items() if key in STAGE_CONFIG_GROUPS]
-            raise InputError(f"stages.{name}: {explained(error, 'train', [*explicit.words, *files])}") from error
+            raise InputError(f"stages.{name}: {explained(error, 'train', [*explicit.overrides, *files])}") from error
         except InputError as error:
             if str(error).startswith("stages."):
                 raise
@@ -141,9 +145,7 @@ def _composed_run(
 def _stage(
     name: str, written: Mapping[str, Any], own: Mapping[str, Any], explicit: _Overrides, known: Sequence[str]
 ) -> RunConfig:
-    """Return the config of a stage from the dotted keys ``written`` in config files and ``said`` on the command
-    line.
-    """
+    """Return the config of a stage from the dotted keys ``written`` in config files and ``own`` from overrides."""
     for key, value in {**written, **own}.items():
         _check_key(name, key)
         top, dot, _ = key.partition(".")
@@ -155,8 +157,10 @@ def _stage(
         key: value for key, value in {**written, **own}.items() if key in STAGE_CONFIG_GROUPS and isinstance(value, str)
     }
     values = {key: value for key, value in written.items() if key not in files}
-    words = [word for word in explicit.words if word.partition("=")[0] not in files.keys() & own.keys()]
-    cfg = compose_config("train", words, {**explicit.chosen, **files}, nested(values))
+    overrides = [
+        override for override in explicit.overrides if override.partition("=")[0] not in files.keys() & own.keys()
+    ]
+    cfg = compose_config("train", overrides, {**explicit.chosen, **files}, nested(values))
     for key, value in explicit.keys.items():
         assign(cfg, key, value)
     for key, value in own.items():
@@ -329,27 +333,27 @@ def unknown_stage(key: str, value: Any, name: str, names: Sequence[str]) -> Inpu
     return InputError(key=key, value=value, expected=f"a stage of this run ({', '.join(names)})", hint=hint)
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], list[_StageKey]]:
+def _split(overrides: Sequence[str]) -> tuple[list[str], list[_StageKey]]:
     """Split overrides into those for all stages and keys of single stages."""
     parser, for_all, for_one = OverridesParser.create(), list[str](), list[_StageKey]()
-    for word in words:
-        if not STAGE_OVERRIDE.match(word):
-            for_all.append(word)
+    for text in overrides:
+        if not STAGE_OVERRIDE.match(text):
+            for_all.append(text)
             continue
         try:
-            override = parser.parse_override(word)
+            override = parser.parse_override(text)
         except HydraException:
-            for_all.append(word)  # Hydra raises an error for it, with its position
+            for_all.append(text)  # Hydra raises an error for it, with its position
             continue
         if override.is_sweep_override():
-            raise InputError(location=word, expected="one value, since keys of stages cannot be swept")
+            raise InputError(location=text, expected="one value, since keys of stages cannot be swept")
         value = override.value()
         if _is_stage_key(override.key_or_group, value):
-            sign = word[: len(word) - len(word.lstrip("+"))]
+            sign = text[: len(text) - len(text.lstrip("+"))]
             creates = sign == "+" or override.key_or_group == "stages"
             for_one += _stage_keys(override.key_or_group, value, creates=creates)
         else:
-            for_all.append(word)
+            for_all.append(text)
     return for_all, for_one
 
 

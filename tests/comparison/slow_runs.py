@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from contrastive_encoders.cli.sweep import read_words
+from contrastive_encoders.cli.sweep import read_arguments
 from contrastive_encoders.comparison.study import Trials
 
 # Counts to ten. A signal ends it after the step and saves the count. It locks its folder while it runs. A learning rate
@@ -51,8 +51,8 @@ def write_sweep(folder: Path, values: list[int] | None = None) -> list[str]:
 
 def recorded(words: list[str]) -> tuple[tuple[float, str] | None, list[tuple[int, str, float]]]:
     """Return the best trial, and number, state and score of each trial."""
-    asked = read_words(words)
-    trials = Trials(asked.sweep, asked.output, asked.words, asked.config.trials, asked.config.seed)
+    asked = read_arguments(words)
+    trials = Trials(asked.sweep, asked.output, asked.overrides, asked.config.trials, asked.config.seed)
     return trials.best(), [(one.number, one.state.name, one.value) for one in trials.study.get_trials()]
 
 

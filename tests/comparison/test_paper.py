@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from contrastive_encoders.cli.sweep import read_words
+from contrastive_encoders.cli.sweep import read_arguments
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.baselines import tfidf_arm
 from contrastive_encoders.comparison.collect import collect
@@ -126,10 +126,10 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     sweep = tmp_path / "s.yaml"
     sweep.write_text("method: grid\ncommand: ['${args_no_hyphens}']\nparameters: {batch_size: {values: [1]}}\n")
     for given in ([f"--config-dir={tmp_path / 'conf'}"], ["-cd", str(tmp_path / "conf")]):
-        asked = read_words([str(sweep), *given, "output=x", "model=mine"])
-        assert (asked.options, asked.words) == ([f"--config-dir={tmp_path / 'conf'}"], ["model=mine"])
+        asked = read_arguments([str(sweep), *given, "output=x", "model=mine"])
+        assert (asked.options, asked.overrides) == ([f"--config-dir={tmp_path / 'conf'}"], ["model=mine"])
     with pytest.raises(InputError) as refused:
-        read_words([str(sweep), f"--config-dir={tmp_path / 'none'}", "output=x"])
+        read_arguments([str(sweep), f"--config-dir={tmp_path / 'none'}", "output=x"])
     assert f"--config-dir={tmp_path / 'none'}: " in str(refused.value)
     program = tmp_path / "train.py"
     program.write_text("import sys, mine; print(*sys.argv[1:]); sys.exit(2)")

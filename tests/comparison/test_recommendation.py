@@ -15,7 +15,7 @@ from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric, contrasts
 from contrastive_encoders.comparison.race_data import commands_of
 from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend
-from contrastive_encoders.composition.literal_values import literal_word
+from contrastive_encoders.composition.literal_values import literal_override
 from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.item_scores import write_items
@@ -190,7 +190,7 @@ def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them
         assert tasks.value() == [f"{texts}/b", "c"]
         assert left_out.is_delete()
         assert nested == "seed=1"
-    assert literal_word("data.path=don't/a (1)") == 'data.path="don\'t/a (1)"'
+    assert literal_override("data.path=don't/a (1)") == 'data.path="don\'t/a (1)"'
 
 
 def test_a_key_without_a_value_is_missed_where_something_takes_it():
@@ -213,4 +213,4 @@ REFUSED = ("model.lr=[1e-5", "x='a", "tasks=[[a (1),b],c]", "x={a: b (1)}")
 
 @pytest.mark.parametrize("word", [*READ, *REFUSED])
 def test_other_words_of_a_race_stay_as_they_are(word):
-    assert literal_word(word) == word
+    assert literal_override(word) == word

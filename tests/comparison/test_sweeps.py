@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from contrastive_encoders.cli.compare import plain
 from contrastive_encoders.cli.compare import run as compare_command
-from contrastive_encoders.cli.sweep import read_words, run
+from contrastive_encoders.cli.sweep import read_arguments, run
 from contrastive_encoders.comparison import run_scheduler as processes
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.hyperparameter_selection import HyperparameterChoice, choose, selection_of
@@ -23,8 +23,8 @@ from contrastive_encoders.comparison.race import Race, plan
 from contrastive_encoders.comparison.race import train_all as train_race
 from contrastive_encoders.comparison.run_scheduler import Job, JobResult, open_workers
 from contrastive_encoders.comparison.study import Trials
+from contrastive_encoders.comparison.sweep_file import format_overrides as format_trial_overrides
 from contrastive_encoders.comparison.sweep_file import read_sweep
-from contrastive_encoders.comparison.sweep_file import words_of as words_of_values
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.paper_tables import AVERAGES
 from contrastive_encoders.io.output_directory import write_marker
@@ -110,19 +110,19 @@ def is_another_race(error: InputError, output: Path, key: str, change: str) -> b
 
 
 def words_of(job: Job) -> list[str]:
-    return job.words[:-1]  # without quiet=true
+    return job.arguments[:-1]  # without quiet=true
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_trial_of_a_sweep_composes(path, tmp_path):
     sweep = read_sweep(path)
-    trials = [*map(words_of_values, sweep.grid())]
-    trials = trials or [job.words[-3:-1] for job in trials_of(path, tmp_path, trials=8).jobs()]
+    trials = [*map(format_trial_overrides, sweep.grid())]
+    trials = trials or [job.arguments[-3:-1] for job in trials_of(path, tmp_path, trials=8).jobs()]
     assert len({tuple(words) for words in trials}) == len(trials) >= 3
     composed = set[str]()
     for words in trials:
         if not composed >= set(words):  # otherwise every argument was used, in another trial
-            run = resolve(compose_run([*sweep.words, *words]))
+            run = resolve(compose_run([*sweep.overrides, *words]))
             composed |= set(words)
             check_model_and_data(run)
             check_values(run)
@@ -134,7 +134,7 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
     utils = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
     for values in sweep.grid()[:5]:
         args = {key: {"value": value} for key, value in values.items()}
-        assert words_of_values(values) == utils.create_sweep_command_args({"args": args})["args_no_hyphens"]
+        assert format_trial_overrides(values) == utils.create_sweep_command_args({"args": args})["args_no_hyphens"]
 
 
 @pytest.mark.parametrize("name", AS_PUBLISHED)
@@ -142,7 +142,7 @@ def test_nothing_in_a_sweep_of_a_paper_is_chosen_by_human_labels_of_sts(name):
     """All trials run to their end; the same search by STS-B's development set has a name that says so."""
     sweep, other = (read_sweep(ROOT / "configs" / "sweeps" / f"{one}.yaml") for one in (name, f"{name}_by_stsb_dev"))
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("train", ["output_dir=somewhere", *sweep.words, *words_of_values(sweep.grid()[0])])
+        cfg = compose("train", ["output_dir=somewhere", *sweep.overrides, *format_trial_overrides(sweep.grid()[0])])
     assert (cfg.monitor, sweep.rungs, sweep.metric) == AS_PUBLISHED[name]
     assert other.metric == "stsb-dev/cosine/spearman"
     assert other.rungs is not None
@@ -155,7 +155,7 @@ def test_nothing_in_a_sweep_of_a_paper_is_chosen_by_human_labels_of_sts(name):
 def test_a_grid_keeps_its_order(tmp_path):
     """The last parameter changes first; the paper's sweep draws from equal documents."""
     sweep = read_sweep(ROOT / "configs" / "sweeps" / "declutr_tau_ap.yaml")
-    assert {"data.min_document_length=2048", "data.match_span_count_of=2"} <= set(sweep.words)
+    assert {"data.min_document_length=2048", "data.match_span_count_of=2"} <= set(sweep.overrides)
     assert len(sweep.grid()) == 3 * 2 * 3 * 2
     path = sweep_file(tmp_path, parameters={"b": {"values": [2, 1]}, "a": {"values": ["x", [3, None]]}})
     jobs = list(trials_of(path, tmp_path).jobs())
@@ -201,8 +201,8 @@ def sweep_file(folder: Path, **more) -> Path:
 
 
 def states(words: list[str]) -> list[str]:
-    asked = read_words(words)
-    trials = Trials(asked.sweep, asked.output, asked.words, asked.config.trials, asked.config.seed)
+    asked = read_arguments(words)
+    trials = Trials(asked.sweep, asked.output, asked.overrides, asked.config.trials, asked.config.seed)
     return [one.state.name for one in trials.study.get_trials()]
 
 
@@ -255,7 +255,7 @@ def test_bayes_is_not_random(tmp_path, fake_train):
     trials = trials_of(path, tmp_path / "out", trials=45)
     drawn = list[float]()
     for job in trials.jobs():
-        drawn.append(float(job.words[-2].partition("=")[2]))
+        drawn.append(float(job.arguments[-2].partition("=")[2]))
         job.folder.mkdir(parents=True, exist_ok=True)
         scores = {"scores": {"stsb/cosine/spearman": -abs(drawn[-1] - 80)}}
         (job.folder / "results.json").write_text(json.dumps(scores), encoding="utf-8")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from contrastive_encoders.cli.preview import look, read_words
+from contrastive_encoders.cli.preview import look, read_arguments
 from contrastive_encoders.core import InputError
 from contrastive_encoders.training.data_summary import account_of
 from tests.data import data_module, write_rows
@@ -106,7 +106,7 @@ def test_the_hint_works_on_the_command_line(tiny_bert, tmp_path):
     path = write_rows(tmp_path / "qa.jsonl", [{"question": f"q {n}", "answer": f"<p>{n}</p>"} for n in range(10)])
     words = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]
     words += ["batch_size=2"]
-    *_, facts = look(*read_words(words))
+    *_, facts = look(*read_arguments(words))
     [hint] = re.findall(r"Set (\S+=\S+)\.", dict(facts)["HTML"])
-    *_, facts = look(*read_words([*words, hint]))
+    *_, facts = look(*read_arguments([*words, hint]))
     assert "HTML" not in dict(facts)

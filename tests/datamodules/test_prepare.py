@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from contrastive_encoders.cli import download_data
-from contrastive_encoders.cli.download_data import read_words
+from contrastive_encoders.cli.download_data import read_arguments
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, NLI, WIKI
 from contrastive_encoders.datamodules.sources.row_schemas import QA, SENTENCES, TRIPLETS
@@ -58,7 +58,7 @@ def hosted(tmp_path, server, monkeypatch):
 
 
 def got(*words):
-    return download_data.prepare(read_words(["quiet=true", *words]))
+    return download_data.prepare(read_arguments(["quiet=true", *words]))
 
 
 @pytest.mark.advice("contrastive_encoders.cli.download_data:get#2")

@@ -202,7 +202,7 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
         fetch(output, ["pydocs"])
     [advised] = re.findall("contrastive-encoders download-data (.*) writes it", refused.value.hint)
     words = advised.replace("DATA_ROOT", str(output)).split()
-    assert download_data.prepare(download_data.read_words(words)) == 0
+    assert download_data.prepare(download_data.read_arguments(words)) == 0
     data = data_module("pydocs_pairs", cache_dir=tmp_path / "cache", tokenizer=tiny_bert)
     (wanted,) = data.held_out()
     (task,) = load_tasks(output, "pydocs", EvaluateConfig()).tasks
@@ -226,7 +226,7 @@ def test_prepare_does_not_change_a_foreign_directory(tmp_path):
     (tmp_path / "pydocs").mkdir()
     (tmp_path / "pydocs" / "mine.txt").write_text("as it was")
     with pytest.raises(InputError) as error:
-        download_data.prepare(download_data.read_words(["pydocs", f"output={tmp_path}"]))
+        download_data.prepare(download_data.read_arguments(["pydocs", f"output={tmp_path}"]))
     assert all(name in str(error.value) for name in (str(tmp_path / "pydocs"), "mine.txt"))
     assert [path.name for path in tmp_path.rglob("*")] == ["pydocs", "mine.txt"]
 
@@ -234,7 +234,7 @@ def test_prepare_does_not_change_a_foreign_directory(tmp_path):
 def test_prepare_does_not_change_a_foreign_list_of_sources(tmp_path):
     (tmp_path / "sources.json").write_text('["mine"]')
     with pytest.raises(InputError) as error:
-        download_data.prepare(download_data.read_words(["pydocs", f"output={tmp_path}"]))
+        download_data.prepare(download_data.read_arguments(["pydocs", f"output={tmp_path}"]))
     assert all(name in str(error.value) for name in (str(tmp_path), "sources.json"))
     assert [path.name for path in tmp_path.rglob("*")] == ["sources.json"]
 

@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contrastive_encoders.cli.compare import plain
-from contrastive_encoders.cli.main import ADAPTED, adapt_words, main
-from contrastive_encoders.comparison.race_data import commands_of, needed, words_of
+from contrastive_encoders.cli.main import ADAPTED, adapt_arguments, main
+from contrastive_encoders.comparison.race_data import commands_of, needed, race_overrides
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError
@@ -145,21 +145,21 @@ def test_documents_stand_without_a_key_on_the_console(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
-    assert adapt_words(["docs", "more docs", "seeds=[1]"]) == wanted
-    assert adapt_words(["a'b.txt", "output_dir=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
+    assert adapt_arguments(["docs", "more docs", "seeds=[1]"]) == wanted
+    assert adapt_arguments(["a'b.txt", "output_dir=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
     words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine"]
     expected = [*wanted[:2], "race.texts='~/docs'", *words, "output=o"]
-    assert adapt_words(["~/docs", *words, "output_dir=o"]) == expected
+    assert adapt_arguments(["~/docs", *words, "output_dir=o"]) == expected
     with pytest.raises(InputError, match="after adapt"):
-        adapt_words(["seeds=[1]"])
+        adapt_arguments(["seeds=[1]"])
 
 
-@pytest.mark.advice("contrastive_encoders.cli.main:adapt_words")
+@pytest.mark.advice("contrastive_encoders.cli.main:adapt_arguments")
 def test_adapt_calls_its_output_directory_as_improve_does(tmp_path, capsys):
     with pytest.raises(InputError) as refused:
-        adapt_words(["docs/", "output=o"])
+        adapt_arguments(["docs/", "output=o"])
     assert (refused.value.key, refused.value.value, refused.value.hint) == ("output", "o", "Set output_dir=o.")
-    assert adapt_words(["docs/", "output_dir=o"])[-1] == "output=o"
+    assert adapt_arguments(["docs/", "output_dir=o"])[-1] == "output=o"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letter.txt").write_text("mine")
     with pytest.raises(SystemExit) as ended:
@@ -210,7 +210,7 @@ def test_only_data_that_an_arm_uses_is_prepared():
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         words = ["race=documents", "race.texts=docs", "output='my (1)'", "race.backbone=b", "race.generator=g"]
         races = [plain(compose("compare", [*words, *more]).race) for more in ([], ["~race.arms.dino"])]
-    names = [[*needed(commands_of(race["prepare"], ""), words_of(race))] for race in races]
+    names = [[*needed(commands_of(race["prepare"], ""), race_overrides(race))] for race in races]
     assert names == [["questions", "dino"], ["questions"]]
 
 

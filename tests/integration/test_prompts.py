@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from contrastive_encoders.composition.literal_values import literal_words
+from contrastive_encoders.composition.literal_values import literal_overrides
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder
@@ -189,7 +189,7 @@ def test_prompts_of_no_role_are_named_with_the_words_that_use_them(
 
     def settled(*more: str):
         caplog.clear()
-        run = resolve(compose(literal_words("train", [*words, *more])))
+        run = resolve(compose(literal_overrides("train", [*words, *more])))
         model, data = make_model(run), make_data(run)
         data.prepare_data()
         data.setup()

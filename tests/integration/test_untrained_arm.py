@@ -32,7 +32,7 @@ def test_the_untrained_arm_has_the_scores_before_training(
     trained = command(*words, "seed=3", f"output_dir={tmp_path / 'trained'}")
     assert trained.status == 0, trained.err
     job = untrained_job(words, 3, tmp_path)
-    outcome = command(*job.words, f"output_dir={job.folder}")
+    outcome = command(*job.arguments, f"output_dir={job.folder}")
     assert outcome.status == 0, outcome.err
     trained, untrained = (read_results(folder / "results.json") for folder in (tmp_path / "trained", job.folder))
     # the other measures of twelve pairs from random weights depend on the last digit of a cosine

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.cli.preview import read_words, run
+from contrastive_encoders.cli.preview import read_arguments, run
 from contrastive_encoders.core import InputError, Ragged, ScoredTripletBatch, SentenceBatch, SpanBatch, TripletBatch
 from contrastive_encoders.reports.figure import Figure, draw
 from contrastive_encoders.training.preview.batch import (
@@ -274,7 +274,7 @@ def test_wrong_arguments_are_refused(words, key):
 
 def test_data_that_needs_a_models_prompts_brings_the_model(tiny_t5, tmp_path, capsys):
     words = ["data=nli_generation", f"data.path={triplets_file(tmp_path)}", f"backbone={tiny_t5}", "batches=1"]
-    assert read_words(words[:2]).run.backbone == "tiny"
+    assert read_arguments(words[:2]).run.backbone == "tiny"
     assert run(words) == 0
     assert "sources per batch" in capsys.readouterr().out
 
@@ -289,12 +289,12 @@ def test_a_stage_is_shown(tiny_t5, tmp_path, capsys):
         f"backbone={tiny_t5}",
         "batches=1",
     ]
-    assert read_words(words).run.stage_name == "open"
-    assert read_words([*words, "only_stage=nli"]).run.stage_name == "nli"
+    assert read_arguments(words).run.stage_name == "open"
+    assert read_arguments([*words, "only_stage=nli"]).run.stage_name == "nli"
     assert run(words) == 0
     assert "Stage open" in capsys.readouterr().out
     with pytest.raises(InputError) as refused:
-        read_words([*words, "only_stage=nil"])
+        read_arguments([*words, "only_stage=nil"])
     assert (refused.value.key, refused.value.value) == ("only_stage", "nil")
     assert "The nearest is nli." in refused.value.hint
 
