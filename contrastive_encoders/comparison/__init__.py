@@ -1,1 +1,1 @@
-"""Comparison of objectives over many runs."""
+"""Compare training objectives, each over several runs."""

@@ -19,14 +19,17 @@ SHORT = {"data.anchors_per_document": "A", "data.positives_per_anchor": "P", "mo
 
 
 class Arm(NamedTuple):
-    """Runs that differ only in their seed. ``settings`` is the flat recipe: "model.temperature" -> 0.05."""
+    """A group of runs that differ only in their seed.
+
+    ``settings`` maps the dotted keys of the recipe to their values: "model.temperature" -> 0.05.
+    """
 
     label: str
     runs: list[FinishedRun]  # sorted by seed
     settings: dict[str, Any]
 
     def values(self, score: str) -> np.ndarray:
-        """Return the values of a score, (runs,), for the runs that have it."""
+        """Return the values of a score, one for each run that reports the score, (runs,)."""
         return np.array([run.results["scores"][score] for run in self.runs if score in run.results["scores"]])
 
     def has(self, score: str) -> bool:
@@ -34,7 +37,7 @@ class Arm(NamedTuple):
 
 
 def arms_of(runs: Sequence[FinishedRun]) -> list[Arm]:
-    """Return the arms, in the order of the first run of each."""
+    """Group runs into arms. The arms are in the order in which their first runs are given."""
     groups = dict[str, list[FinishedRun]]()
     for run in runs:
         groups.setdefault(recipe_key(run), []).append(run._replace(label=label_of(run)))
@@ -46,21 +49,25 @@ def arms_of(runs: Sequence[FinishedRun]) -> list[Arm]:
 
 
 def label_of(run: FinishedRun) -> str | None:
-    """Return the name of a run's arm, given by the comparison, by its race, or by the run itself, or None."""
+    """Return the name of a run's arm, or None.
+
+    The name is the first of these that exists: the name in the comparison's ``runs``, the name in the race that trained
+    the run, and ``name`` in the run's recipe.
+    """
     return run.label or labels_of(run.folder.parent).get(run.folder.name) or run.results["recipe"].get("name")
 
 
 def recipe_key(run: FinishedRun) -> str:
-    """Return a key that is equal for runs which differ only in their seed, or in keys that change no result."""
+    """Return a string that is equal for runs that differ only in the seed or in keys that do not affect results."""
     stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
     return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)
 
 
 def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in a recipe.
+    """Return the settings of a recipe that distinguish arms, by dotted key.
 
-    A stage starts from the encoder of the previous stage, in a folder of the same run: only the stage's folder counts
-    of such a path.
+    A stage starts from the encoder of the previous stage, which is in a folder of the same run. Such a path is replaced
+    by its part that begins with the folder of the stage, so that it is equal in all runs of an arm.
     """
     values = {key: value for key, value in flatten(recipe).items() if effect_of(key).in_arm}
     last = Path(str(recipe.get("output_dir") or ""))
@@ -82,16 +89,16 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(arms: Sequence[Arm]) -> list[str]:
-    """Return the settings in which the arms differ. A missing setting counts as None."""
+    """Return the keys of the settings in which the arms differ. A missing setting counts as None."""
     keys = dict.fromkeys(key for arm in arms for key in arm.settings)
     return [key for key in keys if len({json.dumps(arm.settings.get(key), default=str) for arm in arms}) > 1]
 
 
 def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
-    """Return the settings in which arms differ.
+    """Return the keys of the settings in which the arms differ, without redundant settings.
 
-    A setting whose values equal those of another setting is left out, such as ``data.batch_size``, which follows
-    ``batch_size``. With ``by_name``, it is left out only if both settings have the same name.
+    A setting is redundant if its values equal the values of another setting, such as ``data.batch_size``, which follows
+    ``batch_size``. If ``by_name``, a setting is redundant only if both settings also have the same short name.
     """
     chosen = dict[tuple[str, str], str]()
     for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):
@@ -101,10 +108,10 @@ def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
 
 
 def _labels(arms: Sequence[Arm]) -> list[str]:
-    """Return the label of each arm: the given name, or the objective.
+    """Return the label of each arm: its name if it has a name, otherwise its objective.
 
-    If several arms have the same objective, the settings in which they differ are appended. If these are too long, the
-    label is the directory.
+    If several arms have the same label, the settings in which they differ are appended. If the result is too long, the
+    label is the name or the directory of the arm.
     """
     labels = []
     for arm in arms:
@@ -129,14 +136,17 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
 
 
 def directory(arm: Arm) -> str:
-    """Return the name of the directory or file of an arm's runs, without the seed if only the seed differs."""
+    """Return the name of an arm's run directory or file, without the seed if the names differ only in the seed."""
     names = [run.path.stem if run.path.suffix == ".json" else run.path.name for run in arm.runs]
     bare = {re.sub(r"[-_. ]*(seed|s)?[-_. ]*\d+$", "", name, flags=re.IGNORECASE) for name in names}
     return bare.pop() if len(names) > 1 and len(bare) == 1 and all(bare) else names[0]
 
 
 def _setting_labels(rivals: Sequence[Arm], arm: Arm) -> list[str]:
-    """Return the settings in which rivals differ. A setting implied by another (``data.batch_size``) is left out."""
+    """Return the settings that distinguish an arm from arms with the same label, such as ``tau=0.05``.
+
+    A setting implied by another setting (``data.batch_size``) is left out.
+    """
     chosen = [key for key in own_settings(rivals, by_name=True) if key not in NOT_IN_A_LABEL]
     names = [short(key) for key in chosen]
     return [
@@ -146,11 +156,11 @@ def _setting_labels(rivals: Sequence[Arm], arm: Arm) -> list[str]:
 
 
 def _setting_label(key: str, arm: Arm, name: str) -> str:
-    """Return a setting as it appears in labels, ``tau=0.05``: the last part of a path, the name of a class."""
+    """Format a setting for a label: ``tau=0.05``. Only the last part of a path and the name of a class are shown."""
     value = str(arm.settings.get(key)).rstrip("/").rpartition("/")[2]
     return value.rpartition(".")[2] if key.endswith("_target_") else f"{name}={value}"
 
 
 def short(key: str) -> str:
-    """Return the short name of a setting: tau for ``model.temperature``, lr for ``model.lr``."""
+    """Return the short name of a setting: ``tau`` for ``model.temperature``, ``lr`` for ``model.lr``."""
     return SHORT.get(key, key.rpartition(".")[2])

@@ -23,9 +23,9 @@ STAGE_OVERRIDE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
 
 
 def untrained_job(overrides: Sequence[str], seed: int, runs: Path) -> Job:
-    """Return a run of one step at learning rate 0, which scores the encoder that the arm starts from.
+    """Return a job that trains one step at learning rate 0, so that its scores are those of the arm's initial encoder.
 
-    The overrides of a stage would come after these overrides.
+    Overrides of single stages that set the same keys are removed, because they would take precedence.
     """
     name = f"{UNTRAINED}-seed{seed}"
     fixed = {
@@ -45,7 +45,10 @@ def untrained_job(overrides: Sequence[str], seed: int, runs: Path) -> Job:
 
 
 def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
-    """Return TF-IDF, which every run with retrieval tasks scores, as an arm, or None if it lacks a headline task."""
+    """Return TF-IDF as an arm, or None if no run has TF-IDF scores of all tasks of the headline.
+
+    Every run with retrieval tasks also scores TF-IDF.
+    """
     for arm in arms:
         for run in arm.runs:
             scores = {_cosine_name(name): score for name, score in run.results.get("baselines", {}).items()}
@@ -55,11 +58,11 @@ def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
 
 
 def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, Any]) -> Arm | None:
-    """Return BM25 as an arm, or None if a task of the headline has no score.
+    """Return BM25 as an arm, or None if BM25 has no score of a task of the headline.
 
     Args:
         arms: arms of the comparison.
-        headline: score of the ranking.
+        headline: score that ranks the arms.
         scores: scores of BM25 (`statistics.bootstrap.Estimate`) on the headline's tasks.
     """
     estimates = {_cosine_name(name): estimate for name, estimate in scores.items()}
@@ -74,7 +77,7 @@ def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, 
 
 
 def _cosine_name(name: str) -> str:
-    """Return the name of the same score for an encoder: ``pydocs/cosine/mrr`` for ``pydocs/tfidf/mrr``."""
+    """Convert the name of a lexical score to that of an encoder: ``pydocs/tfidf/mrr`` to ``pydocs/cosine/mrr``."""
     return ScoreName.parse(name).with_protocol("cosine")
 
 

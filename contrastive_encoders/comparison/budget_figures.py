@@ -1,4 +1,4 @@
-"""Draw scores against the length of training, for names whose arms were trained with several budgets."""
+"""Draw scores against the number of training tokens, for arms that were trained with several budgets."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,10 +22,10 @@ NAME_LEGEND = LEGEND | {"columns": 4}  # also on a page: its legend has a name f
 
 
 def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
-    """Draw the score as a line for each name, with a band from the lowest to the highest seed.
+    """Draw the mean score over training tokens: a line for each name, in a band from the lowest to the highest seed.
 
-    A dashed line shows the untrained encoder. Return None if no name has two budgets. Two races of `comparison.race`
-    give a name two budgets.
+    A dashed line shows the untrained encoder. Arms have the same name and different budgets if they were trained in two
+    races (`comparison.race`). Return None if there are no such arms.
     """
     budgets = dict[str, list[Arm]]()
     for arm in arms:
@@ -66,7 +66,10 @@ def _tokens(arm: Arm) -> float:
 
 
 def _differ(arms: Sequence[Arm]) -> bool:
-    """Return whether these arms have several budgets, all of them different. Otherwise, they are different arms."""
+    """Return whether there are at least two arms and all have clearly different budgets.
+
+    Otherwise, the arms do not differ in their budget alone.
+    """
     tokens = sorted(_tokens(arm) for arm in arms)
     return len(tokens) > 1 and all(later > MIN_BUDGET_RATIO * one for one, later in pairwise(tokens))
 

@@ -21,7 +21,7 @@ STOPPED_FILE = "stopped_early.json"  # in the folder of a trial that its sweep s
 
 
 class FinishedRun(NamedTuple):
-    """A finished run or an evaluation."""
+    """The results of a finished training run or of an evaluation."""
 
     path: Path  # the run's folder, or the FILE.json of an evaluation
     results: Results
@@ -40,16 +40,17 @@ class FinishedRun(NamedTuple):
 
 
 class SkippedRun(NamedTuple):
-    """A given path that contains no run, with the reason."""
+    """A path in ``runs`` that is not compared, with the reason."""
 
     path: Path
     reason: str
 
 
 def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedRun], list[SkippedRun]]:
-    """Read all runs that match the patterns: folders, FILE.json, globs, folders of run folders.
+    """Read all runs that match the patterns, and return the runs and the paths that were skipped.
 
-    A mapping gives the arm's name as key and the pattern as value.
+    A pattern is a run directory, the FILE.json of an evaluation, a directory of runs, or a glob pattern of such paths.
+    In a mapping, keys are names of arms and values are patterns.
 
     Raises:
         InputError: a pattern matches nothing, or no run can be read.
@@ -66,18 +67,20 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedR
         except InputError as error:
             skipped.append(SkippedRun(path, str(error)))
     if not runs and not skipped:
-        raise InputError(key="runs", value="[]", expected="directories of runs", hint="Set runs='[outputs/*]'.")
+        raise InputError(
+            key="runs", value="[]", expected="at least one directory of a run", hint="Set runs='[outputs/*]'."
+        )
     if not runs:
         reasons = " ".join(one.reason for one in skipped[:MAX_REASONS])
-        raise InputError(key="runs", expected="directories of finished runs", hint=reasons)
+        raise InputError(key="runs", expected="at least one directory of a finished run", hint=reasons)
     return runs, skipped
 
 
 def read_run(path: Path) -> FinishedRun:
-    """Read a finished run or an evaluation.
+    """Read the results of a finished run or of an evaluation.
 
     Raises:
-        InputError: it is unfinished, damaged, or of another release.
+        InputError: the results are missing, incomplete, damaged, or of another release.
     """
     from contrastive_encoders.io.item_scores import items_path, read_items
     from contrastive_encoders.io.results import read_results
@@ -115,7 +118,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def stage_costs(results: Results) -> list[tuple[str, RunCost]]:
-    """Return the name and cost of each stage, or an empty name and the run's cost for a run without stages."""
+    """Return the name and cost of each stage. A run without stages counts as one stage with an empty name."""
     stages = results.get("stages", {})
     names = sorted(stages, key=lambda name: stages[name]["place"])
     return [(name, stages[name]["cost"]) for name in names] or [("", results["cost"])]
@@ -129,7 +132,7 @@ def _read_rows(folder: Path) -> list[Row]:
         return numbers(read_rows(path))
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(
-            location=str(path), value=error, expected="numbers below a header", hint="Train the run again."
+            location=str(path), value=error, expected="a header and rows of numbers", hint="Train the run again."
         ) from error
 
 
@@ -158,7 +161,7 @@ def _has_started(path: Path) -> bool:
 
 
 def _has_trained(path: Path) -> bool:
-    """Return whether a run has a state from which it can resume."""
+    """Return whether a run or one of its stages has started to train, so that the run can resume."""
     return any((folder / name).exists() for folder in (path, *path.glob("stage-*")) for name in TRAINING_FILES)
 
 
@@ -167,18 +170,18 @@ def _holds_runs(path: Path) -> bool:
 
 
 def labels_of(folder: Path) -> dict[str, str]:
-    """Return the name of the arm of each run folder, from the file that a race writes next to its runs."""
+    """Read ``labels.json``, which a race writes next to its runs: name of a run's folder -> name of its arm."""
     return {name: str(label) for name, label in _read_json(folder / "labels.json").items()}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the mapping that a sweep or a race has written, or an empty mapping if there is no file."""
+    """Read a JSON record of a sweep or a race. Return an empty mapping if the file does not exist."""
     try:
         return read_record(path) if path.exists() else {}
     except (OSError, CorruptFileError) as error:
         raise InputError(
             location=str(path),
             value=error,
-            expected="the record of a race or a sweep",
+            expected="an intact JSON record of a race or a sweep",
             hint="Remove the file and rerun the command that wrote it.",
         ) from error

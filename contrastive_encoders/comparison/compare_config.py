@@ -10,20 +10,22 @@ from contrastive_encoders.core.config_schema import config_field
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersConfig:
-    """Configuration keys of races and sweeps for their workers and their output."""
+    """Configuration keys of races and sweeps: their workers, and whether checkpoints are kept."""
 
     parallel: int = config_field(
-        1, "number of runs at the same time, each with a GPU of its own if there are enough", ge=1
+        1,
+        "number of runs that train at the same time; each uses one GPU, if any; runs share GPUs if there are too few",
+        ge=1,
     )
     cluster: str | None = config_field(
         None,
-        "Ray cluster with `parallel` workers: auto, ray://HOST:PORT, or ray to start a cluster here; null: "
-        "processes of this machine",
+        "Ray cluster that runs the `parallel` workers: auto, ray://HOST:PORT, or ray, which starts a cluster on this "
+        "machine; null: no cluster, the workers are processes on this machine",
     )
     num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
     num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     keep_checkpoints: bool = config_field(
-        False, "whether to keep the checkpoints of finished runs, which take 12 bytes per weight"
+        False, "whether to keep the checkpoints of finished runs, which occupy 12 bytes per model parameter"
     )
 
 
@@ -33,35 +35,41 @@ class CompareConfig(WorkersConfig):
 
     runs: str | Sequence[str] | Mapping[str, str] | None = config_field(
         None,
-        "runs to compare: directories, patterns, or result files of evaluations, such as "
-        "runs='[outputs/*,scores.json]'; with names of the arms: runs='{mine: outputs/a, base: scores.json}'",
+        "runs to compare: run directories, glob patterns, or result files of evaluations, such as "
+        "runs='[outputs/*,scores.json]'; a mapping also names the arms: runs='{mine: outputs/a, base: scores.json}'",
     )
     output: str | None = config_field(
         None, "output directory for report.html, report.md, table.tex, table.csv, comparison.json, and figures"
     )
     ranking_metric: str | None = config_field(
         None,
-        "score that ranks the runs; null: sts-avg7/all/spearman, or the mean over the STS tasks that all runs have, or "
-        "the mean nDCG@10 (or MRR) over their retrieval tasks",
+        "score that ranks the runs; null: the first of these that all runs have: sts-avg7/all/spearman, "
+        "sts-avg5/mean/spearman, the mean over the STS tasks, the mean nDCG@10 (else MRR) over the retrieval tasks, "
+        "any score",
     )
-    strict: bool = config_field(False, "whether to fail if a run cannot be read, instead of skipping it")
+    strict: bool = config_field(False, "whether to fail if a run cannot be read, instead of skipping the run")
 
     # Sentences for the map, the neighbors, alignment, and uniformity
     sentences: int = config_field(
-        400, "number of sentences in the map, from the STS-B development set or sentences_from; 0: no map", ge=0
+        400,
+        "number of sentences from sentences_from whose embeddings are compared (2-D map, nearest neighbors, alignment, "
+        "and uniformity); 0: no such comparison",
+        ge=0,
     )
     sentences_from: str | None = config_field(
-        None, "text file with one sentence per line for the map; null: the STS-B development set"
+        None,
+        "text file, one sentence per line, of the sentences whose embeddings are compared; null: the STS-B development "
+        "set",
     )
     data_root: str | None = config_field(
         None, "directory of the evaluation tables; null: the directory that the runs used"
     )
-    device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
+    device: str = config_field("auto", "device that computes the embeddings, such as auto, cpu, cuda, or cuda:1")
 
     wandb: bool = config_field(False, "whether to upload tables, figures, and a summary to W&B")
     wandb_project: str = config_field("contrastive-encoders", "name of the W&B project")
-    wandb_name: str | None = config_field(None, "name of the W&B run; null: name of the output directory")
-    wandb_offline: bool = config_field(False, "whether W&B writes to the disk instead of uploading")
+    wandb_name: str | None = config_field(None, "name of the W&B run; null: the name of the output directory")
+    wandb_offline: bool = config_field(False, "whether W&B writes to disk instead of uploading")
 
     # Keys of a race
     budget: Mapping[str, Any] | None = config_field(
@@ -73,9 +81,9 @@ class CompareConfig(WorkersConfig):
         None, "seeds of the runs, such as [1,2,3]; null: the seeds in the race's config"
     )
     untrained: bool = config_field(
-        True, "whether to also compare the initial encoder of the first arm (a run of one step with model.lr=0)"
+        True, "whether to also compare the initial encoder of the first arm (scored after one step with model.lr=0)"
     )
-    tfidf: bool = config_field(True, "whether to also compare TF-IDF if the headline is a retrieval score")
+    tfidf: bool = config_field(True, "whether to also compare TF-IDF if the runs are ranked by a retrieval score")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
 
 

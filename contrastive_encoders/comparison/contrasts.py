@@ -32,7 +32,7 @@ from contrastive_encoders.statistics.paired_tests import (
 
 
 class PairwiseComparison(NamedTuple):
-    """Difference between two arms (first minus second), with 95 % intervals over test items and p-values."""
+    """Difference between the scores of two arms (first minus second), with 95 % intervals and p-values."""
 
     first: int
     second: int
@@ -46,9 +46,10 @@ class PairwiseComparison(NamedTuple):
 
     @property
     def distinguishable(self) -> bool:
-        """Return whether the arms differ, for these seeds.
+        """Return whether the two arms differ significantly, given the seeds they were trained with.
 
-        The interval must exclude zero and, if there is a test, the corrected p-value must be small.
+        The interval over test items must exclude zero and, if there is a test, the corrected p-value must be below
+        ``ALPHA``.
         """
         known = list[bool]()
         if self.over_items is not None:
@@ -65,9 +66,12 @@ class Standing(NamedTuple):
 
 
 def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> RankingMetric:
-    """Return the score by which the arms are ranked: the requested one, or else STS averages, pairs, or retrieval.
+    """Return the requested score, or choose the score that ranks the arms.
 
-    The order differs from that of `statistics.headline.choose_verdict_metric`, whose docstring has the reason.
+    The first of these that all runs have is chosen: an STS average, the mean over the tasks of rated pairs, the mean
+    over the retrieval tasks, any other score.
+
+    This order differs from the order in `statistics.headline.choose_verdict_metric`, whose docstring explains why.
 
     Raises:
         InputError: a run lacks the score, or the arms have no score in common.
@@ -79,7 +83,7 @@ def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> Ranking
             key="ranking_metric",
             value=requested,
             expected=f"a score of all runs ({', '.join(shared) or 'none'})",
-            hint=f"{lacking[0]} lacks it.",
+            hint=f"{lacking[0]} lacks this score.",
         )
     for name in [requested] if requested else AVERAGES:
         if name in shared:
@@ -93,18 +97,18 @@ def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> Ranking
             key="runs",
             expected=f"runs with a score in common, but {scores_of_arms}",
             hint=f"Set ranking_metric={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that "
-            "have it.",
+            "have this score.",
         )
     return RankingMetric.mean_of(scores)
 
 
 def shared_scores(arms: Sequence[Arm]) -> list[str]:
-    """Return the names of the scores that all runs have."""
+    """Return the names of the scores that every run reports."""
     return [name for name in arms[0].runs[0].results["scores"] if all(arm.has(name) for arm in arms)]
 
 
 def members_of_averages(arms: Sequence[Arm]) -> dict[str, list[str]]:
-    """Return the scores that each average is computed from."""
+    """Map the name of each average score to the names of the scores that it averages."""
     runs = [run for arm in arms for run in arm.runs]
     return {name: scores for run in runs for name, scores in run.results.get("averages", {}).items()}
 
@@ -115,20 +119,20 @@ def _first_names(scores: Iterable[str]) -> str:
 
 
 def is_standard_score(name: str) -> bool:
-    """Return whether a score is of a test split, of unchanged text, and of full embeddings."""
+    """Return whether a score is from a test split, with unmodified texts and embeddings of full size."""
     found = ScoreName.parse(name)
     return found.is_plain and not found.form
 
 
 def values_of(arm: Arm, headline: RankingMetric) -> np.ndarray:
-    """Return the score of each run, (runs,)."""
+    """Return the headline score of each run of an arm, (runs,)."""
     if arm.has(headline.name):
         return arm.values(headline.name)
     return np.mean([arm.values(score) for score in headline.scores], axis=0)
 
 
 def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
-    """Return the bootstrap replicates, (R,), as a mean over seeds; None if a run has none."""
+    """Return the R bootstrap replicates of an arm's score, averaged over its runs; None if a run has none stored."""
     if len(headline.scores) > 1:
         parts = [replicates_of(arm, RankingMetric.mean_of([score])) for score in headline.scores]
         return None if any(part is None for part in parts) else np.mean(np.array(parts), axis=0)
@@ -137,7 +141,7 @@ def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
 
 
 def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple[float, float] | None:
-    """Return the 95 % interval of an arm over test items.
+    """Return the 95 % bootstrap interval over test items of the score of ``arm``.
 
     The interval is None if the arms were scored on different items or if a run has not stored its items.
     """
@@ -146,7 +150,10 @@ def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple
 
 
 def contrasts(arms: Sequence[Arm], headline: RankingMetric) -> list[PairwiseComparison]:
-    """Compare all pairs of arms by the headline, then by each task, with Holm's correction over each of the two."""
+    """Compare all pairs of arms by the headline and by each of its tasks.
+
+    Holm's correction is applied separately to the p-values of the headline and to those of all tasks.
+    """
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
@@ -200,7 +207,7 @@ def _paired(first: Arm, second: Arm, headline: RankingMetric) -> np.ndarray | No
 
 
 def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
-    """Return whether all runs were scored on the same test pairs, as far as their digests show."""
+    """Return whether all runs were scored on the same test items, according to the stored digests of the items."""
     for task in {ScoreName.parse(score).full_task for score in scores}:
         digests = {run.items.digests.get(task) for arm in arms for run in arm.runs if run.items} - {None}
         if len(digests) > 1:
@@ -209,11 +216,11 @@ def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
 
 
 def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
-    """Return the swap test of all pairs of arms on a score, or None if no pair can be tested.
+    """Run the swap test on a score for all pairs of arms, or return None if no pair can be tested.
 
     The result is NaN for a pair of arms if a run has not stored its cosines or was scored on other test pairs. If two
     arms have different numbers of seeds, the seeds of each arm are repeated equally often: for 1 and 3 seeds, the
-    single seed is used three times; for 2 and 3 seeds, each seed is combined with each.
+    single seed is used three times; for 2 and 3 seeds, each seed is paired with each seed of the other arm.
     """
     name = ScoreName.parse(score)
     task = name.full_task
@@ -240,7 +247,7 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
 
 def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
-    """Return the sign test of all pairs of arms on a score, or None if no pair can be tested.
+    """Run the sign test on a score for all pairs of arms, or return None if no pair can be tested.
 
     The result is NaN for a pair of arms if a run has not stored its queries or was scored on other queries.
     """
@@ -263,14 +270,14 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
 
 def _for_all_pairs(test: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
-    """Return the test with a column for each pair, NaN for the pairs that were not tested."""
+    """Expand a test of some pairs of arms to all pairs. The columns of pairs that were not tested are NaN."""
     observed, null = np.full(pairs, np.nan), np.full((len(test.null), pairs), np.nan)
     observed[tested], null[:, tested] = test.observed, test.null
     return SwapTest(observed, null)
 
 
 def ranking(arms: Sequence[Arm], headline: RankingMetric, comparisons: Sequence[PairwiseComparison]) -> list[Standing]:
-    """Rank the arms by the mean over seeds. Arms that are not distinguishable share a range of ranks."""
+    """Rank the arms by their mean score over seeds. Arms that are not distinguishable share a range of ranks."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     better, worse = [0] * len(arms), [0] * len(arms)
     for one in comparisons:

@@ -1,4 +1,4 @@
-"""Families of tasks: scores of one kind, such as STS or retrieval, which may be averaged."""
+"""Families of tasks of one kind, such as STS or retrieval, whose scores can be averaged."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -22,26 +22,26 @@ OTHER = "other"
 
 
 class Family(NamedTuple):
-    """Tasks of one kind. ``score`` is their average, or the score of the only task."""
+    """Tasks of one kind. ``score`` is the average of their scores, or the score of the only task."""
 
     kind: str
     score: RankingMetric
 
     @property
     def heading(self) -> str:
-        """Return a short name: ``STS, 7 tasks``, or the score of the only task."""
+        """Return a short heading: ``STS, 7 tasks``, or the name of the score if the family has only one task."""
         tasks = self.score.scores
         return self.score.name if len(tasks) == 1 else f"{self.kind}, {len(tasks)} tasks"
 
     @property
     def scores(self) -> list[RankingMetric]:
-        """Return the average, if there is one, and the score of each task."""
+        """Return the average of the family, if there are several tasks, followed by the score of each task."""
         single = [RankingMetric.mean_of([score]) for score in self.score.scores if score != self.score.name]
         return [self.score, *single]
 
 
 def families_of(arms: Sequence[Arm], headline: RankingMetric) -> list[Family]:
-    """Return the families of the tasks on which all arms were scored. The family of the headline is first."""
+    """Group the tasks on which all arms were scored into families. The family of the headline is first."""
     shared, members = shared_scores(arms), members_of_averages(arms)
     counted = {_task(name) for name in headline.scores}
     tasks = [name for name in shared if name not in members and is_standard_score(name) and _task(name) not in counted]
@@ -56,7 +56,7 @@ def families_of(arms: Sequence[Arm], headline: RankingMetric) -> list[Family]:
 
 
 def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each kind of task with one score for each of its tasks."""
+    """Yield each kind of task with the preferred score of each task of that kind."""
     counted = set[str]()
     for kind, known in KINDS.items():
         names = dict[str, str]()  # names of the tasks
@@ -70,12 +70,12 @@ def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _matches(score: str, known: Sequence[str]) -> bool:
-    """Return whether the metric of a score, or its protocol and metric, is one of the known ones."""
+    """Return whether ``known`` contains the metric of a score, or its protocol and metric, such as ``cosine/ap``."""
     name = ScoreName.parse(score)
     return name.metric in known or name.measure in known
 
 
 def _task(score: str) -> str:
-    """Return ``cisi/reranked`` for ``cisi/reranked/ndcg@10``; for other protocols than reranking, only the task."""
+    """Return the task of a score: ``cisi/reranked`` for ``cisi/reranked/ndcg@10``; ``cisi`` for any other protocol."""
     name = ScoreName.parse(score)
     return f"{name.full_task}/reranked" if name.protocol == "reranked" else name.full_task

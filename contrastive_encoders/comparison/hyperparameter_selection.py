@@ -1,7 +1,7 @@
-"""Selection of a hyperparameter for each arm of a race, such as its learning rate, by scores that are not reported.
+"""Select a hyperparameter of each arm of a race, such as its learning rate, by scores that are not reported.
 
-Each arm is trained once with each of its values, with the race's budget and first seed. It keeps the value with the
-best score on the tasks for selection.
+Each arm is trained once with each of its values, with the race's budget and first seed. The value with the
+best score on the tasks for selection is kept.
 """
 
 import logging
@@ -21,7 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class HyperparameterChoice(NamedTuple):
-    """The key, the values of each arm, the score for selection, and further overrides of the selection runs."""
+    """The hyperparameter ``key``, its candidate values for each arm, and the score that selects among them.
+
+    ``overrides`` are further overrides of the selection runs.
+    """
 
     key: str
     values: dict[str, list[Any]]
@@ -30,17 +33,17 @@ class HyperparameterChoice(NamedTuple):
 
 
 def selection_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | None:
-    """Return the selection that a race asks for with ``choose``, or None.
+    """Parse the ``choose`` entry of a race. Return None if there is no such entry.
 
     Raises:
-        InputError: ``choose`` lacks a part, or an arm has no values.
+        InputError: ``choose`` lacks one of its keys, or an arm has no values.
     """
     selection = race.get("choose")
     if selection is None:
         return None
     if not isinstance(selection, Mapping) or {"key", "values", "score"} - set(selection):
         raise InputError(
-            location=where, key="choose", value=selection, expected="a mapping with key, values, and score"
+            location=where, key="choose", value=selection, expected="a mapping with the keys key, values, and score"
         )
     values = {str(label): list(some) for label, some in selection["values"].items()}
     for label in race.get("arms") or {}:
@@ -60,12 +63,14 @@ def choose(
     *,
     keep_checkpoints: bool = False,
 ) -> tuple[Race, list[JobResult]]:
-    """Train the missing selection runs. Return the race with the chosen value in each arm, and the runs that failed.
+    """Train the missing selection runs, and select the best value for each arm.
+
+    Return the race, whose arms contain the selected values, and the runs that failed.
 
     An arm is left out if all of its runs failed. An arm that was already trained with a value keeps it.
 
     Raises:
-        InputError: the training refused every arm, or a run lacks the score.
+        InputError: no arm can be trained, or a run lacks the score.
     """
     jobs, folders, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
     for label, overrides in race.arms.items():

@@ -29,11 +29,11 @@ SPECIAL = {
 def format_latex(
     arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing], command: str = ""
 ) -> str:
-    """Return a ``tabular`` for ``\\input``: the arms in the order of the ranking, the best of each score in bold.
+    """Return a LaTeX ``tabular`` for ``\\input``: a row for each arm in ranked order, with the best scores in bold.
 
-    A cell is the mean and the standard deviation over seeds. With one seed, it is the score and, below it, the 95 %
-    interval over test items if all runs have stored them. Families of tasks that are too wide for one page are placed
-    below each other.
+    A cell is the mean and the standard deviation over seeds. With one seed, it is the score and, below the score, the
+    95 % interval over test items if all runs have stored the scores of these items. Families of tasks that are too wide
+    for one page are stacked vertically.
     """
     panels = _panels(families)
     width = max(sum(len(family.scores) for family in panel) for panel in panels)
@@ -55,7 +55,7 @@ def format_latex(
 
 
 def _panels(families: Sequence[Family]) -> list[list[Family]]:
-    """Group the families into panels of at most `MAX_COLUMNS` scores, or of one family that has more."""
+    """Split the families into panels of at most `MAX_COLUMNS` scores. A larger family is a panel by itself."""
     panels = [[families[0]]]
     for family in families[1:]:
         if sum(len(one.scores) for one in [*panels[-1], family]) > MAX_COLUMNS:
@@ -65,7 +65,7 @@ def _panels(families: Sequence[Family]) -> list[list[Family]]:
 
 
 def _rows(arms: Sequence[Arm], scores: Sequence[RankingMetric], standings: Sequence[Standing]) -> Iterator[str]:
-    """Yield the rows of a panel."""
+    """Yield the LaTeX rows of a panel: for each arm, its scores and, if needed, a row with their intervals."""
     means = [[round(spread(values_of(arm, score)).mean, 2) for arm in arms] for score in scores]
     for standing in standings:
         arm = arms[standing.arm]
@@ -85,7 +85,10 @@ def _rows(arms: Sequence[Arm], scores: Sequence[RankingMetric], standings: Seque
 
 
 def format_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> str:
-    """Return a row for each arm and score: mean and deviation over seeds, and the 95 % interval over test items."""
+    """Return CSV text with a row for each arm and score.
+
+    A row contains the mean and standard deviation over seeds, and the 95 % interval over test items.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
@@ -105,5 +108,5 @@ def format_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Seque
 
 
 def escape(text: str) -> str:
-    """Return the text on one line, escaped so that LaTeX prints every character."""
+    """Escape text for LaTeX, so that every character is printed, and join its lines."""
     return "".join(SPECIAL.get(letter, letter) for letter in " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Names of the files that are written by a comparison, a race (several recipes with one budget), or a sweep."""
+"""Names of the files that a comparison, a race (several recipes with one budget), or a sweep writes."""
 
 from contrastive_encoders.io.output_directory import PREFIX
 

@@ -15,9 +15,10 @@ MAX_SENTENCES = 1000  # maximum number of sentences on a page
 
 
 class ProbeEmbeddings(NamedTuple):
-    """Embeddings of sentences by a run.
+    """Embeddings of the probe sentences, computed by the encoder of an arm's first run.
 
-    ``places`` (sentences, 2) is a projection of ``units`` (sentences, width).
+    ``units`` (sentences, width) are normalized embeddings; ``places`` (sentences, 2) is their projection to two
+    dimensions.
     """
 
     arm: Arm
@@ -39,7 +40,10 @@ def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> ProbeEmbed
 
 
 def alignment(arm: Arm) -> float | None:
-    """Return the alignment of Wang and Isola, computed from the similarities of pairs that a run has stored."""
+    """Return the alignment of Wang and Isola over pairs rated above 4, from the similarities that a run has stored.
+
+    Return None if no such similarities were stored.
+    """
     items = arm.runs[0].items
     for task in ("stsb-dev", "stsb", *(items.cosines if items else ())):
         if items and task in items.cosines and (items.gold[task] > 4).any():
@@ -55,7 +59,7 @@ def project(vectors: np.ndarray) -> np.ndarray:
 
 
 def align_maps(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
-    """Rotate, mirror, and scale every map to fit the first map as closely as possible (orthogonal Procrustes)."""
+    """Rotate, reflect, and scale every 2-D map to fit the first map (orthogonal Procrustes)."""
     from scipy.linalg import orthogonal_procrustes
 
     aligned = list[ProbeEmbeddings]()
@@ -70,13 +74,13 @@ def align_maps(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
 
 
 def displayed_rows(probes: Sequence[ProbeEmbeddings]) -> list[int]:
-    """Return the positions of the sentences on a page: all, or ``MAX_SENTENCES`` at even steps."""
+    """Return the indices of the sentences to display on a page: all, or ``MAX_SENTENCES`` evenly spaced sentences."""
     number = len(probes[0].sentences) if probes else 0
     return np.linspace(0, number - 1, min(number, MAX_SENTENCES)).round().astype(int).tolist() if number else []
 
 
 def explorer(probes: Sequence[ProbeEmbeddings], displayed: Sequence[int]) -> dict[str, Any]:
-    """Return the data of the page's script: sentences, and their nearest neighbors in each arm with cosines x 100."""
+    """Return the data for the page's script: sentences, and their nearest neighbors in each arm with cosines x 100."""
     arms = list[dict[str, Any]]()
     for probe in probes:
         cosines = probe.units[displayed] @ probe.units[displayed].T
@@ -88,7 +92,7 @@ def explorer(probes: Sequence[ProbeEmbeddings], displayed: Sequence[int]) -> dic
 
 
 def neighbor_table(probes: Sequence[ProbeEmbeddings]) -> Table | None:
-    """Return the table of nearest neighbors of some sentences, taken at even steps from the list."""
+    """Return a table of the nearest neighbors, in each arm, of a few evenly spaced sentences."""
     if not probes or len(probes[0].sentences) < 2:
         return None
     sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()

@@ -1,4 +1,4 @@
-"""Races: several objectives are trained on one backbone, each with the same measured budget.
+"""Races: train several objectives on one backbone, each with the same measured budget.
 
 A budget is a number of steps, examples, real tokens, or seconds of training. For the last three, a pilot run of a few
 steps measures what a step of each objective costs, and ``max_steps`` is computed from it. So each learning rate
@@ -50,7 +50,7 @@ class Race(NamedTuple):
 
 
 def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Sequence[int] | None, output: Path) -> Race:
-    """Read the race: its arms, seeds, and budget.
+    """Parse the arms, seeds, and budget of a race, and claim its output directory.
 
     Raises:
         InputError: the race has no arms, no seeds, or not exactly one budget.
@@ -59,7 +59,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     where = f"race={race.get('name', '?')}"
     if not isinstance(arms, dict) or not arms or not all(isinstance(overrides, list) for overrides in arms.values()):
         raise InputError(
-            location=where, key="arms", value=arms, expected="a mapping of names to lists of overrides of `train`"
+            location=where, key="arms", value=arms, expected="a mapping of arm names to lists of overrides of `train`"
         )
     amounts = budget or race.get("budget") or {}
     [(kind, amount)] = amounts.items() if isinstance(amounts, Mapping) and len(amounts) == 1 else [(None, None)]
@@ -71,7 +71,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     if not isinstance(numbers, Sequence) or not all(isinstance(seed, int) for seed in numbers):
         raise InputError(key="seeds", value=numbers, expected="a list of whole numbers, such as [1,2,3]")
     if not numbers or len(set(numbers)) < len(numbers):
-        raise InputError(key="seeds", value=list(numbers), expected="one or more different numbers")
+        raise InputError(key="seeds", value=list(numbers), expected="one or more distinct seeds")
     overrides = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
     claim_output_directory("output", output, COMPARISON, ENTRIES)
     record = {
@@ -84,9 +84,9 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
 
 
 def _record_race(path: Path, race: dict[str, Any]) -> None:
-    """Record the race in its folder, which contains one race only.
+    """Write the definition of the race to its output directory. Reject a directory that contains a different race.
 
-    More seeds and arms may be added later. Arms that have not started to train may change.
+    Seeds and arms may be added later. Arms that have not started to train may change.
     """
     started_arms = dict[str, Any]()
     if path.exists():
@@ -96,7 +96,7 @@ def _record_race(path: Path, race: dict[str, Any]) -> None:
             raise InputError(
                 location=str(path),
                 value=error,
-                expected="the record of a race",
+                expected="an intact record of a race",
                 hint="Choose a different output, or remove the file.",
             ) from error
         arms = before.get("arms", {})
@@ -110,14 +110,14 @@ def _record_race(path: Path, race: dict[str, Any]) -> None:
             raise InputError(
                 key="output",
                 value=path.parent,
-                expected="a directory without another race",
-                hint=f"It contains another race: {changes}. Choose a different output.",
+                expected="a directory that contains no other race",
+                hint=f"The directory contains a different race: {changes}. Choose a different output.",
             )
     write_record(path, {**race, "arms": {**started_arms, **race["arms"]}})
 
 
 def _has_started(output: Path, label: str, labels: Iterable[str]) -> bool:
-    """Return whether a run of this arm has written anything, so that it would refuse other overrides."""
+    """Return whether any run of an arm has started to train, so that the overrides of the arm may no longer change."""
     runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
     other_prefixes = tuple(f"{one}-" for one in labels if one.startswith(f"{label}-"))
     selection_runs = [
@@ -137,12 +137,13 @@ def train_all(
     options: Sequence[str] = (),
     untrained: bool = False,
 ) -> list[JobResult]:
-    """Train the runs that are not finished, each with the Hydra ``options``, and return the failed ones.
+    """Train all runs of a race that are not finished, and return the results of those that failed.
 
-    If ``untrained``, the initial encoder of the first arm is also scored as an arm, before any arm is trained.
+    Each run gets the Hydra options and overrides in ``options``. If ``untrained``, the initial encoder of the first arm
+    is also scored as an arm, before any arm is trained.
 
     Raises:
-        InputError: the training refused an arm, or the initial encoder cannot be scored.
+        InputError: an arm cannot be trained with its overrides, or the initial encoder cannot be scored.
     """
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
@@ -186,7 +187,7 @@ def log_failures(failed: Iterable[JobResult]) -> None:
 def run_jobs(
     pool: InProcess | WorkerPool, jobs: Sequence[Job], output: Path, quiet: bool, *, keep_checkpoints: bool
 ) -> list[JobResult]:
-    """Train the jobs that are not finished, and return the failed ones."""
+    """Train the jobs that are not finished, and return the results of those that failed."""
     progress = _Progress(quiet, sum(not is_finished(job.folder) for job in jobs))
 
     def end(job: Job, result: JobResult) -> None:
@@ -201,7 +202,7 @@ def run_jobs(
 
 
 class _Progress:
-    """Log the start and the end of each run, the number of runs, and the remaining time."""
+    """Logger of the start and end of each run, the number of runs, and the estimated remaining time."""
 
     def __init__(self, quiet: bool, total: int) -> None:
         self.quiet, self.total = quiet, total
@@ -224,7 +225,7 @@ class _Progress:
 
 
 def steps_of(label: str, overrides: list[str], race: Race, output: Path, pool: InProcess | WorkerPool) -> list[str]:
-    """Return the overrides that end a run of this arm at its budget. A pilot run measures a step's cost."""
+    """Return the overrides that limit a run of an arm to its budget. A pilot run measures the cost of a step."""
     kind, amount = race.budget
     if kind == "steps":
         return [f"max_steps={round(amount)}"]
@@ -255,7 +256,7 @@ def steps_of(label: str, overrides: list[str], race: Race, output: Path, pool: I
 
 
 def pilot_overrides(steps: int, log_every: int, seed: int) -> list[str]:
-    """Return the overrides of a run that measures the cost of a step and is not scored."""
+    """Return the overrides of a pilot run, which measures the cost of a step and is not scored."""
     return [
         f"max_steps={steps}",
         f"log_every_n_steps={log_every}",
@@ -270,7 +271,10 @@ def pilot_overrides(steps: int, log_every: int, seed: int) -> list[str]:
 
 
 def amount_of_a_step(run: FinishedRun, kind: str) -> float:
-    """Return the cost of a step of a run, in the unit of the budget. Seconds exclude the steps before the first log."""
+    """Return the cost of one step of a run, in the unit of the budget.
+
+    The cost in seconds excludes the steps before the first logged step, which are slower.
+    """
     spent = run.results["cost"]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     if kind in SPENT:

@@ -1,4 +1,4 @@
-"""Data sets of a race, made by ``contrastive-encoders generate`` commands, each in a child process."""
+"""Generate the data sets of a race with ``contrastive-encoders generate`` commands, each in a child process."""
 
 import re
 import signal
@@ -13,16 +13,16 @@ from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
 
 
 def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) -> None:
-    """Make the data of a race that is missing. A command whose data set is finished does nothing.
+    """Generate the missing data sets of a race. A command whose data set is finished does nothing.
 
-    The output of each command is shown.
+    The commands write to the terminal of this process.
 
     Args:
         commands: overrides of each command, by name.
         options: options and overrides of Hydra for each command.
 
     Raises:
-        InputError: a command refused its overrides or its input, and has logged why.
+        InputError: a command rejected its overrides or its input, and has logged why.
         OutputError: a command failed; starting the same race again resumes it.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM was received, and the command has kept its finished part.
     """
@@ -46,16 +46,16 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
             )
         if status:
             raise OutputError(
-                f"race.prepare.{name} failed with exit code {status}; the reason is logged above. Its finished part is "
-                "kept. Rerun the same command to resume."
+                f"race.prepare.{name} failed with exit code {status}; the reason is logged above. What it has "
+                "written is kept. Rerun the same command to resume."
             )
 
 
 def commands_of(commands: object, where: str) -> dict[str, list[str]]:
-    """Return the overrides of each command in a race's ``prepare``, by the command's name.
+    """Parse the ``prepare`` entry of a race: name of a `generate` command -> its overrides.
 
     Raises:
-        InputError: ``prepare`` is not a mapping of a name to a list of overrides.
+        InputError: ``prepare`` is not a mapping of names to lists of overrides.
     """
     if commands is None:
         return {}
@@ -64,23 +64,23 @@ def commands_of(commands: object, where: str) -> dict[str, list[str]]:
             location=where,
             key="prepare",
             value=commands,
-            expected="a mapping of names to lists of overrides of `generate`",
+            expected="a mapping of command names to lists of overrides of `generate`",
         )
     return {str(name): list(_flat(overrides)) for name, overrides in commands.items()}
 
 
 def race_overrides(race: Mapping[str, Any]) -> list[str]:
-    """Return all overrides with which a race trains, scores, and selects."""
+    """Return all overrides of a race: those of its arms, common ones, and those of its selection runs."""
     arms, choice = race.get("arms") or {}, race.get("choose") or {}
     own = [overrides for overrides in arms.values() if isinstance(overrides, list)]
     return list(_flat([*own, race.get("common") or [], choice.get("words") or []]))
 
 
 def needed(commands: Mapping[str, Sequence[str]], overrides: Sequence[str]) -> dict[str, list[str]]:
-    """Return the commands that are needed.
+    """Return the commands whose data sets the race needs.
 
-    A command is needed if its output is named in ``overrides`` or in the overrides of another needed command, or if
-    it has no ``output=``.
+    A command is needed if its output directory is named in ``overrides`` or in the overrides of another needed command,
+    or if the command has no ``output=``.
     """
     outputs = {name: _output_of(command) for name, command in commands.items()}
     names = {name for name, output in outputs.items() if output is None}
@@ -97,12 +97,12 @@ def needed(commands: Mapping[str, Sequence[str]], overrides: Sequence[str]) -> d
 
 
 def _output_of(command: Sequence[str]) -> str | None:
-    """Return the folder that a command writes, as given in its overrides."""
+    """Return the value of ``output=`` in the overrides of a command, or None if there is none."""
     outputs = [override.partition("=")[2].strip("'\"") for override in command if override.startswith("output=")]
     return outputs[-1] if outputs else None
 
 
 def _flat(overrides: Sequence[Any]) -> Iterator[str]:
-    """Yield the overrides, with nested lists flattened."""
+    """Flatten nested lists of overrides."""
     for override in overrides:
         yield from _flat(override) if isinstance(override, list) else [str(override)]

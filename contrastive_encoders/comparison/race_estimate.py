@@ -1,4 +1,4 @@
-"""Estimate how long a race takes, from a few steps of one run in a temporary folder."""
+"""Estimate the duration of a race from a few training steps in a temporary folder."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ def estimate(
     parallel: int,
     options: Sequence[str],
 ) -> None:
-    """Log the estimated time of all runs and of the first command that prepares data.
+    """Run the first data command and a few training steps, and log the estimated total duration of all runs.
 
     Args:
-        race: keys of the race, with ``estimate_only`` for the first of its commands.
-        budget: budget of each run; None: the race's own.
-        seeds: seeds of the compared runs; None: the race's own.
+        race: keys of the race, with ``estimate_only`` set for the first of its data commands.
+        budget: budget of each run; None: the budget in ``race``.
+        seeds: seeds of the compared runs; None: the seeds in ``race``.
         folder: an empty folder for temporary files.
         parallel: number of runs at the same time.
         options: options of Hydra for each run.
@@ -58,7 +58,7 @@ def estimate(
         [result] = run_all(pool, [job], folder / "runs.jsonl")
     if not result.finished:
         raise InputError(
-            key="race.plan_run", expected="a run that can be trained", location=where, hint=result.output_tail
+            key="race.plan_run", expected="overrides that can be trained", location=where, hint=result.output_tail
         )
     run = read_run(job.folder)
     step, (kind, amount) = amount_of_a_step(run, "seconds"), race_plan.budget

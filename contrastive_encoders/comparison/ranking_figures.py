@@ -1,4 +1,4 @@
-"""Draw the ranking: confidence intervals of the arms and their pairwise differences."""
+"""Draw the ranking of the arms: scores with confidence intervals, and pairwise differences."""
 
 import textwrap
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MAX_ARMS_WITH_NUMBERS = 14  # with more arms, the cells of the matrix are too sm
 
 
 def dots(arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing]) -> Figure:
-    """Draw the mean of each arm in the order of the ranking, with its interval and seeds."""
+    """Draw the mean score of each arm in ranked order, with its 95 % interval and the score of each seed."""
     key, rows, seeds = [arm.label for arm in arms], list[dict[str, Any]](), list[dict[str, Any]]()
     for standing in standings:
         arm = arms[standing.arm]
@@ -90,7 +90,7 @@ def differences(
     standings: Sequence[Standing],
     comparisons: Sequence[PairwiseComparison],
 ) -> Figure | None:
-    """Draw a matrix with a cell for each pair of arms: row minus column."""
+    """Draw a matrix of the score differences of all pairs of arms: row minus column."""
     if not comparisons:
         return None
     places = {standing.arm: place for place, standing in enumerate(standings, start=1)}

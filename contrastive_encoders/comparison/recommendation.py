@@ -1,7 +1,7 @@
-"""Recommend an arm of a race: select it, test whether it is better than the initial encoder, and show what changed.
+"""Recommend an arm of a race if it is better than the initial encoder, and show what training changed.
 
-The arm is the best one on the tasks for selection. The headline, which was not used for the selection, shows whether
-it is better. If it is not better, no arm is recommended.
+The arm with the best score on the tasks for selection is tested on the headline, which was not used for the selection.
+If the arm is not better than the initial encoder, no arm is recommended.
 """
 
 import shutil
@@ -27,7 +27,7 @@ SAMPLE_QUERIES = 5  # queries for which a report shows the results before and af
 
 
 class Recommendation(NamedTuple):
-    """A recommendation. ``arm`` is None if no arm is better than the initial encoder of all arms."""
+    """The recommended arm of a race. ``arm`` is None if no arm is better than the initial encoder."""
 
     arm: Arm | None
     best: Arm  # best arm on the tasks for selection, even if it is not better
@@ -38,10 +38,11 @@ class Recommendation(NamedTuple):
 def recommend(
     arms: Sequence[Arm], headline: RankingMetric, comparisons: Sequence[PairwiseComparison], score: str, output: Path
 ) -> Recommendation | None:
-    """Test whether the arm with the best mean of ``score``, a score of the tasks for selection, is better.
+    """Select the arm with the best mean of ``score``, and recommend it if it is better than the untrained encoder.
 
-    Return None if no trained arm has the score or if the untrained encoder was not scored. The arm is selected before
-    the headline is read. So this is a single comparison, and its p-value is not corrected.
+    ``score`` is a score of the tasks for selection. Return None if no trained arm has this score or if the untrained
+    encoder was not scored. The arm is selected before the headline is read. So this is a single comparison, and its
+    p-value is not corrected.
     """
     trained = [arm for arm in arms if arm.label not in (UNTRAINED, *BASELINES) and arm.has(score)]
     untrained = next((arm for arm in arms if arm.label == UNTRAINED), None)
@@ -91,7 +92,7 @@ def recommend(
 
 
 def keep_encoder(recommendation: Recommendation | None, output: Path) -> None:
-    """Copy the encoder of the recommended arm's first run to ``output``/encoder.
+    """Copy the encoder of the recommended arm's first run to ``encoder`` in ``output``.
 
     If no arm is recommended, an earlier copy is removed.
     """
@@ -105,12 +106,12 @@ def keep_encoder(recommendation: Recommendation | None, output: Path) -> None:
 def before_and_after(
     recommendation: Recommendation, task: RetrievalData, vectors: Callable[[Arm, list[str]], np.ndarray | None]
 ) -> Table | None:
-    """Show what the untrained encoder and the best arm find first for five queries of the task.
+    """Return a table of the top documents that the untrained encoder and the best arm retrieve for five queries.
 
-    The queries are taken at even steps through all queries, independent of the results.
+    The queries are evenly spaced in the list of all queries, independent of the results.
 
     Args:
-        one: the recommendation, whose best arm is shown.
+        recommendation: its best arm is shown.
         task: task that the queries are taken from.
         vectors: function that returns an arm's embeddings (N, D) of N texts, or None if the arm has no encoder.
     """
@@ -147,7 +148,10 @@ def before_and_after(
 
 
 def values_tried(record: Mapping[str, Any]) -> Table:
-    """Show how the values of a key were selected, from the record that `hyperparameter_selection.choose` writes."""
+    """Return a table of the scores of all tried hyperparameter values, by arm.
+
+    ``record`` is written by `hyperparameter_selection.choose`.
+    """
     rows = [
         [arm, value, Cell(f"{score:.2f}", score, "best" if score == max(scores.values()) else "")]
         for arm, scores in record["values"].items()

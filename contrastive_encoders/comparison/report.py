@@ -1,4 +1,4 @@
-"""The report of a comparison as HTML, Markdown and JSON."""
+"""Write the report of a comparison as HTML, Markdown, LaTeX, CSV, and JSON."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -115,7 +115,7 @@ def sections(one: Comparison, output: Path) -> list[ReportSection]:
 
 
 def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, Path]:
-    """Write report.html, report.md, table.tex, table.csv, comparison.json and pictures/; return the files by name."""
+    """Write report.html, report.md, table.tex, table.csv, comparison.json, and pictures/. Return the paths by name."""
     pictures = output / "pictures"
     all_sections = sections(one, output)
     figures = [figure for section in all_sections for figure in section.figures]
@@ -149,7 +149,7 @@ def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, 
 
 
 def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
-    """Return the scripts of a page, and their data."""
+    """Return the JavaScript of the interactive figures on the page, with its data."""
     scripts, data = list[str](), dict[str, Any]()
     if "training-score" in figures:
         scripts.append(curves.script())
@@ -161,7 +161,7 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
 
 
 def _without_shared_configs(section: ReportSection) -> ReportSection:
-    """Return the section without the settings that are equal in all arms."""
+    """Return the section without the table of settings that all arms share."""
     parts = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
     return section._replace(parts=parts)
 
@@ -178,7 +178,7 @@ def lead(one: Comparison) -> list[str]:
 
 
 def _numbers(one: Comparison, all_sections: Sequence[ReportSection]) -> dict[str, Any]:
-    """Return the tables with unrounded values, for programs."""
+    """Return the content of comparison.json: the ranking, differences, and tables with unrounded values."""
 
     return {
         "headline": {"name": one.headline.name, "tasks": one.headline.scores},

@@ -1,9 +1,9 @@
-"""Training runs as tasks of the worker pool: several run at a time, each with the devices of its worker and one retry.
+"""Schedule training runs on a worker pool. Each run uses the devices of its worker and is retried once.
 
-A worker trains in a child process in the folder that its task names, and reports how the run ended. The driver owns
-the output folder and the record. To end a run, it creates an empty file next to the run's folder, which the worker
-checks. This works in every kind of worker, both for a trial that is judged during training and for an interruption: a
-running task receives no messages, but the worker sees the output folder.
+A worker trains in a child process, which writes to the folder named by the task, and reports how the run ended. The
+driver owns the output folder and the record. To stop a run, it creates an empty file next to the run's folder; the
+worker polls for this file. This works for every type of worker, both for a trial that is stopped early and for an
+interruption: a running task receives no messages, but the worker can access the output folder.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ REPORT_INTERVAL_S = 0.5  # seconds between reports of a run to the driver
 
 
 class Job(NamedTuple):
-    """A training run. ``arguments`` are its overrides and Hydra options, without ``output_dir``."""
+    """A training run to schedule. ``arguments`` are its overrides and Hydra options, without ``output_dir``."""
 
     name: str
     arguments: list[str]
@@ -81,7 +81,7 @@ class JobResult(NamedTuple):
 
 
 class DriverEnvironment(NamedTuple):
-    """The paths and environments that a worker gets from the driver."""
+    """The program, paths, and environment variables that the driver passes to its workers."""
 
     program: Sequence[str]  # arguments of Python for training
     folder: Path  # working folder, to which relative paths on a command line refer
@@ -97,10 +97,10 @@ def open_workers(
     num_cpus: float | None = None,
     num_gpus: float | None = None,
 ) -> InProcess | WorkerPool:
-    """Open a pool that trains in folders below ``output``. Other arguments are those of `open_pool`.
+    """Open a pool of workers that train in subdirectories of ``output``. Other arguments are passed to `open_pool`.
 
     Raises:
-        InputError: the cluster cannot be joined, lacks the resources, or (when it is used) does not see ``output``.
+        InputError: the cluster cannot be joined or lacks resources, or (when used) a worker cannot access ``output``.
     """
     path = {"PYTHONPATH": _import_path()}
     environments = (
@@ -111,14 +111,14 @@ def open_workers(
 
 
 def _import_path() -> str:
-    """Return the PYTHONPATH with which a run imports the user's modules that this process can import."""
+    """Return the PYTHONPATH that lets a run import the user's modules that this process can import."""
     cwd = Path.cwd()
     working_folder = [str(cwd)] if any(Path(entry).resolve() == cwd for entry in sys.path) else []
     return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *working_folder])
 
 
 def device_environments(parallel: int) -> list[dict[str, str]]:
-    """Return the environment variables of each worker, which assign the visible GPUs, if any, to workers in turn."""
+    """Return the environment variables of each worker. They assign the visible GPUs to the workers in turn."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         import torch
@@ -129,10 +129,10 @@ def device_environments(parallel: int) -> list[dict[str, str]]:
 
 
 def prepare_worker(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
-    """Prepare a worker. Return the arguments of Python for training, and the environment variables.
+    """Initialize a worker. Return the Python arguments of a training run, and its environment variables.
 
     Raises:
-        InputError: this machine does not see the output folder.
+        InputError: this machine cannot access the output folder.
     """
     if origin.cluster is None:
         return origin.program, origin.environments[local_rank() % len(origin.environments)]
@@ -140,7 +140,7 @@ def prepare_worker(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, 
         raise InputError(
             key="output",
             value=origin.output,
-            expected=f"a directory that the worker on {socket.gethostname()} sees",
+            expected=f"a directory that the worker on {socket.gethostname()} can access",
             hint="Choose an output on a disk that all nodes of the cluster share.",
         )
     with contextlib.suppress(OSError):  # absolute paths work from any folder
@@ -151,10 +151,10 @@ def prepare_worker(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, 
 def train_runs(
     worker: tuple[Sequence[str], dict[str, str]], tasks: Iterable[WorkItem]
 ) -> Iterator[tuple[int | None, Any]]:
-    """Train one run after another in a worker, and report the number of the current run.
+    """Train one run after another in a worker. Yield the number of the current run, then its number and result.
 
-    A failed run is started again and resumes from its checkpoint, unless its input is invalid: the same overrides would
-    fail again.
+    A failed run is started again and resumes from its checkpoint, unless its input is invalid, since the same overrides
+    would fail again.
     """
     for task in tasks:
         job, start_time = task.payload, time.monotonic()
@@ -172,9 +172,9 @@ def train_runs(
 
 
 def stop_file(folder: Path) -> Path:
-    """Return the path of the file whose presence ends the run in a folder.
+    """Return the path of the file that stops the run in ``folder`` as soon as the file exists.
 
-    It is next to the folder, because the folder must be empty when a run starts.
+    The file is next to the folder, because the folder must be empty when a run starts.
     """
     return folder.with_name(f".{folder.name}.stop")
 
@@ -182,7 +182,7 @@ def stop_file(folder: Path) -> Path:
 def _attempt(
     job: Job, number: int, program: Sequence[str], environment: dict[str, str]
 ) -> Generator[tuple[None, int], None, tuple[int, str]]:
-    """Train once. Return the exit code and, if it is not 0, the last lines of the output."""
+    """Start a run and wait for its end. Return its exit code and, unless it is 0, the last lines of its output."""
     options = [
         argument for argument in job.arguments if argument.startswith("-")
     ]  # Hydra reads no overrides after an option
@@ -211,9 +211,9 @@ def _attempt(
 
 
 def last_lines(output: str, refused: bool) -> str:
-    """Return the last lines of a run's output, or its message alone if the run was refused.
+    """Return the last lines of a run's output, or only its error message if its input was invalid (``refused``).
 
-    Of a progress bar, only the last state is kept.
+    Of a progress bar, only the last update is kept.
     """
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip().split("\n")]
     starts = [place for place, line in enumerate(lines) if line.startswith(MESSAGE_PREFIX)] if refused else []
@@ -224,7 +224,7 @@ def last_lines(output: str, refused: bool) -> str:
 
 
 def remove_checkpoints(jobs: Iterable[Job]) -> None:
-    """Remove the checkpoints of jobs whose run has finished, including those that finished in an earlier command."""
+    """Remove the checkpoints of all finished runs, including runs that finished in an earlier command."""
     for job in jobs:
         if is_finished(job.folder):
             remove_matching(job.folder, CHECKPOINTS)
@@ -240,7 +240,7 @@ def remove_matching(folder: Path, pattern: str) -> None:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Return whether a run whose worker or driver was killed is still saving its state in the folder."""
+    """Return whether a process still holds the lock of the folder, such as a run that outlived its killed worker."""
     if not (folder / LOCK).exists():
         return False
     try:
@@ -260,21 +260,21 @@ def run_all(
 ) -> list[JobResult]:
     """Train the runs that have no ``results.json`` yet, in order.
 
-    A job is taken from ``jobs`` when a worker is free, so it may depend on the results of earlier jobs. With several
-    workers, one job is taken in advance. A run fails if its worker has ended three times.
+    A job is taken from ``jobs`` when a worker is free, so the job may depend on the results of earlier jobs. If there
+    are several workers, one job is taken in advance. A run fails if its worker has crashed three times.
 
     Args:
         pool: the workers.
         jobs: the runs.
-        record: file that gets a line for each run.
+        record: JSON lines file to which a line is appended for each run.
         at_end: called at the end of each run.
-        verdict: called during a run; a non-empty reason ends the run.
+        verdict: called repeatedly during a run; if it returns a non-empty reason, the run is stopped.
         at_start: called at the start of each run.
 
     Raises:
         KeyboardInterrupt, SystemExit: this process or a run received SIGINT or SIGTERM; all runs have saved their
             state, and the same command resumes.
-        OutputError: workers end before they have started a run.
+        OutputError: workers crash before they have started a run.
     """
     driver = _Driver(jobs, record, at_end, verdict, at_start)
     with driver.signal_handlers(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
@@ -299,7 +299,7 @@ def run_all(
 
 
 class _Driver:
-    """Driver of a list of runs: assigns them to workers, records how they ended, and ends them early."""
+    """Driver that assigns runs to workers, records how each run ended, and stops runs early."""
 
     def __init__(
         self,
@@ -328,7 +328,7 @@ class _Driver:
             yield WorkItem(number, job)
 
     def handle_message(self, number: int | None, value: Any) -> None:
-        """Handle a message of a worker: the end of a run, or a report of a current run."""
+        """Handle a message of a worker: the result of a run, or, if ``number`` is None, the number of a current run."""
         if number is not None:
             self.finish(number, value)
         else:
@@ -373,9 +373,9 @@ class _Driver:
 
     @contextlib.contextmanager
     def signal_handlers(self) -> Iterator[None]:
-        """Context manager that handles SIGTERM and Ctrl-C.
+        """Context manager that stops all runs on SIGTERM or Ctrl-C.
 
-        The first signal ends the current runs, which save their state. A second signal exits.
+        After the first signal, the current runs save their state and end. A second signal exits immediately.
         """
         previous = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: exit_on_sigterm()}
         handlers = {number: signal.getsignal(number) for number in previous}

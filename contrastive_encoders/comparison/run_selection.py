@@ -1,4 +1,4 @@
-"""Selection of the runs that take part in a comparison."""
+"""Select the runs to compare."""
 
 import shlex
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from contrastive_encoders.comparison.collect import FinishedRun, SkippedRun
 
 
 def select(runs: Sequence[FinishedRun], headline: str | None) -> tuple[list[FinishedRun], list[SkippedRun]]:
-    """Return the runs that take part, in their order, and the others with the reason.
+    """Return the runs to compare, in their given order, and the skipped runs with the reason for skipping each.
 
-    A copy of a run would count as another seed, so it is left out. If no run has the headline, all runs are kept, and
-    the choice of the headline raises the error.
+    A copy of a run is skipped, since it would count as another seed. If no run has the headline, all runs are kept, and
+    `contrasts.choose_ranking_metric` raises the error.
     """
     skipped = list[SkippedRun]()
     scored = list[FinishedRun]()

@@ -22,7 +22,7 @@ ALL = "all"
 
 
 def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figure]:
-    """Return figures of the score against the settings.
+    """Return figures of the score against the settings in which the arms differ.
 
     There are none if the arms have several objectives, differ in only one setting, or are fewer than three.
     """
@@ -34,10 +34,10 @@ def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figur
 
 
 def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure | None:
-    """Draw anchors and positives against temperature if a sweep varied them, otherwise the first two settings.
+    """Draw a heat map of the score over anchors, positives, and temperature, or over the first two settings that vary.
 
-    A heat map averages over all other settings. Values that were drawn at random would leave most of its cells empty,
-    so they are drawn as points.
+    The heat map averages over all other settings. Randomly sampled values would leave most of its cells empty, so they
+    are drawn as points.
     """
     rows = [key for key in (ANCHORS, POSITIVES) if key in keys] if TEMPERATURE in keys else []
     column_key = TEMPERATURE if rows else next(iter(keys[1:]), None)
@@ -50,7 +50,7 @@ def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[
 
 
 def _is_random_search(arms: Sequence[Arm], key: str) -> bool:
-    """Return whether the values are numbers and nearly every arm has a different one."""
+    """Return whether the values of a setting are numbers that differ in nearly every arm, as in a random search."""
     values = [arm.settings[key] for arm in arms]
     different = {value for value in values if isinstance(value, int | float)}
     return len(different) > max(4, 0.8 * len(arms)) and all(isinstance(value, int | float) for value in values)
@@ -119,7 +119,7 @@ def _heat_map(
 
 
 def _points(arms: Sequence[Arm], headline: RankingMetric, x_key: str, color_key: str) -> Figure:
-    """Draw a point for each arm over the setting with the most values."""
+    """Draw the score of each arm as a point over the setting ``x_key``, colored by the setting ``color_key``."""
     values = sorted({_plain(arm.settings[color_key]) for arm in arms}, key=_order)
     rows: list[dict[str, Any]] = [
         {
@@ -226,13 +226,13 @@ def _lines(
 
 
 def _last_parts(values: Sequence[str]) -> list[str]:
-    """Return the last part of each path if these differ, else the values."""
+    """Shorten paths to their last parts if these stay distinct. Otherwise, return the values unchanged."""
     parts = [value.rstrip("/").rpartition("/")[2] for value in values]
     return parts if len(set(parts)) == len(set(values)) else list(values)
 
 
 def _heights(values: Sequence[Any]) -> list[float]:
-    """Return evenly spaced heights in the order of the values, because grids are often geometric."""
+    """Return the height of each value on an axis, evenly spaced by rank, because grids are often geometric."""
     order = {str(value): place for place, value in enumerate(sorted({str(v): v for v in values}.values(), key=_order))}
     return [order[str(value)] / max(1, len(order) - 1) for value in values]
 
@@ -242,7 +242,7 @@ def _format(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value, or a list or mapping as text."""
+    """Return the value unchanged if it is a scalar. Convert a list or mapping to a string."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 

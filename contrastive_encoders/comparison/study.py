@@ -1,4 +1,4 @@
-"""Trials of a sweep, proposed by Optuna.
+"""Trials of a hyperparameter sweep, proposed by Optuna.
 
 ``sweep.json`` contains the values of all trials in the order in which they were drawn. The outcome of a trial is in its
 run directory, whose name is a digest of the overrides. An interrupted sweep resumes from these two.
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Trials:
-    """The trials of one sweep."""
+    """Trials of one sweep in an Optuna study, which can be resumed from the output directory."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Trials:
         self._unfinished = [job for job in jobs if not self._report_end(job)]
 
     def jobs(self) -> Iterator[Job]:
-        """Yield the jobs of trials that an earlier command did not finish, then those of new trials."""
+        """Yield the jobs of trials that an earlier command did not finish, then the jobs of new trials."""
         for job in self._unfinished:
             if not self._report_end(job):
                 yield job
@@ -79,7 +79,7 @@ class Trials:
                 yield job
 
     def _propose(self) -> Job:
-        """Draw a new trial, whose seed depends on its position alone."""
+        """Sample the settings of a new trial. The seed of the sampler depends only on the number of the trial."""
         place = len(self._proposed)
         self.study.sampler = self._sampler(place)
         job = self._ask(self.grid[place] if self.grid else None)
@@ -94,7 +94,7 @@ class Trials:
         return TPESampler(seed=seed, constant_liar=True) if self.sweep.method == "bayes" else RandomSampler(seed)
 
     def _ask(self, values: dict[str, Any] | None) -> Job:
-        """Start a trial with these values, or with values from the sampler."""
+        """Start a trial in the study with the given values, or with sampled values if ``values`` is None."""
         if values is not None:
             self.study.enqueue_trial(values)
         trial = self.study.ask(self.distributions)
@@ -116,9 +116,9 @@ class Trials:
         return self.output / "runs" / digest
 
     def _report_end(self, job: Job) -> bool:
-        """Report to the study how the run of a job ended, or return False if it has not ended.
+        """Report the outcome of a job's run to the study. Return False if the run has not ended.
 
-        The run may be of an earlier command or trial.
+        The run may belong to an earlier command or to another trial with the same settings.
         """
         from optuna.trial import TrialState
 
@@ -136,10 +136,11 @@ class Trials:
         return True
 
     def verdict(self, job: Job) -> str:
-        """Record the scores that a run has logged since the last call.
+        """Report the scores that a run has logged since the last call to the study, and decide whether to stop the run.
 
         Returns:
-            The reason to end the run early, or an empty string, which is always returned without ``early_terminate``.
+            The reason to stop the run early, or an empty string. It is always empty if the sweep has no
+            ``early_terminate``.
         """
         rungs, trial, path = self.sweep.rungs, self._running[job.name], job.folder / "metrics.csv"
         if rungs is None or not path.exists():
@@ -158,7 +159,7 @@ class Trials:
         return reasons[0] if reasons else ""
 
     def record(self, job: Job, done: JobResult) -> None:
-        """Record the end of a trial. The next command starts an interrupted or failed trial again."""
+        """Record how a trial ended. An interrupted or failed trial is started again by the next command."""
         from optuna.trial import TrialState
 
         if done.stop_reason:
@@ -171,7 +172,10 @@ class Trials:
             self.study.tell(self._running[job.name], state=TrialState.FAIL)
 
     def _score(self, job: Job) -> float | None:
-        """Return the score of a finished run, or None if it has no such score. The first such run logs a warning."""
+        """Return the value of the sweep's metric in a finished run, or None if it is missing or not finite.
+
+        A warning is logged for the first run without the metric.
+        """
         scores = read_record(job.folder / "results.json").get("scores") or {}
         value = scores.get(self.sweep.metric)
         if value is None and self.sweep.metric and not self._metric_warning_logged:
@@ -194,14 +198,14 @@ class Trials:
         return [folder for folder in self._folders() if is_finished(folder) or (folder / STOPPED_FILE).exists()]
 
     def refused_folders(self) -> list[Path]:
-        """Return the directories of trials whose settings were refused."""
+        """Return the directories of trials whose settings were invalid."""
         return [folder for folder in self._folders() if (folder / REFUSED_FILE).exists()]
 
     def _folders(self) -> list[Path]:
         return sorted({self._folder(values) for values in self._proposed})
 
     def best(self) -> tuple[float, str] | None:
-        """Return the best score and the settings of its trial; None before a trial has finished."""
+        """Return the best score and a description of its trial, or None if no trial has finished."""
         try:
             one = self.study.best_trial
         except ValueError:
@@ -210,7 +214,7 @@ class Trials:
 
 
 def _read_sweeps(path: Path) -> dict[str, Any]:
-    """Return the trials of every sweep of an output directory, by its identity.
+    """Read the trials of every sweep in an output directory: `Sweep.identity` -> settings of each trial.
 
     Raises:
         InputError: the file is damaged.
@@ -223,6 +227,6 @@ def _read_sweeps(path: Path) -> dict[str, Any]:
         raise InputError(
             location=str(path),
             value=error,
-            expected="the record of a sweep",
+            expected="an intact record of a sweep",
             hint="Choose a different output.",
         ) from error

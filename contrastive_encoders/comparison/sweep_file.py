@@ -1,4 +1,4 @@
-"""Reader of sweep files in W&B's format."""
+"""Read sweep files in W&B's format."""
 
 import hashlib
 import itertools
@@ -21,7 +21,10 @@ TRIALS = 20  # trials of random and bayes if neither the command line nor run_ca
 
 
 class Rungs(NamedTuple):
-    """Hyperband as in W&B: after ``first`` scorings, and then eta times as many, one in eta trials continues."""
+    """Rungs of Hyperband, as in W&B: one in ``eta`` trials continues after ``first`` evaluations.
+
+    At each further rung, the number of evaluations is ``eta`` times larger.
+    """
 
     first: int
     eta: int
@@ -39,11 +42,11 @@ class Sweep(NamedTuple):
     run_cap: int | None
 
     def distributions(self) -> "dict[str, BaseDistribution]":
-        """Return the distribution of each parameter for Optuna."""
+        """Return the Optuna distribution of each parameter."""
         return {name: _distribution(self, name, parameter) for name, parameter in self.parameters.items()}
 
     def grid(self) -> list[dict[str, Any]]:
-        """Return all combinations in the file's order, the last parameter varying fastest.
+        """Return all combinations of parameter values, in the file's order. The last parameter varies fastest.
 
         The list is empty for methods other than grid.
         """
@@ -53,7 +56,7 @@ class Sweep(NamedTuple):
         return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
     def identity(self, overrides: list[str], seed: int) -> str:
-        """Return the identity of the study: the same search with the same overrides has the same identity."""
+        """Return a hash of the search, the overrides, and the seed, by which an interrupted sweep is recognized."""
         fields = [self.method, self.metric, self.maximize, self.parameters, self.overrides, self.rungs, overrides, seed]
         return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()[:16]
 
@@ -62,7 +65,7 @@ def read_sweep(path: Path) -> Sweep:
     """Read a sweep file in W&B's format.
 
     Raises:
-        InputError: the file does not exist, is not YAML, or is not a sweep.
+        InputError: the file does not exist, is not YAML, or is not a valid sweep.
     """
     import yaml
 
@@ -96,7 +99,7 @@ def read_sweep(path: Path) -> Sweep:
         raise InputError(location=str(path), key="metric.name", value=None, expected=expected)
     cap = content.get("run_cap")
     if cap is not None and (type(cap) is not int or cap < 1):
-        raise InputError(location=str(path), key="run_cap", value=cap, expected="a whole number of 1 or more")
+        raise InputError(location=str(path), key="run_cap", value=cap, expected="a whole number of at least 1")
     return Sweep(
         path,
         method,
@@ -110,7 +113,7 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def rungs_of(early_terminate: Any, path: Path) -> Rungs:
-    """Read the rungs from ``min_iter`` and ``eta``, or from ``max_iter``, ``s``, and ``eta``. The default of eta is 3.
+    """Parse ``early_terminate``: ``min_iter`` and ``eta``, or ``max_iter``, ``s``, and ``eta``. ``eta`` defaults to 3.
 
     Raises:
         InputError: ``early_terminate`` has another type, or its numbers define no rungs.
@@ -134,15 +137,15 @@ def rungs_of(early_terminate: Any, path: Path) -> Rungs:
 
 
 def format_overrides(values: Mapping[str, Any]) -> list[str]:
-    """Return overrides as in ${args_no_hyphens} of a W&B agent: ``KEY=VALUE`` with the value as Python prints it."""
+    """Format values as overrides ``KEY=VALUE``, like ``${args_no_hyphens}`` of a W&B agent, which uses ``str``."""
     return [f"{key}={value}" for key, value in values.items()]
 
 
 def _choices(parameter: Mapping[str, Any]) -> list[Any]:
-    """Return the choices of a parameter in a form that Optuna can record.
+    """Return the choices of a parameter as values that Optuna can record.
 
-    Optuna records plain values, so a list is replaced by its text. If two values are equal for Python but have
-    different texts, such as 1 and True, all values are replaced by their texts.
+    Optuna records scalars, so a list is converted to a string. If two values are equal in Python but differ as strings,
+    such as 1 and True, all values are converted to strings.
     """
     values = [parameter["value"]] if "value" in parameter else list(parameter.get("values", []))
     plain = [one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in values]
@@ -161,7 +164,7 @@ def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "Bas
             location=location,
             key=key,
             value=parameter,
-            expected="value or values, because method is grid",
+            expected="a mapping with value or values, because method is grid",
             hint="For a range, use method: random.",
         )
     low, high = (_number(parameter.get(side)) for side in ("min", "max"))
@@ -178,7 +181,7 @@ def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "Bas
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, or None. Text is converted because YAML 1.1 reads 1e-5 as text."""
+    """Convert a value to a number, or return None. Strings are converted because YAML 1.1 reads 1e-5 as a string."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return float(value) if isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+([eE][-+]?\d+)?", value) else None

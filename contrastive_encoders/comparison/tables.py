@@ -1,4 +1,4 @@
-"""Tables of a comparison, shared by HTML, Markdown, terminal and W&B."""
+"""Tables of a comparison, used for HTML, Markdown, the terminal, and W&B."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -78,13 +78,13 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
 
 
 def mean_cost(arm: Arm) -> dict[str, float]:
-    """Return the mean over the runs of each measure of ``RunCost``."""
+    """Return the costs of an arm (the entries of `RunCost`), averaged over its runs."""
     spent: list[Mapping[str, Any]] = [run.results["cost"] for run in arm.runs]
     return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
 
 
 def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
-    """Return the ranking with a score of each family of tasks, narrow enough for a terminal."""
+    """Return a table of the ranking with one score for each family of tasks, narrow enough for a terminal."""
     headline, *others = (family.score for family in families)
     rows = []
     for standing in standings:
@@ -114,7 +114,7 @@ def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings:
 
 
 def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
-    """Return a heat map of all scores: the average of each family, and its tasks."""
+    """Return a heat map of all scores: for each family, its average and the scores of its tasks."""
     scores = [score for family in families for score in family.scores]
     scores_by_name = {score.name: [spread(values_of(arms[one.arm], score)) for one in standings] for score in scores}
     best = {name: max(one.mean for one in summaries) for name, summaries in scores_by_name.items()}
@@ -173,7 +173,7 @@ def all_contrasts(arms: Sequence[Arm], comparisons: Sequence[PairwiseComparison]
 
 
 def before_and_after(arms: Sequence[Arm]) -> Table | None:
-    """Return the table of verdicts for the runs that were scored before training."""
+    """Return a table that compares each run with its initial encoder, for runs that were scored before training."""
     verdicts = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
     if not verdicts:
         return None
@@ -212,7 +212,7 @@ def conclusions(
     standings: Sequence[Standing],
     comparisons: Sequence[PairwiseComparison],
 ) -> list[str]:
-    """Return a sentence for each arm in the order of the ranking: its distance from the best, and arms like it."""
+    """Return a sentence for each arm in ranked order: its distance from the best arm, and similar arms."""
     if len(standings) == 1:
         return ["the only arm."]
     max_names = 3 if len(arms) <= 8 else 0
@@ -238,7 +238,7 @@ def conclusions(
 
 
 def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison, upper: int, lower: int) -> str:
-    """Return the evidence for a difference: its interval, its p-values, and the spread over seeds."""
+    """Format the evidence for a difference: its 95 % interval, its p-values, and the spread over seeds."""
     sign = 1 if one.first == upper else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
     facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
@@ -252,7 +252,7 @@ def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison
 
 
 def _listed(names: Sequence[str], max_names: int) -> str:
-    """Return ``a, b and c``; of a longer list, the first ``most`` names and the number of the others."""
+    """Join names: ``a, b and c``. In a longer list, names after the first ``max_names`` are only counted."""
     names = [*names[:max_names], f"{len(names) - max_names} others"] if len(names) > max_names + 1 else list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
@@ -271,7 +271,7 @@ def answer(
     standings: Sequence[Standing],
     comparisons: Sequence[PairwiseComparison],
 ) -> Table:
-    """Return the ranking in plain words, with the cost of each arm."""
+    """Return a table of conclusions in plain words, one for each arm in ranked order, with its cost."""
     rows = []
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, comparisons), strict=True):
         arm = arms[standing.arm]
@@ -307,7 +307,7 @@ def rank(standing: Standing) -> Cell:
 
 
 def short_number(number: float) -> str:
-    """Return a number with few digits: ``2.1 M``."""
+    """Format a number with few digits: ``2.1 M``."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g} {letter}"
@@ -315,7 +315,7 @@ def short_number(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text: ``1 h 05 min``, ``2 min 03 s``, ``4.0 s``."""
+    """Format a duration: ``1 h 05 min``, ``2 min 03 s``, ``4.0 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, hours = seconds / 60, seconds / 3600
@@ -348,7 +348,7 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
 
 
 def configs(arms: Sequence[Arm]) -> list[Table]:
-    """Return the settings in which the arms differ, next to each other, and the settings that all share, folded."""
+    """Return a table of the settings in which the arms differ, and a folded table of the common settings."""
     different = set(differing(arms))
     keys = sorted({key for arm in arms for key in arm.settings})
     rows = [[key, *(Cell(_format(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]
@@ -361,7 +361,7 @@ def configs(arms: Sequence[Arm]) -> list[Table]:
 
 
 def _transpose_many_arms(heading: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Return headings and rows. With many arms, the table is transposed, so that each arm is a row."""
+    """Return the headings and rows of a table with a column for each arm, or a row for each of many arms."""
     labels = [arm.label for arm in arms]
     if len(arms) <= MIN_ARMS_AS_ROWS:
         return [heading, *labels], rows

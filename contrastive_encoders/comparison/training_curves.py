@@ -1,4 +1,4 @@
-"""Metrics logged during training: scores and losses over steps, tokens and seconds."""
+"""Draw the metrics logged during training, such as scores and losses, over steps, tokens, and seconds."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -19,7 +19,7 @@ NO_SCORES = ("train/", "throughput/")
 
 
 def curves_of(arms: Sequence[Arm]) -> list[Curves]:
-    """Return the curves of every run that logged something."""
+    """Return the curves of every run that logged at least one metric."""
     curves = list[Curves]()
     for arm in arms:
         finals = [_final_scores(run) for run in arm.runs]
@@ -31,7 +31,7 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
 
 
 def _final_scores(run: FinishedRun) -> list[tuple[float, Mapping[str, float]]]:
-    """Return the final scores of each stage, and the step at which they were measured."""
+    """Return, for each stage, the step of its best checkpoint and the final scores."""
     start, finals = 0, list[tuple[float, Mapping[str, float]]]()
     for name, spent in stage_costs(run.results):
         results = run.results["stages"][name] if name else run.results
@@ -54,7 +54,7 @@ def _curves(name: str, run: FinishedRun, finals: Sequence[tuple[float, Mapping[s
 
 
 def training(arms: Sequence[Arm]) -> Figure | None:
-    """Draw all logged metrics, the monitored score first. Return None if nothing was logged."""
+    """Draw a figure of the logged metrics, which first shows the monitored score. Return None if nothing was logged."""
     runs, key = curves_of(arms), [arm.label for arm in arms]
     logged = {name for run in runs for name in run.lines}
     if not logged:
@@ -136,7 +136,7 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
 
 
 def _progress(runs: Sequence[Curves], name: str) -> Table:
-    """Return a table of the curve with a few numbers for each run."""
+    """Return a table with the first, highest, and last value of a metric in each run."""
     rows = []
     for run in runs:
         steps, values = run.lines.get(name, ([], []))

@@ -1,4 +1,4 @@
-"""Upload of a comparison to W&B: tables, images and a summary."""
+"""Upload the tables, figures, and a summary of a comparison to W&B."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ from contrastive_encoders.statistics.paired_tests import spread
 
 
 def _value(cell: Cell, numeric: bool) -> float | str | None:
-    """Return the value of a cell: a number if W&B can sort and plot it, text for an interval."""
+    """Convert a table cell for W&B: to a number, so that W&B can sort and plot it, or to a string."""
     if not numeric or " to " in cell.text:
         return cell.text
     return cell.sort if isinstance(cell.sort, int | float) and math.isfinite(cell.sort) and cell.text else None
@@ -25,7 +25,7 @@ def upload(
     name: str,
     offline: bool,
 ) -> str:
-    """Upload a comparison, with ``comparison/ARM/mean``, ``/sd``, and ``/rank`` in the summary.
+    """Upload a comparison to W&B. Its summary contains ``comparison/ARM/mean``, ``/sd``, and ``/rank`` of each arm.
 
     Returns:
         The id of the W&B run.

@@ -29,14 +29,14 @@ WIDTH, MAX_LETTERS = 250, 32  # width of a panel in a figure, and characters in 
 
 
 def best(arms: Sequence[Arm], headline: RankingMetric) -> list[Arm]:
-    """Return the `MAX_PANELS` arms with the highest means, in their given order."""
+    """Return the `MAX_PANELS` arms with the highest mean scores, in their given order."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     indices = sorted(sorted(range(len(arms)), key=lambda place: -means[place])[:MAX_PANELS])
     return [arms[place] for place in indices]
 
 
 def similarities(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
-    """Draw the cosines of pairs by their rating, for the first run of each of the best arms."""
+    """Draw the cosine similarities of pairs, grouped by rating, for the first run of each of the best arms."""
     best_arms = best(arms, headline)
     tasks = sorted((ScoreName.parse(score).full_task for score in headline.scores), key=lambda task: task != "stsb")
     items = [arm.runs[0].items for arm in best_arms]
@@ -93,13 +93,13 @@ def _boxes(label: str, task: str, rows: list[dict[str, Any]]) -> alt.TopLevelMix
 
 
 def _title(label: str) -> dict[str, Any]:
-    """Return the title of a panel in at most two lines."""
+    """Return the Vega-Lite title of a panel, wrapped to at most two lines."""
     lines = textwrap.wrap(label, MAX_LETTERS, max_lines=2, placeholder=" …")
     return {"text": lines or [label], "limit": WIDTH}
 
 
 def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEmbeddings]) -> Figure | None:
-    """Draw alignment and uniformity of each probed run. Lower left is better."""
+    """Draw the alignment and uniformity of each run in ``probes``. Lower left is better."""
     known = [probe for probe in probes if probe.alignment is not None]
     if not known:
         return None
@@ -130,7 +130,7 @@ def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEm
 
 
 def sentence_map(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> Figure | None:
-    """Draw the sentences in two dimensions for each arm's first encoder, in the colors of the first map."""
+    """Draw a 2-D map of the sentences for each arm. The position of a sentence in the first map defines its color."""
     if not probes or not shown:
         return None
     shades = stats.rankdata(probes[0].places[shown, 0]) / len(shown)
