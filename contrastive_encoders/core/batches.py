@@ -1,4 +1,4 @@
-"""Batches in memory: ragged token sequences without padding, by kind of data."""
+"""Batch classes, one for each type of training data. Token sequences are ragged, without padding."""
 
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Union
 
@@ -27,7 +27,7 @@ Part = Union[str, "np.ndarray", None]
 
 
 class SpanBatch(NamedTuple):
-    """DeCLUTR: spans of this rank's documents, special tokens included.
+    """Batch for DeCLUTR: spans of this rank's documents, including special tokens.
 
     ``anchors`` contains A spans per document, with those of a document next to each other. ``positives`` contains P
     spans per anchor, grouped by anchor. ``masked_ids`` and ``labels`` are aligned with ``anchors.ids``.
@@ -43,12 +43,14 @@ class SpanBatch(NamedTuple):
     predicted: "np.ndarray | None" = None
 
     def roles(self) -> dict[str, Ragged | None]:
-        """Return the sequences by role, in the order of the fields; None if the batch has no sequences of a role."""
+        """Return a mapping from each role to its sequences, in field order; the value is None if the batch has none for
+        it.
+        """
         return {"anchor": self.anchors, "positive": self.positives}
 
 
 class SentenceBatch(NamedTuple):
-    """Single texts for unsupervised SimCSE, and for TSDAE, which also needs damaged copies."""
+    """Batch of single texts for unsupervised SimCSE, or for TSDAE, which also needs a damaged copy of each text."""
 
     sentences: Ragged
     rows: "np.ndarray"  # (N,) int64 rows of the store
@@ -61,7 +63,7 @@ class SentenceBatch(NamedTuple):
 
 
 class ScoredPairBatch(NamedTuple):
-    """Pairs of texts with their similarity: DINO's data, STS."""
+    """Batch of text pairs with similarity scores, such as DINO's pairs or STS."""
 
     left: Ragged
     right: Ragged
@@ -74,7 +76,7 @@ class ScoredPairBatch(NamedTuple):
 
 
 class NLIBatch(NamedTuple):
-    """Premise and hypothesis with their relation."""
+    """Batch of NLI pairs: a premise, a hypothesis, and the label of their relation."""
 
     premises: Ragged
     hypotheses: Ragged
@@ -87,7 +89,7 @@ class NLIBatch(NamedTuple):
 
 
 class TripletBatch(NamedTuple):
-    """An anchor, a text that should be near it, and one or more that should not."""
+    """Batch of anchors, each with a positive and optional hard negatives."""
 
     anchors: Ragged
     positives: Ragged
@@ -108,7 +110,7 @@ class TripletBatch(NamedTuple):
 
 
 class ScoredTripletBatch(NamedTuple):
-    """An anchor with a positive and its negatives, and a teacher's score of each of them."""
+    """Batch of anchors, each with a positive and hard negatives, and a teacher's score for each of these texts."""
 
     anchors: Ragged
     positives: Ragged
@@ -122,7 +124,7 @@ class ScoredTripletBatch(NamedTuple):
 
 
 class Seq2SeqBatch(NamedTuple):
-    """Inputs and target texts of a generator, both with special tokens."""
+    """Batch of input and target texts for a generator, both with special tokens."""
 
     sources: Ragged
     targets: Ragged  # N sequences, in the order of ``sources``

@@ -23,7 +23,9 @@ REQUIRED = dataclasses.MISSING  # the default of a key that has none
 
 
 class _Unset:
-    """Value of a key that was not set. A run resolves it from its other keys, or raises an error before it begins."""
+    """Class of `UNSET`, the value of a key that was not set. A run resolves it from its other keys, or raises an error
+    before it begins.
+    """
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -48,7 +50,7 @@ PLURALS = {int: "integers", float: "numbers", str: "strings"}
 
 
 class Bounds(NamedTuple):
-    """Bounds of a numeric key, which must be finite. Null and strings are not compared."""
+    """Bounds of the value of a numeric key. The value must also be finite. Null and strings are not compared."""
 
     ge: float | None = None
     le: float | None = None
@@ -87,13 +89,13 @@ class ConfigField(NamedTuple):
 
     @property
     def choices(self) -> list[str]:
-        """The strings that the key may have, if it is one of several."""
+        """The allowed values of a key whose type is or contains a ``Literal``; empty for other types."""
         several = [self.type, *typing.get_args(self.type)]
         return [str(one) for kind in several if typing.get_origin(kind) is Literal for one in typing.get_args(kind)]
 
     @property
     def written(self) -> Any:
-        """Return the default as a config contains it: an interpolation if the key inherits from other keys."""
+        """The default as written in a config file: an interpolation if the key inherits from other keys."""
         if self.of and self.default is REQUIRED:
             return f"${{{self.of[0]}}}"
         if self.of:
@@ -136,23 +138,27 @@ def config_field(
 
 
 def group(kind: type, meaning: str) -> Any:
-    """Return a field of the config dataclass ``kind``, whose keys are nested below the name of the field."""
+    """Return a field whose value is a config of the dataclass ``kind``. Its keys are nested, as in ``FIELD.KEY``."""
     return dataclasses.field(default_factory=kind, metadata={"meaning": meaning})
 
 
 def flat_group(kind: type) -> Any:
-    """Return a field of the config dataclass ``kind``, whose keys are among those of the class that has the field."""
+    """Return a field whose value is a config of the dataclass ``kind``. Its keys are not nested: they are set like keys
+    of the enclosing class.
+    """
     return dataclasses.field(default_factory=kind, metadata={"flat": True, **NOT_A_KEY})
 
 
 def new_default(kind: type, name: str, default: Any) -> Any:
-    """Return the field of this name with another default, for a subclass of the config dataclass ``kind``."""
+    """Return a copy of the field ``name`` of the config dataclass ``kind`` with another default, for a subclass."""
     field = next(one for one in dataclasses.fields(kind) if one.name == name)
     return dataclasses.field(default=default, metadata={**field.metadata, "default": default})
 
 
 def keys_of(kind: Any) -> list[ConfigField]:
-    """Return the keys of a config dataclass in the order required, own, inherited, and those of groups."""
+    """Return the keys of a config dataclass. Required keys come first, then those of the class, its base classes, and
+    its flat groups.
+    """
     found = own_keys(kind)
     for flat_kind in flat_groups(kind).values():
         found += own_keys(flat_kind)
@@ -160,13 +166,13 @@ def keys_of(kind: Any) -> list[ConfigField]:
 
 
 def flat_groups(kind: Any) -> dict[str, Any]:
-    """Return the config dataclass of each `flat_group` by the name of its field."""
+    """Return a mapping from the name of each `flat_group` field to its config dataclass."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.metadata.get("flat")}
 
 
 def own_keys(kind: Any) -> list[ConfigField]:
-    """Return the keys that are fields of the class itself."""
+    """Return the keys of a config dataclass, including inherited keys, but not those of its flat groups."""
     fields = {
         field.name: field
         for field in dataclasses.fields(kind)
@@ -191,7 +197,7 @@ def _key(field: Any, type_: Any) -> ConfigField:
 
 
 def settings_class(module: Any) -> type:
-    """Return the config dataclass of a module, which is the type that it declares for ``settings``.
+    """Return the config dataclass from which a module is built: the declared type of its attribute ``settings``.
 
     Raises:
         InputError: it declares none.
@@ -207,7 +213,7 @@ def settings_class(module: Any) -> type:
 
 
 def build(kind: type[Settings], values: Any, prefix: str = "") -> Settings:
-    """Build settings from plain values, and check each of them.
+    """Build a config dataclass from plain values, and check each value.
 
     Raises:
         InputError: as for `read` and `check`.
@@ -218,8 +224,8 @@ def build(kind: type[Settings], values: Any, prefix: str = "") -> Settings:
 
 
 def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None = None) -> Settings:
-    """Build settings from plain values, with `UNSET` for keys without a value. Values are not compared with types or
-    bounds; `check` does that.
+    """Build a config dataclass from plain values, with `UNSET` for keys that have neither a value nor a default. Values
+    are not compared with types or bounds; `check` does that.
 
     A field whose type is a config dataclass is built from the keys below it. ``target`` names the class that the
     settings are for, if it is not the default of ``kind``.
@@ -280,7 +286,7 @@ def check(settings: Any, prefix: str = "") -> None:
 
 
 def require(config: Any, key: str, expected: str) -> None:
-    """Check that a key is set that the command cannot run without.
+    """Check that a key that the command requires is set.
 
     Raises:
         InputError: it is null.
@@ -311,7 +317,7 @@ def _is_equal(value: Any, default: Any) -> bool:
 
 
 def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
-    """Return the `UNSET` keys of a config and its nested configs by their dotted names."""
+    """Return a mapping from dotted names to the `UNSET` keys of a config and its nested configs."""
     found: dict[str, ConfigField] = {}
     for one in keys_of(type(config)):
         name, value = f"{place}.{one.name}", getattr(config, one.name)
@@ -326,7 +332,7 @@ def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
 
 
 def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Settings:
-    """Return a config in which the keys with these dotted names are resolved.
+    """Return a copy of a config in which the keys whose dotted names are in ``names`` are resolved.
 
     They have the values of the keys of ``run`` that they inherit from, or else their defaults. A key with neither is
     None.
@@ -404,7 +410,7 @@ def shorten(value: Any) -> str:
 
 
 def matches_type(value: Any, type_: Any) -> bool:
-    """Return whether a plain value has a declared type."""
+    """Return whether a plain value is of the declared type."""
     origin = typing.get_origin(type_)
     if origin in (Union, types.UnionType):
         return any(matches_type(value, one) for one in typing.get_args(type_))
@@ -425,12 +431,12 @@ def matches_type(value: Any, type_: Any) -> bool:
 
 
 def _has_choices(type_: Any) -> bool:
-    """Return whether a declared type is, or may be, one of several strings."""
+    """Return whether a declared type is or contains a ``Literal``, that is, a fixed set of strings."""
     return typing.get_origin(type_) is Literal or any(map(_has_choices, typing.get_args(type_)))
 
 
 def type_description(type_: Any) -> str:
-    """Describe a declared type for a message."""
+    """Describe a declared type in words, for an error message."""
     origin, parts = typing.get_origin(type_), typing.get_args(type_)
     if origin in (Union, types.UnionType):
         return " or ".join(type_description(one) for one in parts)

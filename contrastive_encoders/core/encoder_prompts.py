@@ -24,32 +24,36 @@ class EncoderPrompts:
 
     @classmethod
     def same(cls, prompt: str) -> "EncoderPrompts":
-        """Return prompts that use one prompt for all texts."""
+        """Return an object that uses the same prompt for all texts."""
         return cls({"default": prompt, "query": prompt, "document": prompt}, "default") if prompt else cls()
 
     @property
     def default(self) -> str:
-        """The prompt of sentence-transformers' ``encode``."""
+        """The prompt that sentence-transformers' ``encode`` prepends."""
         return self.named.get(self.default_name or "") or ""
 
     @property
     def query(self) -> str:
-        """The prompt of sentence-transformers' ``encode_query``."""
+        """The prompt that sentence-transformers' ``encode_query`` prepends."""
         return self.of("query")
 
     @property
     def document(self) -> str:
-        """The prompt of sentence-transformers' ``encode_document``; if it is empty, ``passage`` or ``corpus``."""
+        """The prompt for sentence-transformers' ``encode_document``: the first nonempty one of ``document``,
+        ``passage``, and ``corpus``.
+        """
         return self.of("document")
 
     def of(self, role: Role | None) -> str:
-        """Return the prompt for texts with this role; None selects texts without a role."""
+        """Return the prompt for texts with the given role. If ``role`` is None, return the prompt for texts without a
+        role.
+        """
         if role is None:
             return self.default
         return next((prompt for name in NAMES[role] if (prompt := self.named.get(name))), "")
 
     def to_json(self) -> PromptsRecord | None:
-        """Return the record from which ``EncoderPrompts(**record)`` can be created; None if there are no prompts."""
+        """Return the arguments of ``EncoderPrompts`` as a JSON record; None if there are no prompts."""
         return PromptsRecord(named=dict(self.named), default_name=self.default_name) if self else None
 
     def __bool__(self) -> bool:

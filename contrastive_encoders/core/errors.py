@@ -46,7 +46,7 @@ class InputError(ValueError):
         super().__init__(self._message(value is not NO_VALUE) if message is None else message)
 
     def with_prefix(self, prefix: str) -> "InputError":
-        """Return the same error with a text before its message; the fields stay."""
+        """Return a copy of the error whose message begins with ``prefix``, with the same fields."""
         error = InputError(
             f"{prefix}: {self}", key=self.key, expected=self.expected, location=self.location, hint=self.hint
         )
@@ -67,7 +67,7 @@ class InputError(ValueError):
 def missing_package(
     package: str, extra: str, *, key: str | None = None, value: Any = NO_VALUE, location: str | None = None
 ) -> InputError:
-    """Return the error about a package that an extra of this project installs."""
+    """Return the error about a missing package, with a hint to install the extra of this project that contains it."""
     hint = f"Install it: pip install 'contrastive-encoders[{extra}]'."
     return InputError(key=key, value=value, location=location, expected=f"the package {package}", hint=hint)
 
@@ -95,7 +95,8 @@ class OutputError(RuntimeError):
 
 
 def interruption_behind(error: BaseException | None) -> BaseException | None:
-    """Return the Ctrl-C or SIGTERM that caused an error in a library's cleanup; None if there was none.
+    """Return the exception of the Ctrl-C or SIGTERM during which a library's cleanup raised ``error``; None if there is
+    none.
 
     OmegaConf raises such errors, and so does a zip file that is closed while one of its members is open.
     """

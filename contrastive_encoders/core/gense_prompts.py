@@ -31,14 +31,16 @@ IGNORED_PROMPT_KEYS = (
 
 
 class Generation(NamedTuple):
-    """Texts before and after the sentence for which another sentence is generated."""
+    """Prompt that asks for an entailed or contradicting sentence: the texts before and after the given sentence."""
 
     prefix: str
     suffix: str
 
 
 class Discrimination(NamedTuple):
-    """Texts before, between, and after the premise and hypothesis, and the two answers."""
+    """Prompt that asks whether a premise entails a hypothesis: the texts before, between, and after them, and both
+    answers.
+    """
 
     prefix: str
     between: str
@@ -48,7 +50,7 @@ class Discrimination(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """Prompts of one generator."""
+    """All prompts of a generator, and how they are joined with sentences."""
 
     entailment: Generation
     contradiction: Generation
@@ -133,8 +135,8 @@ def write_generator_prompts(folder: Path, prompts: Prompts) -> None:
 
 
 class PromptIds:
-    """Convert sentences to the token ids that the model reads: ``begin``, prompt, ``close``. ``end`` terminates the
-    generated text.
+    """Converter of sentences to the input ids of a generator: ``begin``, the prompt with the sentences, ``close``.
+    ``end`` terminates the generated text.
 
     Args:
         prompts: the prompts of the generator.
@@ -170,7 +172,7 @@ class PromptIds:
         return cast(list[list[int]], self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])
 
     def generation(self, direction: Direction, sentences: Sequence[str], most: int) -> list[list[int]]:
-        """Return the ids of the prompts that ask for another sentence."""
+        """Return, for each sentence, the input ids that ask for an entailed or contradicting sentence."""
         if self.prompts.assembly == "string":
             return self._framed(self.generation_texts(direction, sentences, most))
         prefix, suffix = self.parts[direction]
@@ -178,7 +180,7 @@ class PromptIds:
         return [[*self.begin, *prefix, *one[:most], *suffix, *self.close] for one in rows]
 
     def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[list[int]]:
-        """Return the ids of the prompts that ask whether the hypothesis follows from the premise."""
+        """Return, for each pair, the input ids that ask whether the premise entails the hypothesis."""
         if self.prompts.assembly == "string":
             return self._framed(self.discrimination_texts(premises, hypotheses, most))
         prefix, between, suffix = self.parts["discrimination"][:3]
@@ -192,11 +194,13 @@ class PromptIds:
         return sum(map(len, fixed)) + 2 * most
 
     def written(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences in the form in which they are tokenized as separate pieces."""
+        """Return the sentences with ``blank`` before each: a space for a causal language model whose tokenizer adds
+        none.
+        """
         return [f"{self.blank}{one}" for one in sentences]
 
     def columns(self, triplets: Sequence[Sequence[str]], most: int) -> list[list[str]]:
-        """Return the columns of texts from which all training instances are made by tokenization.
+        """Return the text columns to tokenize for triplets. All training instances are built from their token ids.
 
         There are three columns with the assembly ``pieces``, namely the triplets themselves. With the assembly
         ``string`` there are six: the prompts of the four instances and the two target texts.
@@ -210,12 +214,12 @@ class PromptIds:
         return [*prompts, *others]
 
     def generation_texts(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
-        """Return the joined strings of the assembly ``string``."""
+        """Return each sentence joined with its prompt to one string, for the assembly ``string``."""
         prompt = getattr(self.prompts, direction)
         return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._truncate(sentences, most)]
 
     def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[str]:
-        """Return the joined strings of the assembly ``string``."""
+        """Return each pair joined with its prompt to one string, for the assembly ``string``."""
         prompt = self.prompts.discrimination
         pairs = zip(self._truncate(premises, most), self._truncate(hypotheses, most), strict=True)
         return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
@@ -260,7 +264,7 @@ class PromptIds:
             raise InputError(
                 location="the tokenizer",
                 value=ids,
-                expected=f"ids of 'a' with special tokens that contain its ids without them, {plain}",
+                expected=f"a tokenizer that adds special tokens only before and after the ids of 'a', {plain}",
             )
         return ids[: places[0]]
 

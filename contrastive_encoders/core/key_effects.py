@@ -1,4 +1,5 @@
-"""Effects of the keys of a run on its identity, its arm in a comparison, and whether a run may be resumed.
+"""Effects of config keys: which keys identify a run or its arm in a comparison, and which may change when it is
+resumed.
 
 The identity, comparisons, resumed runs, and stages read the same table. A key without an entry counts everywhere.
 """
@@ -10,7 +11,7 @@ OnResume = Literal["free", "fixed", "data"]
 
 
 class KeyEffect(NamedTuple):
-    """Effect of a key, with the reason.
+    """Effect of a config key on the identity, the arm, and the resumption of a run, with the reason.
 
     Attributes:
         reason: why the key has this effect.

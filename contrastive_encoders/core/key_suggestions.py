@@ -1,4 +1,6 @@
-"""Suggestions for unknown keys: the counterparts of other libraries' names, and names without their group."""
+"""Suggestions for unknown keys, such as names that other libraries use, names without their group, and misspelled
+names.
+"""
 
 import difflib
 import re
@@ -47,7 +49,7 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
 
 
 def counterpart(name: str, keys: Iterable[str]) -> str | None:
-    """Return the key that certainly corresponds to an unknown name; None if there is none.
+    """Return the key that certainly corresponds to an unknown name; None if no key does.
 
     Args:
         name: dotted, or with underscores instead of dots, as ``data_path``.
@@ -111,7 +113,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def _nearest(name: str, keys: list[str]) -> str | None:
-    """Return the key that is most similar to a name: in its group, or else by its last part in any group."""
+    """Return the key that is most similar to a name. Keys of the same group are preferred to those of other groups."""
     group, _, last = name.rpartition(".")
     beside = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == group}
     if near := nearest(last, beside):

@@ -11,7 +11,7 @@ from contrastive_encoders.core.tasks import RetrievalData
 
 
 class Embedder(Protocol):
-    """Interface of a model with embeddings, for evaluation and export."""
+    """Interface of a model that embeds texts, for evaluation and export."""
 
     @property
     def normalize(self) -> bool:
@@ -20,7 +20,7 @@ class Embedder(Protocol):
 
     @property
     def device(self) -> "torch.device":
-        """The device of the encoder; classifiers of its embeddings are also trained there."""
+        """The device of the encoder. Classifiers on its embeddings are trained on the same device."""
         ...
 
     def embed(
@@ -44,7 +44,9 @@ class Embedder(Protocol):
 
 
 class HeldOutTexts(NamedTuple):
-    """Losses of held-out texts for a generator, and whether its answers are right; identical on every rank."""
+    """A generator's losses on held-out texts, and whether its answers about held-out pairs are correct. Identical on
+    all ranks.
+    """
 
     losses: "np.ndarray"  # (texts,) float64, -log p of a text, summed over its tokens
     tokens: "np.ndarray"  # (texts,) int64
@@ -82,11 +84,11 @@ class DataModule(Protocol):
     """Interface of a data module for training, in addition to Lightning's own methods."""
 
     def prepare_data(self) -> None:
-        """Read, tokenize, and store; one process does it while the others wait for its file lock."""
+        """Read, tokenize, and store the data. One process does this while the others wait for its file lock."""
         ...
 
     def samples(self) -> Iterator[Any]:
-        """Yield a small batch like those of training; for a mixture, one of each part."""
+        """Yield a small batch in the format of training batches; for a mixture, one batch per dataset."""
         ...
 
     def texts(self) -> Iterator[str]:
@@ -94,7 +96,9 @@ class DataModule(Protocol):
         ...
 
     def manifest(self) -> dict[str, Any]:
-        """Return the source of the data, counts of rows kept and dropped, and sha256, for ``results.json``."""
+        """Return the record of the data for ``results.json``: its source, its SHA-256, and the numbers of kept and
+        dropped rows.
+        """
         ...
 
     def held_out(self) -> "Sequence[RetrievalData]":

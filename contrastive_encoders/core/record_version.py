@@ -8,7 +8,7 @@ RECORD_VERSION = 2  # 1, or none in the record: before all modules were in the p
 
 
 def check_version(version: Any, kind: str, *, hint: str, **place: Any) -> None:
-    """Check that this version of the project wrote a record.
+    """Check that an output file was written by this version of the project.
 
     Args:
         version: version in the record; None if it has none.

@@ -18,7 +18,7 @@ class RunCost(TypedDict):
 
 
 class StageResults(TypedDict):
-    """Summary of a stage; its own directory has the full ``results.json``."""
+    """Summary of a training stage. The directory of the stage contains the full ``results.json``."""
 
     place: int  # position among the stages, from 1
     objective: str
@@ -30,7 +30,7 @@ class StageResults(TypedDict):
 
 
 class ScoreChange(TypedDict):
-    """A query of a retrieval task, with its top document before and after training."""
+    """A query of a retrieval task whose top-ranked document changed, with the document before and after training."""
 
     query: str
     before: str
@@ -39,7 +39,7 @@ class ScoreChange(TypedDict):
 
 
 class Changes(TypedDict):
-    """Changes in a retrieval task: how many queries rank their own document first, before and after training."""
+    """Number of queries of a retrieval task whose first document is relevant, before and after training."""
 
     queries: int
     correct_before: int
@@ -49,7 +49,7 @@ class Changes(TypedDict):
 
 
 class CorpusInfo(TypedDict):
-    """Corpus of a retrieval task."""
+    """Size of the corpus of a retrieval task, and the type of its queries."""
 
     documents: int
     query_kind: NotRequired[str]  # such as titles, if the queries were made from the documents
@@ -97,7 +97,7 @@ class Verdict(TypedDict):
 
 
 class EmbeddingInfo(TypedDict):
-    """Properties of the embeddings of an encoder."""
+    """Properties of an encoder's embeddings."""
 
     width: int
     pooling: str  # including the layers after it
@@ -105,7 +105,7 @@ class EmbeddingInfo(TypedDict):
 
 
 class PromptsRecord(TypedDict):
-    """The prompts of an encoder: see `EncoderPrompts`."""
+    """The prompts of an encoder in JSON types; see `EncoderPrompts`."""
 
     named: dict[str, str]
     default_name: str | None

@@ -13,7 +13,7 @@ ITEMS_FILE = "item_scores.npz"
 
 
 class Prompted(list[str]):
-    """Texts with the prompt that is prepended to each of them.
+    """List of texts, with the prompt that is prepended to each text.
 
     Args:
         prompt: the prompt; None: the encoder's own for texts with this role.
@@ -29,7 +29,7 @@ class Prompted(list[str]):
 
 
 class RatedPairs(NamedTuple):
-    """Sentence pairs with a human rating, as one STS test set: the data of a `SimilarityTask`.
+    """Sentence pairs with human ratings, such as an STS test set: the data of a `SimilarityTask`.
 
     A side may be `Prompted`.
     """
@@ -42,7 +42,8 @@ class RatedPairs(NamedTuple):
 
 
 class RetrievalData(NamedTuple):
-    """Queries with their documents, which are searched for among all: the data of a `RetrievalTask`.
+    """Queries, the documents that are ranked for them, and the relevant documents of each query: the data of a
+    `RetrievalTask`.
 
     Both may be `Prompted`.
     """
@@ -57,8 +58,8 @@ class RetrievalData(NamedTuple):
 
 
 class ItemScores(NamedTuple):
-    """Scores of single test items: ``item_scores.npz`` next to ``results.json``, with an array KIND/NAME for each
-    entry.
+    """Scores of individual test items. They are stored in ``item_scores.npz`` next to ``results.json``, as an array
+    KIND/NAME for each entry.
 
     Two runs are compared item by item if the digests of a task are equal.
     """

@@ -7,7 +7,7 @@ if TYPE_CHECKING:  # a command that only prints its help should not import NumPy
 
 
 def unit_rows(rows_ND: "np.ndarray") -> "np.ndarray":
-    """Return the (N, D) rows L2-normalized, with their dtype; rows of zeros are not changed.
+    """Return (N, D) embeddings with L2-normalized rows, in the same dtype. Rows of zeros are not changed.
 
     `evaluation.embedding_pool.unit_rows` does the same for tensors, and replaces rows with NaN or infinity by zeros.
     """

@@ -17,7 +17,7 @@ def is_address(path: object) -> bool:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a value, or a mapping or list of values, without secrets, so that it may be published.
+    """Return a value, mapping, or list without the secrets in its strings, so that it may be published.
 
     User names and passwords are removed from addresses. The query string of web addresses, which may grant access, is
     also removed.
@@ -45,7 +45,7 @@ def check_local_output(key: str, path: object) -> None:
 
 
 def check_local_input(key: str, path: object) -> None:
-    """Check that the path of an input other than texts is local.
+    """Check that an input path is local. For inputs other than texts, which cannot be read from a URL.
 
     Raises:
         InputError: ``path`` is an address.

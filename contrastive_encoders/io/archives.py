@@ -1,4 +1,4 @@
-"""Members of archives, read in memory: nothing is unpacked to disk or executed.
+"""Read members of archives in memory. Nothing is unpacked to disk or executed.
 
 A member is found by the end of its path, since the same archive is distributed with and without its outermost folder.
 """
@@ -22,7 +22,9 @@ class InvalidArchiveError(ValueError):
 
 
 class Members:
-    """The files inside some archives, or the files themselves. A folder counts as an unpacked archive."""
+    """Reader of the files in archives. A path that is not an archive is read as a file itself. A folder counts as an
+    unpacked archive.
+    """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
@@ -52,7 +54,7 @@ class Members:
             raise InvalidArchiveError(f"{ending}: damaged or truncated ({error})") from None
 
     def lines(self, ending: str, encoding: str = "utf-8") -> list[str]:
-        """Return the lines of a member without a byte-order mark. Only ``\\n`` and ``\\r\\n`` end a line."""
+        """Return the decoded lines of a member, without a byte-order mark. Only ``\\n`` and ``\\r\\n`` end a line."""
         try:
             text = self.read(ending).removeprefix(b"\xef\xbb\xbf").decode(encoding)
         except UnicodeDecodeError as error:

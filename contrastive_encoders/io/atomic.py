@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 
 def partial_path(path: Path) -> Path:
-    """Return the name that a file or folder has until it is complete."""
+    """Return the temporary path of a file or folder until it is complete."""
     return path.with_name(f".{path.name}.part")
 
 
 def atomic_write(path: Path, data: bytes | str, *, sync: bool = True) -> None:
-    """Write ``data`` to a file atomically, with text encoded as UTF-8. Without ``sync`` a power failure may
-    revert it.
+    """Write ``data`` to a file atomically, with text encoded as UTF-8. If ``sync`` is False, a power failure may revert
+    the write.
     """
     with atomic_file(path, sync=sync) as part:
         part.write_bytes(data.encode() if isinstance(data, str) else data)
@@ -108,7 +108,8 @@ def build_once(
 
 @contextlib.contextmanager
 def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
-    """Context manager that explains write errors. ``key`` is the config key that sets the location of such folders.
+    """Context manager that converts write errors to `OutputError` or `InputError`, with a hint. ``key`` is the config
+    key that sets the location of such folders.
 
     Raises:
         OutputError: the disk is full.
@@ -130,7 +131,7 @@ def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
 
 
 def atomic_link(source: Path, target: Path) -> None:
-    """Give a file a second name atomically; it is a copy if the file system does not support hard links."""
+    """Hard-link a file to a second path atomically, or copy it if the file system does not support hard links."""
     part = partial_path(target)
     remove(part)
     if target.exists() and target.samefile(source):
@@ -143,7 +144,7 @@ def atomic_link(source: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the directory entries are on the disk. Only then is a rename safe against a power failure."""
+    """Wait until the entries of a folder are written to disk. Only then is a rename safe against a power failure."""
     _sync(folder)
 
 
@@ -161,7 +162,9 @@ def _restore(replaced: Path, folder: Path) -> None:
 
 
 def _remove_unless(is_kind: Callable[[int], bool], part: Path) -> None:
-    """Remove a leftover partial file that is of another kind or a link, because it cannot be written into."""
+    """Remove a leftover partial file or folder unless it has the expected file type, since it could not be written
+    into.
+    """
     with contextlib.suppress(FileNotFoundError):
         if not is_kind(part.lstat().st_mode):
             remove(part)
@@ -177,7 +180,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _name_in_errors(path: Path) -> Iterator[None]:
-    """Context manager that adds the file name to write errors, which lack it."""
+    """Context manager that adds the file name to write errors, which do not contain it."""
     try:
         yield
     except OSError as error:
@@ -187,8 +190,8 @@ def _name_in_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(part: Path, flags: int) -> Iterator[int]:
-    """Context manager that yields a descriptor of the partial file or folder and excludes other processes on
-    this host.
+    """Context manager that locks a partial file or folder against other processes on this host and yields its
+    descriptor.
     """
     while True:
         if flags == FOLDER:

@@ -1,4 +1,4 @@
-"""Safe reading of checkpoints: complete, with the checksums that were written, and without executing code.
+"""Load checkpoints safely: reject truncated or corrupted files, by their checksums, and never execute code from them.
 
 The file is a zip archive, as torch writes it. Each of its entries has a checksum, which torch itself does not verify.
 The weights and optimizer state of a sharded model are not in the archive, but in a folder next to it. The archive
@@ -53,7 +53,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         raise CorruptFileError("it contains objects that could execute code, which are never loaded") from error
     except UNREADABLE as error:
         why = textwrap.shorten(str(error), 160, placeholder=" ...") or type(error).__name__
-        raise CorruptFileError(f"cut short or damaged: {why}") from error
+        raise CorruptFileError(f"truncated or damaged: {why}") from error
     if not isinstance(found, dict):
         raise CorruptFileError(f"expected a dict, got {type(found).__name__}")
     if "objective" in found:
@@ -83,8 +83,8 @@ def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
 
 
 def with_full_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a sharded checkpoint with full optimizer states, which number the weights as the optimizer
-    of one process does.
+    """Return the entries of a sharded checkpoint with full optimizer states. The weights are numbered as by the
+    optimizer of a single process.
     """
     states = []
     for place, state in enumerate(checkpoint["optimizer_states"]):
@@ -108,7 +108,7 @@ def remove_optimizer_states(path: Path) -> None:
 
 
 def new_shards(folder: Path, step: int) -> str:
-    """Return a new name for a folder of shards."""
+    """Return an unused name for a folder of shards."""
     names = chain([f"shards-{step}"], (f"shards-{step}-{number}" for number in count(2)))
     return next(name for name in names if not (folder / name).exists())
 

@@ -1,4 +1,4 @@
-"""Names of the columns in data files: sets of names with the same meaning, as used by published data sets.
+"""Column names in data files: the alternative names that published data sets use for the same columns.
 
 The first set that a file has is selected. A data set's identity contains these sets, so they should not be changed
 accidentally.
@@ -49,5 +49,7 @@ GAINS: tuple[Names, ...] = (("score",), ("relevance",), ("label",), ("rel",), ("
 
 
 def choose_columns(present: Sequence[str], known: Sequence[Names]) -> Names | None:
-    """Return the first set of names that a file has; ``OUTER.INNER`` is a value inside the column ``OUTER``."""
+    """Return the first set of column names that all exist in a file. ``OUTER.INNER`` is a value inside the column
+    ``OUTER``.
+    """
     return next((names for names in known if all(top_level([name], present) for name in names)), None)

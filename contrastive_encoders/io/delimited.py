@@ -52,7 +52,7 @@ class CommaTable(Form):
         return detect_separator(lines)
 
     def is_raw(self, separator: str) -> bool:
-        """Return whether quotation marks are part of the text."""
+        """Return whether the quotation marks in the file are part of the texts instead of delimiters."""
         return False
 
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
@@ -65,7 +65,7 @@ class CommaTable(Form):
         return _cells(self.header, cells[: len(STSB)] if self.header is STSB else cells, line)
 
     def _below_header(self, lines: Iterator[tuple[int, bytes] | BadRow]) -> Iterator[Piece | BadRow]:
-        """Yield the rows after the header, which STS-B's own files do not have."""
+        """Yield the rows after the header. The files of STS-B have no header."""
         for item in islice(lines, 1):
             text = item if isinstance(item, BadRow) else decode_piece(item[1], item[0], self.encoding)
             if isinstance(text, BadRow):
@@ -141,8 +141,8 @@ class TabTable(CommaTable):
 
 
 def detect_separator(lines: Sequence[str], otherwise: str = ",") -> str:
-    """Return the separator that splits the header into two columns or more, and most of the records after it into as
-    many.
+    """Return the separator that splits the header into two or more columns, and most of the following records into the
+    same number.
 
     The separator with the highest share of such records is preferred, then a comma, then the one with the most columns.
     """

@@ -1,4 +1,4 @@
-"""Files that contain one document each: Markdown, and HTML, PDF, Word, and Excel through markitdown."""
+"""Read files that contain one document each: Markdown directly, and HTML, PDF, Word, and Excel with markitdown."""
 
 import io
 import logging
@@ -35,7 +35,7 @@ EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas wri
 
 
 class DocumentReader(Lines):
-    """Reader of a document as one row: its Markdown, and as its text the visible text of that."""
+    """Reader of a file as a single row, which contains its Markdown source and its visible text."""
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         yield 1, None
@@ -46,7 +46,7 @@ class DocumentReader(Lines):
 
 
 def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
-    """Return a document as Markdown, or a description of the error in its file.
+    """Return a document as Markdown, or a description of the error if its file cannot be read.
 
     Raises:
         InputError: it is not Markdown, and markitdown is not installed.

@@ -1,4 +1,4 @@
-"""Downloads from a host, a mirror, or a folder with pooch. Files are written atomically."""
+"""Download files with pooch from their host or a mirror, or find them in a folder. Files are written atomically."""
 
 import json
 import logging
@@ -50,7 +50,8 @@ def find_in_folder(folder: Path, name: str) -> Path:
 
 
 class Downloads:
-    """Local paths of files, each downloaded once. A host that does not respond is not tried again.
+    """Downloader that returns local paths of files, and downloads each file once. A host that does not respond is not
+    tried again.
 
     Args:
         source: a folder that contains the files, in which ``found_in`` finds them, or the base URL of a mirror; None
@@ -76,7 +77,7 @@ class Downloads:
         self.remarks: dict[str, str] = {}  # file name -> remark about an anomaly
 
     def get(self, file: File) -> Path:
-        """Return the local path of a file, or a folder in place of it.
+        """Return the local path of a file. In a source folder, this may be a folder with its contents.
 
         Raises:
             DownloadError: the file is not available.
@@ -119,7 +120,8 @@ class Downloads:
                     raise DownloadError(f"{url}: {_first_cause(error)}") from None
 
     def _record(self, file: File, url: str, part: Path) -> None:
-        """Record a downloaded file. If it differs from the recorded previous download, add a remark.
+        """Write the checksum, address, and date of a downloaded file to the record of downloads. If it differs from the
+        recorded previous download, add a remark.
 
         Raises:
             DownloadError: the file differs from its known checksum.

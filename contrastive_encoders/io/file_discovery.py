@@ -35,7 +35,7 @@ class TextFile(NamedTuple):
 
 
 def form_of(path: Path, forms: Container[str] = FORMS) -> str:
-    """Return the extension in ``forms`` that the file name has; empty if it has none."""
+    """Return the extension of the file name if it is among ``forms``; otherwise an empty string."""
     form = _ending(path)
     return form if form in forms else ""
 
@@ -47,7 +47,7 @@ def list_files(
     any_name: bool = False,
     documents: Literal["none", "named", "all"] = "none",
 ) -> list[TextFile]:
-    """Return the given files, and the files of folders and patterns in sorted order.
+    """Return the given files in order. Folders and patterns are replaced by their files, in sorted order.
 
     In the output folder of a synthesis only the shards count, because other tables are next to and below them. A
     README, or another file with a name in capitals, describes the rows next to or below it and is not read as a
@@ -83,8 +83,8 @@ def list_files(
 
 
 def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path, key: str = "input") -> None:
-    """Check that output files do not become input. The first of ``outputs`` is the one to name in messages; the others
-    are written next to it.
+    """Check that output files would not be read as input. The first of ``outputs`` is the one to name in messages; the
+    others are written next to it.
 
     Raises:
         InputError: an output is in a folder of ``paths``, or matches a pattern of ``paths``.
@@ -97,12 +97,12 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
                 raise InputError(
                     key="output",
                     value=outputs[0],
-                    expected=f"a path outside of {key}={path}, which would read the output as input",
+                    expected=f"a path outside of {key}={path}, so that the output is not read as input",
                 )
 
 
 def local_path(path: str | Path, key: str, forms: Container[str] = FORMS) -> Path:
-    """Return the local path of a user's path. Files at an address are downloaded.
+    """Return the local path for a path or address that the user set. Files at an address are downloaded.
 
     Raises:
         InputError: there is nothing at the address, or it cannot be downloaded.
@@ -134,7 +134,7 @@ def _matches(path: Path) -> list[Path]:
 
 
 def _pattern_matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    """Return whether a pattern matches a path with these parts, or one of its parent folders."""
+    """Return whether a pattern matches a path, given as its components, or one of its parent folders."""
     if not pattern:
         return True
     if pattern[0] == "**":

@@ -1,4 +1,4 @@
-"""The visible text of HTML in the cell of a table.
+"""Extract the visible text of HTML in the cells of a table.
 
 Only the tags of HTML elements are removed. ``a < b``, ``x <- 3``, ``List<String>`` and ``<me@example.com>`` are text,
 although a lenient parser such as `html.parser` would read some of them as tags.
@@ -40,7 +40,7 @@ def has_tags(text: str) -> bool:
 
 
 def visible_text(text: str) -> str:
-    """Return the visible part of a text: without tags, comments, scripts, and styles, with entities decoded.
+    """Return the visible text of HTML: without tags, comments, scripts, and styles, and with entities decoded.
 
     A block is a line. Whitespace is kept if the text has no tags.
     """
@@ -68,5 +68,5 @@ def _separator(name: str) -> str:
 
 
 def _decode_entities(text: str) -> str:
-    """Decode the entities that end with a semicolon: ``?a=1&copy=2`` is part of an address."""
+    """Decode HTML entities that end with a semicolon. Others are kept, since ``?a=1&copy=2`` is part of a URL."""
     return ENTITY.sub(lambda found: html.unescape(found[0]).replace("\xa0", " "), text) if "&" in text else text

@@ -28,7 +28,7 @@ SKIPPED_FILES = re.compile(r"(onnx|openvino|original|coreml|tf|flax|gguf|runs|lo
 
 
 class HubInfo(NamedTuple):
-    """Answer of the Hub about a model or data set. The commit is empty if the repository does not exist or is not
+    """Response of the Hub about a model or data set. The commit is empty if the repository does not exist or is not
     accessible.
     """
 
@@ -38,7 +38,7 @@ class HubInfo(NamedTuple):
 
 
 def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None) -> bool:
-    """Return whether ``name`` must be loaded from the disk.
+    """Return whether the model ``name`` must be loaded from the local disk.
 
     This applies to a folder, to a Hub id while the Hub is unreachable, and to a Hub id whose current version is
     completely cached. Missing files are downloaded first.
@@ -52,13 +52,15 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
 
 
 def hub_answers(dataset: str, revision: str | None = None) -> bool:
-    """Return whether the Hub is reachable for a request about a data set, which may not exist there."""
+    """Return whether the Hub responds to a request about a data set, even if the data set does not exist."""
     return model_info(dataset, "dataset", revision).reached
 
 
 @functools.cache
 def model_info(name: str, kind: str = "model", revision: str | None = None) -> HubInfo:
-    """Send one request with a timeout of a few seconds, or none if the Hub did not answer before."""
+    """Ask the Hub about a model or data set, with a timeout of a few seconds. No request is sent after an earlier one
+    failed.
+    """
     if is_offline_mode() or constants.ENDPOINT in _unreachable_endpoints:
         return HubInfo(False)
     try:
@@ -81,7 +83,7 @@ _unreachable_endpoints = set[str]()  # endpoints
 
 @functools.cache
 def _ensure_cached(name: str, answer: HubInfo, weights: bool, gguf_file: str | None) -> bool:
-    """Return whether all files that are read of this model are cached, after downloading the missing ones."""
+    """Download the missing files of a model, and return whether all required files are cached."""
     wanted = [one for one in answer.files if one.endswith(SMALL) and not SKIPPED_FILES.fullmatch(one)]
     if gguf_file:  # it also contains the config and the vocabulary
         wanted.append(gguf_file)

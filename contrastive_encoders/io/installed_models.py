@@ -1,4 +1,4 @@
-"""Models of the Hugging Face Hub that Python packages contain, for machines without access to the Hub."""
+"""Models of the Hugging Face Hub that are also contained in Python packages, for machines without access to the Hub."""
 
 import functools
 import logging

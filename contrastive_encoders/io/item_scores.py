@@ -13,13 +13,13 @@ from contrastive_encoders.io.atomic import atomic_write
 
 
 def items_path(results: str | Path) -> Path:
-    """Return the file that belongs to a ``results.json``, or to the FILE.json of an evaluation."""
+    """Return the path of the item scores that belong to a ``results.json``, or to the FILE.json of an evaluation."""
     results = Path(results)
     return results.with_name(ITEMS_FILE if results.stem == "results" else f"{results.stem}.{ITEMS_FILE}")
 
 
 def write_items(path: str | Path, items: ItemScores) -> None:
-    """Write the file atomically."""
+    """Write item scores to a file atomically."""
     arrays = {
         f"{kind}/{name}": np.asarray(array)
         for kind, entries in items._asdict().items()
@@ -32,7 +32,7 @@ def write_items(path: str | Path, items: ItemScores) -> None:
 
 
 def read_items(path: str | Path) -> ItemScores:
-    """Read the file; nothing in it can be executed.
+    """Read item scores from a file, without executing any code in it.
 
     Raises:
         InputError: it is damaged, or is not a file of item scores.

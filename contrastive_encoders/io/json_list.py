@@ -21,7 +21,7 @@ class InvalidJSONListError(ValueError):
 
 
 def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int, Any]]:
-    """Yield (1-based line where the item begins, item).
+    """Yield each item of the list as (1-based number of its first line, item).
 
     Raises:
         InvalidJSONListError: the stream is not a JSON list, or is incomplete.
@@ -56,14 +56,14 @@ class _Text:
                 return self.text[self.place : self.place + 1]
 
     def skip(self, character: str) -> None:
-        """Consume this character."""
+        """Consume ``character``, which must be the next one."""
         if (found := self.next()) != character:
             got = repr(found) if found else "the end of the file"
             raise InvalidJSONListError(f"invalid JSON (expected {character!r}, got {got})", self.line)
         self._go_to(self.place + 1)
 
     def item(self, decoder: json.JSONDecoder) -> Any:
-        """Parse and consume the value that begins here."""
+        """Parse and consume the next JSON value."""
         while True:
             try:
                 found, end = decoder.raw_decode(self.text, self.place)

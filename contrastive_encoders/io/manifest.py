@@ -22,7 +22,7 @@ class CorruptFileError(ValueError):
 
 
 def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, **options: Any) -> None:
-    """Write JSON atomically; ``options`` are those of json.dumps.
+    """Write a record as JSON atomically; ``options`` are arguments of ``json.dumps``.
 
     Raises:
         ValueError: a number is NaN or infinite, which JSON does not support.
@@ -32,7 +32,7 @@ def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, *
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record.
+    """Read a record, which is a JSON object.
 
     Raises:
         CorruptFileError: the file is not a JSON object.
@@ -41,14 +41,16 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
-        raise CorruptFileError(f"cut short or damaged: {error}") from error
+        raise CorruptFileError(f"truncated or damaged: {error}") from error
     if not isinstance(found, dict):
         raise CorruptFileError(f"expected an object, got {type(found).__name__}")
     return found
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a run has written results. Damaged results do not count, because the run writes them again."""
+    """Return whether a run is finished, that is, has written its results. Damaged results do not count, because the run
+    writes them again.
+    """
     path = folder / "results.json"
     return path.is_file() and not find_damage(path)
 
@@ -71,19 +73,19 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_all(sums: Sequence[str]) -> str:
-    """Return one checksum for several files from their checksums in order. It does not change if the files are moved or
+    """Combine the checksums of several files, in order, into one checksum. It does not change if the files are moved or
     renamed.
     """
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def write_origin(folder: Path, address: str, size: int, version: str) -> None:
-    """Record the origin of the file in this folder."""
+    """Write the origin of a downloaded file to a record in its folder."""
     write_record(folder / ORIGIN, {"path": address, "bytes": size, "version": version})
 
 
 def read_origin(path: Path) -> dict[str, Any]:
-    """Return address, size, and version of a downloaded file; empty for other files."""
+    """Return the address, size, and version of a downloaded file; an empty mapping for other files."""
     folder = next((one for one in path.resolve().parents if (one / ORIGIN).is_file()), None)
     try:
         return read_record(folder / ORIGIN) if folder and folder.parent.name == ADDRESSES else {}
@@ -92,7 +94,9 @@ def read_origin(path: Path) -> dict[str, Any]:
 
 
 def describe_files(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the entries of a manifest that describe which files were read and their addresses. All files are read."""
+    """Return manifest entries for the files that were read: path, size, and SHA-256, and the address of downloaded
+    files. All files are read.
+    """
     files = [
         {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} | read_origin(path)
         for path in paths

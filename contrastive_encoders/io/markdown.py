@@ -1,4 +1,4 @@
-"""The visible text of Markdown: its blocks without markup, including headings.
+"""Extract the visible text of Markdown: its blocks, including headings, without markup.
 
 A link is replaced by its text, code is kept as text, and a table row is a line. Front matter, comments, and images are
 removed.
@@ -35,7 +35,7 @@ def plain_text(text: str) -> str:
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the blocks of a Markdown text that contain text, in order: CommonMark, and the tables of GitHub.
+    """Return the nonempty blocks of a Markdown text in order. The syntax is CommonMark with GitHub's tables.
 
     A heading inside a list or a quotation is normal text and does not divide the document.
     """
@@ -63,7 +63,7 @@ def blocks(text: str) -> list[Block]:
 
 
 class _Page:
-    """Collector of text in blocks."""
+    """Collector that groups text into blocks."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[int, list[str]]] = [(0, [])]

@@ -21,7 +21,7 @@ def parse_rows(content: str) -> list[Row]:
 
 
 def numbers(rows: Sequence[Row]) -> list[dict[str, float]]:
-    """Convert every cell to a number.
+    """Return the rows with every cell converted to a number.
 
     Raises:
         ValueError: a cell is not a number, for example after an edit by hand.

@@ -31,7 +31,7 @@ _HUB_FILE_PATTERN = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
 
 
 class ModelLocation(NamedTuple):
-    """Location of a model for Transformers."""
+    """Location from which Transformers loads a model."""
 
     name: str  # a folder or Hub id
     gguf_file: str | None = None  # the file in it, if the weights are in llama.cpp's format
@@ -103,7 +103,7 @@ def _check_version(run: Path, product: Path | None, setting: str) -> None:
 
 
 def has_checkpoint(name: str) -> bool:
-    """Return whether ``name`` is the directory of a run that has its best checkpoint."""
+    """Return whether ``name`` is the directory of a run that contains its best checkpoint."""
     return (Path(name) / "checkpoints" / "best.ckpt").is_file()
 
 
@@ -184,21 +184,21 @@ def append_eos(tokenizer: Any, name: str) -> None:
 
 
 def prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the ids of a prompt before a text. A trailing space of the prompt belongs to the text."""
+    """Return the token ids of a prompt that precedes a text. A trailing space of the prompt belongs to the text."""
     found: list[int] = tokenizer(prompt.rstrip(" "), add_special_tokens=False)["input_ids"]
     return found
 
 
 def prompt_slice(tokenizer: Any, prompt: str) -> slice:
-    """Return the positions of a prompt's ids in a text with special tokens."""
+    """Return the slice of a tokenized text, including special tokens, that contains the prompt."""
     ids, whole = prompt_ids(tokenizer, prompt), tokenizer(prompt.rstrip(" "))["input_ids"]
     start = next((at for at in range(len(whole)) if whole[at : at + len(ids)] == ids), 0) if ids else 0
     return slice(start, start + len(ids))
 
 
 def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
-    """Return the id of ``mask_token``, or else of the tokenizer's mask token, or else of "_" as in LLM2Vec; None if
-    there is none of them.
+    """Return the id of the mask token: ``mask_token`` if it is set, else that of the tokenizer, else "_" as in LLM2Vec.
+    Return None if the vocabulary does not contain it.
 
     Raises:
         InputError: ``mask_token`` is not a token of the tokenizer.

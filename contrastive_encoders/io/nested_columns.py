@@ -16,7 +16,7 @@ def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
 
 
 def value_in(values: Any, name: str) -> Any:
-    """Return the value with this name, which may be a column's full name; MISSING if there is none."""
+    """Return the value with this name, nested or a column whose full name contains dots; MISSING if there is none."""
     if isinstance(values, dict) and name in values:
         return values[name]
     first, dot, rest = name.partition(".")

@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 
 class Marker(NamedTuple):
-    """The record of a folder's ownership. ``entries`` are names or glob patterns of files and folders directly in it; a
-    listed folder belongs to this project with all of its contents.
+    """Record in an output folder of the entries that belong to this project. ``entries`` are names or glob patterns of
+    files and folders directly in it; a listed folder belongs to this project with all of its contents.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(folder: Path, key: str = "output") -> Marker | None:
-    """Return the marker of a folder; None if it has none.
+    """Return the marker of a folder; None if there is no marker.
 
     Args:
         key: the config key that names the folder.
@@ -70,7 +70,7 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
         raise InputError(
             key=key,
             value=error,
-            expected="the marker that lists the entries of this folder that may be replaced",
+            expected="a readable marker, which lists the entries of this folder that may be replaced",
             location=str(folder / MARKER),
             hint=f"Choose another {key}, or remove this folder yourself.",
         ) from error
@@ -128,7 +128,7 @@ def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mappi
 
 
 def overwrite_hint(key: str) -> str:
-    """Return a suggestion about an output that already exists."""
+    """Return the hint for an output that already exists."""
     return f"Set overwrite=true to replace it, or choose another {key}."
 
 
@@ -202,13 +202,13 @@ def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
-    """Describe the differences between two identities of plain values; empty if there are none."""
+    """Describe the differences between two identities (mappings of settings); empty if they are equal."""
     found = _differences(before, json.loads(json.dumps(now)), shown or _shorten)
     return "; ".join(itertools.islice(found, MAX_DIFFERENCES))
 
 
 def check_output_file(path: Path) -> None:
-    """Create the folder of a file that will be written.
+    """Check that an output file can be written, and create its folder.
 
     Raises:
         InputError: the file is not writable.
@@ -221,7 +221,7 @@ def check_output_file(path: Path) -> None:
 
 
 def check_output_folder(key: str, folder: Path) -> None:
-    """Create a folder that will be written to, and write a temporary file to it as a test.
+    """Create an output folder, and write a temporary file to it to check that it is writable.
 
     Raises:
         InputError: the folder is not writable.
@@ -273,7 +273,7 @@ def lock_output_file(output: Path) -> Path:
 
 
 def acquire_lock(lock: Path) -> bool:
-    """Lock a file until this process exits, and return whether that was possible.
+    """Lock a file until this process exits, and return whether this succeeded.
 
     Wait for worker processes of an earlier holder (`register_worker`). The file is kept; the lock on it ends with the
     process.
@@ -293,15 +293,15 @@ def acquire_lock(lock: Path) -> bool:
 
 
 def release_lock(lock: Path) -> None:
-    """Release a lock if this process has it, and remove the file."""
+    """Release a lock if this process holds it, and remove its file."""
     if held := _locks.pop(_resolve(lock), None):
         lock.unlink(missing_ok=True)
         held.release()
 
 
 def register_worker(lock: Path) -> None:
-    """Register this process as a worker of the command that has ``lock``. Other commands wait until it has
-    exited, too.
+    """Register this process as a worker of the command that holds ``lock``. Other commands also wait until the worker
+    has exited.
     """
     own = lock.with_name(f"{lock.name}-{socket.gethostname()}-{os.getpid()}")
     if _resolve(own) not in _locks and _lock(own):
@@ -331,8 +331,8 @@ def _lock_after_exit(path: Path) -> None:
         raise InputError(
             location=str(path.parent),
             value=f"process {number}",
-            expected="no running process of a killed command",
-            hint="Kill this process, or those that it started, then run the same command again.",
+            expected="no process of a killed command that is still running",
+            hint="Kill that process and the processes that it started, then run the same command again.",
         )
 
 

@@ -67,7 +67,7 @@ class RemoteUnreachableError(Exception):
 
 
 def fetch(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
-    """Return the local copy of the file, folder, or pattern at an address.
+    """Download the file, folder, or pattern at an address into the cache, and return its local path.
 
     Args:
         key: the config key that error messages name.
@@ -95,7 +95,7 @@ def fetch(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
             raise InputError(
                 key=key,
                 value=without_secrets(address),
-                expected=f"an address with files to read (it has none{example})",
+                expected=f"an address with readable files (it has none{example})",
             )
         copies = [_copy(file, home) for file in chosen]
     except Exception as error:
@@ -112,7 +112,7 @@ def _is_selected(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
 
 
 def _copy(file: RemoteFile, home: Path) -> Path:
-    """Return the local copy of this version of a file, downloading it if necessary."""
+    """Return the local path of this version of a file. It is downloaded if it is not in the cache."""
     directory, name = home / file.digest, _local_name(file.address)
     path = directory / name
 
@@ -138,7 +138,7 @@ def _copy(file: RemoteFile, home: Path) -> Path:
 
 
 def _link_copies(address: str, files: tuple[RemoteFile, ...], copies: list[Path], home: Path) -> Path:
-    """Return a folder in which the copies have the same relative paths as at the address."""
+    """Link the local copies into a folder with the same relative paths as at the address, and return its path."""
     directory = home / _digest([address, *(file.digest for file in files)])
 
     def build(folder: Path) -> None:
@@ -154,7 +154,7 @@ def _link_copies(address: str, files: tuple[RemoteFile, ...], copies: list[Path]
 
 
 def _local_name(address: str) -> Path:
-    """Return BUCKET/FOLDER/FILE for an address."""
+    """Return the relative path BUCKET/FOLDER/FILE of an address in the cache."""
     parts = PurePosixPath(without_secrets(address).partition("://")[2]).parts
     return Path(*(part for part in parts if part not in ("/", "..")))
 
@@ -217,7 +217,7 @@ def _file(address: str, info: Mapping[str, Any]) -> RemoteFile:
 
 
 def is_object_store(system: Any) -> bool:
-    """Return whether an fsspec file system writes files atomically and does not require folders to be created."""
+    """Return whether an fsspec file system is an object store, which writes files atomically and needs no folders."""
     names = system.protocol if isinstance(system.protocol, tuple) else (system.protocol,)
     return not {"s3", "gs", "abfs", "az", "memory"}.isdisjoint(names)
 
@@ -303,7 +303,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _missing_part(address: str) -> tuple[str, str]:
-    """Return what is expected instead of an address, naming its missing part, and a hint with similar names."""
+    """Return the expected value in place of an address that does not exist, with its missing component, and a hint with
+    similar names.
+    """
     protocol = address.partition(":")[0]
     if protocol in WEB:
         return "the address of an existing file", "Check the address."

@@ -35,7 +35,7 @@ def environment() -> Environment:
 
 
 def write_results(path: str | Path, results: Results) -> None:
-    """Write the file atomically, with sorted keys.
+    """Write a ``results.json`` atomically, with sorted keys.
 
     Raises:
         ValueError: a number is NaN or infinite, which JSON does not support and no score may be.
@@ -73,8 +73,8 @@ def peak_memory_bytes() -> int:
 
 
 def current_memory_bytes() -> int:
-    """Return the current memory of this process, measured in the same way; its peak if the system does not
-    provide it.
+    """Return the current memory of this process, measured as in `peak_memory_bytes`; its peak if the system does not
+    report it.
     """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.memory_allocated()
@@ -109,7 +109,9 @@ def _invalid(path: Path, key: str | None, value: Any, expected: str) -> InputErr
 def _check_keys(path: Path, found: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]) -> None:
     missing, unknown = sorted(required - found.keys()), sorted(found.keys() - required - optional)
     if missing or unknown:
-        raise _invalid(path, None, f"missing entries {missing} and unknown entries {unknown}", "the entries of a run")
+        raise _invalid(
+            path, None, f"missing entries {missing} and unknown entries {unknown}", "the entries that a run writes"
+        )
 
 
 def _check_finite(value: Any, where: str) -> None:

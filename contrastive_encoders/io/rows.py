@@ -1,4 +1,4 @@
-"""Read a file as rows of named values, by its extension.
+"""Read files as rows of named values. The extension of a file determines its format.
 
 The formats are .txt, .jsonl, .json, .csv, .tsv and .parquet, each but the last also with .gz, and documents, each of
 which is a row.
@@ -77,8 +77,8 @@ def read_windows(
     advice: str = "",
     encoding: Encoding = AUTO,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number, its texts) of the selected windows of ``size`` rows, counted as in `count_rows`, and skip the
-    others.
+    """Yield (number of the window, its texts) for the selected windows of ``size`` rows, which are counted as in
+    `count_rows`.
 
     Args:
         wanted: returns whether the window of this number is selected.
@@ -112,8 +112,8 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Enc
 
 
 def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow:
-    """Return the text of this name, without HTML if ``strip_html``, or the reason why it has no text that UTF-8 can
-    encode.
+    """Return the text of the value ``name``, without HTML if ``strip_html`` is set. If it is not a text that UTF-8 can
+    encode, return the reason.
 
     A number is returned as the text that a .csv file would contain.
     """
@@ -237,8 +237,8 @@ class JsonList(Form):
 
 
 def _is_list(path: Path, encoding: Encoding) -> bool:
-    """Return whether a .json file contains a list, or one object over several lines, which is neither a list nor one
-    object per line.
+    """Return whether a .json file is read as a list instead of as one object per line. This includes a single object
+    over several lines, so that the reader of lists reports the error.
     """
     try:
         with open_text(path, encoding) as stream:
@@ -252,7 +252,9 @@ def _is_list(path: Path, encoding: Encoding) -> bool:
 
 
 class Parquet(Form):
-    """Reader of .parquet by columns, one batch of rows at a time, which decodes only the requested batches."""
+    """Reader of the requested columns of .parquet files, one batch of rows at a time. Batches of skipped rows are not
+    decoded.
+    """
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         import pyarrow

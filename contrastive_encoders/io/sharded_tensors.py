@@ -55,7 +55,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
 
 
 def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Read tensors, which may be sharded, in place. Other names in the folder are ignored. This is a collective
+    """Load tensors, which may be sharded, in place. Other names in the folder are ignored. This is a collective
     operation.
     """
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
@@ -65,7 +65,7 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def compare_shards(folder: Path, sums: Sums) -> None:
-    """Check the files of shards.
+    """Check the sizes and checksums of shard files.
 
     Raises:
         CorruptFileError: a file does not exist, or differs from what was written.
@@ -128,7 +128,7 @@ class Shards(Mapping[str, Tensor]):
         return sorted(self._shards[self.full(name)])
 
     def full(self, name: str) -> str:
-        """Return the name of a tensor in the folder."""
+        """Return the name under which a tensor is stored in the folder."""
         return self.prefix + self.same.get(name, name)
 
     def _read(self, path: Path, name: str) -> Tensor:
@@ -155,8 +155,8 @@ def _open(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Context manager that unwraps errors of ranks, which torch wraps into an exception that `except Exception` does
-    not catch.
+    """Context manager that unwraps errors of ranks, since torch wraps them into an exception that `except Exception`
+    does not catch.
     """
     try:
         yield

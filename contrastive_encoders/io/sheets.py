@@ -1,4 +1,4 @@
-"""Excel files as tables: the first visible sheet that has a cell, whose first row names the columns."""
+"""Read Excel files as tables: the first visible sheet that is not empty. Its first row contains the column names."""
 
 import io
 import logging
@@ -86,7 +86,7 @@ def _has_cells(sheet: tuple[str, list[list[str | None]]]) -> bool:
 
 
 def _text(cell: Any) -> str | None:
-    """Return the value of a cell as a string; null for an empty cell and an error such as #N/A."""
+    """Return the value of a cell as a string; None for an empty cell or an error such as #N/A."""
     value = None if cell.data_type == "e" else cell.value
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -1,4 +1,4 @@
-"""Text files as UTF-8, compressed or not, by line or in full.
+"""Read text files, compressed or not, as UTF-8, by line or in full.
 
 The encoding of a file is that of its byte-order mark, or else the one set by the user, or else UTF-8. A file that is
 not UTF-8 is read as cp1252, which Excel and older Windows programs write, with a warning that shows samples.
@@ -44,7 +44,7 @@ UNREADABLE = (EOFError, zlib.error, OSError)
 
 
 class ParsedRow(NamedTuple):
-    """One row with its values as in the file; none if a line is blank. A line of a .txt file is its ``text``."""
+    """One row, with its values as in the file. A blank line has no values. A line of a .txt file is its ``text``."""
 
     values: dict[str, Any]
     line: int  # 1-based line where it begins, or row of a Parquet file
@@ -106,7 +106,9 @@ Piece = tuple[int, Any]  # a line and its content, not decoded yet, so that skip
 
 
 class Form:
-    """Reader of one file format: ``pieces`` finds where rows begin, and ``row`` converts a piece to a row."""
+    """Base class of readers of a file format. ``pieces`` splits the file into the raw content of its rows, and ``row``
+    parses it.
+    """
 
     blank = re.compile(rb"(?!)")  # a line without values; .txt files have none
 
@@ -131,7 +133,7 @@ class Lines(Form):
 def lines_of(
     path: Path, encoding: Encoding = AUTO, *, keep_ends: bool = False, lone_cr: bool = True
 ) -> Generator[tuple[int, bytes] | BadRow]:
-    """Yield number and bytes of each line. Lines end at \\n and \\r\\n, never at U+2028 or similar characters.
+    """Yield the number and the bytes of each line. Lines end at \\n and \\r\\n, never at U+2028 or similar characters.
 
     A single \\r ends a line, too; with ``lone_cr=False`` only in a file without \\n among its first bytes.
     """
@@ -145,7 +147,7 @@ def lines_of(
 
 
 def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
-    """Yield lines with their ends."""
+    """Yield lines, including their line endings."""
     rest = b""
     while data := stream.read(max(LINES_BLOCK, len(rest))):
         rest += data
@@ -160,7 +162,7 @@ def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
 
 
 def decode_piece(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
-    """Return the decoded text of a line or another piece, or the position of the byte that cannot be decoded."""
+    """Decode the raw content of a row. If a byte cannot be decoded, return a `BadRow` with its position."""
     try:
         return text.decode()
     except UnicodeDecodeError as error:
@@ -218,7 +220,8 @@ def open_text(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
 
 
 def _wide_codec(begin: bytes) -> str:
-    """Return the UTF-16 or UTF-32 codec of a file without a byte-order mark from its first bytes; "" if it has none.
+    """Detect UTF-16 or UTF-32 in a file without a byte-order mark from its first bytes. Return the codec, or "" for
+    neither.
 
     Such a file has zero bytes next to its line ends, or else next to its spaces and at least one line end, or else next
     to its first two characters.
@@ -264,7 +267,7 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
 
 
 def describe_read_error(error: Exception, line: int) -> BadRow:
-    """Describe why a file cannot be read after a line, and what to do."""
+    """Return a `BadRow` that says why a file cannot be read from a line on, and what to do."""
     if isinstance(error, EOFError):
         message = "the gzip stream ends early: the file is truncated. Copy or download it again (check with `gzip -t`)"
     elif isinstance(error, zlib.error | gzip.BadGzipFile):
@@ -283,7 +286,7 @@ class _EncodingMismatchError(OSError):
 
 
 class _ConvertedStream(io.RawIOBase):
-    """Bytes of a stream, converted block by block."""
+    """Base class of streams that convert another stream block by block."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.ready = stream, b""
@@ -312,7 +315,7 @@ class _ConvertedStream(io.RawIOBase):
 
 
 class _Utf8Stream(_ConvertedStream):
-    """Bytes of another encoding, converted to UTF-8."""
+    """Stream that converts bytes in another encoding to UTF-8."""
 
     def __init__(self, stream: IO[bytes], codec: str) -> None:
         super().__init__(stream)
@@ -334,7 +337,7 @@ class _Utf8Stream(_ConvertedStream):
 
 
 class _Utf8OrCp1252(_ConvertedStream):
-    """UTF-8 unchanged, and cp1252 converted to UTF-8.
+    """Stream that leaves UTF-8 unchanged and converts cp1252 to UTF-8.
 
     The file is searched as soon as it is known not to be UTF-8. The bytes before that point are the same in both
     encodings.

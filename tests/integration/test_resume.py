@@ -100,7 +100,7 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, 
 @pytest.mark.parametrize(
     ("damaged", "at", "said"),
     [
-        ("results.json", 0.5, "results.json: cut short or damaged"),
+        ("results.json", 0.5, "results.json: truncated or damaged"),
         ("checkpoints/last.ckpt", 0.7, "Resuming from previous.ckpt"),
         ("checkpoints/best.ckpt", 0.5, "best.ckpt: "),
     ],
