@@ -1,1 +1,1 @@
-"""Datasets written by language models: prompts, self-debiased decoding, shards, and reports."""
+"""Generate datasets with language models: prompts, self-debiased decoding, shards, and reports."""

@@ -1,7 +1,7 @@
-"""Base classes of synthesis recipes: the steps that a recipe implements.
+"""Base classes of synthesis recipes, with the methods that each recipe implements.
 
-The keys of a recipe are the fields of its class in `recipe_configs`. ``plan`` checks them and the input, ``claim``
-checks that the output directory belongs to this dataset, and ``write`` writes what is missing.
+The keys of a recipe are the fields of its class in `recipe_configs`. ``plan`` checks the keys and the input, ``claim``
+checks that the output directory belongs to this dataset, and ``write`` writes the missing files.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Recipe(GenerateConfig, ABC):
-    """Base class of all recipes."""
+    """Base class of all synthesis recipes."""
 
     has_labels: ClassVar[bool] = False  # labels that annotators can also assign
     takes_encoder: ClassVar[bool] = False  # True if the recipe itself uses encoder=, instead of its report
@@ -43,11 +43,11 @@ class Recipe(GenerateConfig, ABC):
 
     @property
     def home(self) -> Path:
-        """The folder for the texts of the model."""
+        """Return the folder that generated texts are written to: ``folder``, or a subfolder for some recipes."""
         return self.folder
 
     def run(self) -> None:
-        """Write the dataset after `plan`. Existing shards are kept.
+        """Claim the output folder and write the dataset. Call `plan` first. Existing shards are kept.
 
         Raises:
             InputError: The input or the generator is invalid, or the folder contains another dataset.
@@ -74,7 +74,7 @@ class Recipe(GenerateConfig, ABC):
 
     @abstractmethod
     def claim(self) -> bool:
-        """Mark the folder as that of this dataset, and return whether the dataset is finished.
+        """Claim the folder for this dataset, and return whether the dataset is already finished.
 
         Raises:
             InputError: The folder contains another dataset.
@@ -82,7 +82,7 @@ class Recipe(GenerateConfig, ABC):
 
     @abstractmethod
     def write(self) -> None:
-        """Write what is missing.
+        """Write the missing parts of the dataset.
 
         Raises:
             SynthesisError: The model, its server, or its processes failed.
@@ -98,10 +98,15 @@ class ModelRecipe(ModelConfig, Recipe):
         return self.engine == "openai"
 
     def check_engine(self) -> None:
-        """Raise `InputError` for missing devices, for keys of a server without a server, and for the reverse."""
+        """Raise `InputError` for missing devices, or for keys that do not apply to ``engine``."""
         if not self.served:
             if self.base_url is not None:
-                raise InputError(key="base_url", value=self.base_url, expected="null with engine=local")
+                raise InputError(
+                    key="base_url",
+                    value=self.base_url,
+                    expected="null with engine=local",
+                    hint="Set engine=openai to use a server.",
+                )
             if self.cluster is None:
                 check_devices(self.devices, self.device)
             return
@@ -112,12 +117,15 @@ class ModelRecipe(ModelConfig, Recipe):
             raise InputError(
                 key=key,
                 value=getattr(self, key),
-                expected="the default with engine=openai, which loads no weights",
+                expected="the default value, because engine=openai loads no weights",
                 hint="The number of simultaneous requests is requests.in_flight.",
             )
 
     def identify_model(self) -> dict[str, Any]:
-        """Return the identity of the model: its files, or its name on a server regardless of the server's address."""
+        """Return the settings that identify the model: a hash of its files or its commit, or its name on a server.
+
+        The address of the server is not included.
+        """
         if not self.served:
             return identify_generator(str(self.generator), self.revision)
         body = {"body": self.requests.body} if self.requests.body else {}
@@ -128,20 +136,20 @@ class ModelRecipe(ModelConfig, Recipe):
         return "the server's" if self.served else self.precision
 
     def short_name(self, name: str | None) -> str:
-        """Return the name of a model for records. For a directory, this is its last component."""
+        """Return the name of a model for records. For a directory, this is the last component of its path."""
         path = Path(str(name))
         return path.resolve().name if path.exists() and not self.served else str(name)
 
     def about_generator(self, weights: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the manifest entries about the model. ``weights`` identify it."""
+        """Return the manifest entries about the model. ``weights`` is the result of `identify_model`."""
         return {"generator": {"name": self.short_name(self.generator), "weights": weights}, "versions": versions()}
 
     def open_pool(self, start: Start) -> InProcess | WorkerPool:
-        """Open a pool of ``devices`` workers. ``start`` loads what each worker needs."""
+        """Open a pool of ``devices`` workers. ``start`` is called in each worker to load its model."""
         return open_pool(start, self.devices, self.cluster, self.num_cpus, self.num_gpus)
 
     def writer(self) -> Start:
-        """Return the function that loads a causal language model, or the client of a server, in a worker."""
+        """Return the function that, in a worker, loads a causal language model or creates the client of a server."""
         if self.served:
             return self.server
         return partial(
@@ -149,11 +157,11 @@ class ModelRecipe(ModelConfig, Recipe):
         )
 
     def server(self) -> Server:
-        """Return the server, which is not started yet."""
+        """Return the client of the server. It is not connected yet."""
         folder = self.home / RECORDS_FOLDER
         return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder)
 
 
 def load_writer(name: str, precision: Precision, device: str, revision: str | None, *, chat: bool) -> Generator:
-    """Load a causal language model in a worker, on the worker's device."""
+    """Load a causal language model on the device of the worker."""
     return load_generator(name, precision=precision, device=device_of(device), revision=revision, chat_template=chat)

@@ -22,136 +22,139 @@ Precision = Literal["fp32", "bf16", "fp16"]
 InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
 INPUT_TYPE = (
-    "type of the input files; auto: by the file name; text: a sentence per line; jsonl, csv, tsv, parquet: the column "
-    "input_column; stsb: both sentences of a table of STS-B"
+    "type of the input files; auto: detected from the file name; text: one sentence per line; jsonl, csv, tsv, "
+    "parquet: texts are in the column input_column; stsb: both sentences of an STS-B table"
 )
 COLUMN = "column or JSON key that contains the texts"
-WORKERS = "number of processes; null: one per core"
+WORKERS = "number of processes that apply the rules; null: one per CPU core"
 PER_LABEL = {"overgenerate": 5, "retry": 2}  # published values
 
 
 @dataclass(kw_only=True)
 class GenerateConfig:
-    """Keys of all recipes."""
+    """Configuration keys of all recipes."""
 
-    recipe: Mapping[str, Any] = config_field(meaning="class of the recipe, its name, and its instructions")
+    recipe: Mapping[str, Any] = config_field(meaning="recipe: its class, its name, and its instructions")
     generator: str | None = config_field(
         None,
-        "hub id or directory of a causal language model, base or instruct; for the recipes of GenSE, of a GenSE "
-        "generator",
+        "hub id or directory of a causal language model (base or instruct); for GenSE recipes, of a GenSE generator",
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "input texts: a file (.txt, .jsonl, .json, .csv, .tsv, or .parquet, each also as .gz), a list of files "
+        "input texts: a file (.txt, .jsonl, .json, .csv, .tsv, or .parquet, optionally with .gz), a list of files "
         "[FILE,FILE], or a directory",
     )
     output: str | None = config_field(
         None,
-        "output directory, for shard-NNNNN.jsonl and manifest.json; dino_x1x2 writes the first sentences to its x1/",
+        "output directory for shard-NNNNN.jsonl and manifest.json; dino_x1x2 writes first sentences to OUTPUT/x1",
     )
     overwrite: bool = config_field(False, "whether to delete an existing output")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
     encoder: str | None = config_field(
         None,
-        "encoder that adds the similarities of the texts to report.html: the directory of a run or of a "
-        "sentence-transformers or transformers model, a checkpoint, or a hub id",
+        "encoder whose similarities of the texts are added to report.html: a hub id, a checkpoint, or the directory of "
+        "a run, a sentence-transformers model, or a transformers model",
     )
     annotation_sample: int | None = config_field(
         None,
-        "number of texts to write to annotation.csv, which a person labels: pairs as in training, without labels",
+        "number of texts or pairs to write, without labels, to annotation.csv for a person to label; pairs whose "
+        "labels are similarities are post-processed as for training",
         ge=1,
     )
     annotation_sheet: str | None = config_field(
-        None, "annotation.csv with a person's labels, to compare them with the labels of the texts (DINO, table 3)"
+        None, "annotation.csv with a person's labels, which are compared with the labels of the texts (DINO, table 3)"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """Configuration keys of the requests to a server."""
+    """Configuration keys of requests to a server."""
 
     in_flight: int = config_field(32, "maximum number of simultaneous requests", ge=1)
-    timeout: float = config_field(120, "maximum time for a response in seconds", gt=0)
+    timeout: float = config_field(120, "maximum time to wait for a response, in seconds", gt=0)
     max_retries: int = config_field(
         20,
-        "maximum number of retries of a request, after up to 8 seconds each; then the command fails and can be resumed",
+        "maximum number of retries of a request, each after a delay of up to 8 seconds; after the last, the command "
+        "fails and can be resumed",
         ge=0,
     )
     body: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "additional keys of every request, as in the server's manual: +requests.body.KEY=VALUE; null "
-            "removes a default key"
+            "meaning": "additional JSON keys of every request, described in the server's manual: "
+            "+requests.body.KEY=VALUE; VALUE null removes a default key"
         },
     )
 
 
 @dataclass(kw_only=True)
 class ModelConfig(GenerateConfig):
-    """Keys of a recipe that runs a language model."""
+    """Configuration keys of recipes that run a language model."""
 
     engine: Literal["local", "openai"] = config_field(
         "local",
-        "where the model runs; local: on this machine; openai: on a server with OpenAI's protocol at base_url, such as "
-        "vLLM, llama.cpp, TGI, or Ollama, whose key is in OPENAI_API_KEY",
+        "where the model runs; local: on this machine; openai: on the server at base_url with OpenAI's API, such as "
+        "vLLM, llama.cpp, TGI, or Ollama, whose API key is in the environment variable OPENAI_API_KEY",
     )
     base_url: str | None = config_field(
         None,
-        "URL of the server for engine=openai, http://HOST:PORT/v1; generator is then the server's name of the model, "
-        "and lengths of sentences are in words",
+        "URL of the server for engine=openai, http://HOST:PORT/v1; generator is then the name of the model on the "
+        "server, and lengths of sentences are counted in words",
     )
     requests: Requests = group(Requests, "requests to the server for engine=openai")
     chat_template: bool = config_field(
         False,
-        "whether to use the model's chat template, as instruct models need: the last line of a prompt begins the "
-        "answer, and the lines before it are the user's message",
+        "whether to use the model's chat template, which instruct models need; the last line of a prompt then begins "
+        "the answer, and the lines before it are the user's message",
     )
-    revision: str | None = config_field(None, "revision of the generator if it is a hub id")
+    revision: str | None = config_field(None, "revision (branch, tag, or commit) of the generator on the hub")
     precision: Precision = config_field("fp32", "floating-point precision of the model")
-    device: str = config_field("auto", "device of the model: auto, cpu, cuda, cuda:1")
-    devices: int = config_field(1, "number of processes; each uses one GPU if there are GPUs", ge=1)
+    device: str = config_field("auto", "device of the model, such as auto, cpu, cuda, or cuda:1")
+    devices: int = config_field(1, "number of worker processes; each uses one GPU, if any", ge=1)
     cluster: str | None = config_field(
         None,
-        "Ray cluster that runs the workers, whose number is devices: auto, ray://HOST:PORT, or ray, which starts a "
-        "cluster on this machine",
+        "Ray cluster that runs the workers, as many as devices: auto, ray://HOST:PORT, or ray, which starts a cluster "
+        "on this machine; null: no cluster, the workers are processes on this machine",
     )
-    num_cpus: float | None = config_field(None, "number of CPUs that each worker of the cluster reserves", ge=0)
-    num_gpus: float | None = config_field(None, "number of GPUs that each worker of the cluster reserves", ge=0)
+    num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
+    num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     shard_size: int = config_field(
-        1000, "number of inputs per shard; an interruption loses at most that many per process", ge=1
+        1000, "number of inputs per shard; an interruption loses the results of at most one shard per process", ge=1
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Number of samples, and the rules by which they are accepted."""
+    """Configuration keys of sampling: the number of samples, and which of them are accepted."""
 
     strategy: Literal["overgenerate", "retry"] = config_field(
         "overgenerate",
         "sampling strategy; overgenerate: draw per_label samples and keep those that pass the filters; retry: draw "
-        "until per_label different samples have passed",
+        "samples until per_label different ones have passed",
     )
     per_label: int | None = config_field(
         None,
-        "number of second sentences per first sentence and label; null: 5, or 2 with strategy=retry; not for dino_x1",
+        "number of second sentences per first sentence and label; null: 5, or 2 with strategy=retry; dino_x1: unused",
         ge=1,
     )
-    max_tries: int = config_field(5, "maximum number of samples with strategy=retry")
+    max_tries: int = config_field(5, "maximum number of samples per input and label with strategy=retry")
     decay: float = config_field(100, "decay constant lambda of self-debiasing; 0: off", ge=0)
-    epsilon: float = config_field(0.01, "lower bound of the factors of self-debiasing", ge=0, le=1)
+    epsilon: float = config_field(
+        0.01, "lower bound of the factors by which self-debiasing multiplies probabilities", ge=0, le=1
+    )
     filters: Filters = group(Filters, "filters of the generated texts")
 
     @property
     def wanted(self) -> int:
-        """Return the number of texts to draw for each input and label."""
+        """Return the number of texts requested for each input and label."""
         return PER_LABEL[self.strategy] if self.per_label is None else self.per_label
 
     def check_tries(self) -> None:
         if self.strategy == "retry" and self.max_tries < self.wanted:
-            raise InputError(key="max_tries", value=self.max_tries, expected=f"per_label ({self.wanted}) or more")
+            raise InputError(key="max_tries", value=self.max_tries, expected=f"at least per_label ({self.wanted})")
 
     def for_first_sentences(self) -> "Plan":
-        """Return a plan with one sample per unit, since ``num_x1`` counts the sentences of all labels."""
+        """Return a plan with one sample per first sentence, since ``num_x1`` counts the sentences of all labels."""
         return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
 
     def to_json(self) -> dict[str, Any]:
@@ -161,9 +164,9 @@ class Plan:
 
 @dataclass(kw_only=True)
 class DinoConfig(ModelConfig):
-    """Keys of DINO (Schick and Schütze 2021)."""
+    """Configuration keys of DINO (Schick and Schütze 2021)."""
 
-    spec: str | None = config_field(None, "FILE.yaml or .json with a custom task in the schema of the published tasks")
+    spec: str | None = config_field(None, "YAML or JSON file with a custom task, in the schema of the published tasks")
     input_type: InputType = config_field("auto", INPUT_TYPE)
     input_column: str = config_field("text_a", COLUMN)
     encoding: str | None = config_field(None, ENCODING_MEANING)
@@ -172,7 +175,7 @@ class DinoConfig(ModelConfig):
         15000, "number of first sentences if the recipe writes them, divided evenly among the labels"
     )
     ban_eos: bool = config_field(
-        True, "whether only a quotation mark ends a text; false: the end-of-sequence token ends it, too"
+        True, "whether only a quotation mark ends a text; false: the end-of-sequence token also ends a text"
     )
     samples: Plan = flat_group(Plan)
     how: Decoding = flat_group(Decoding)
@@ -180,123 +183,129 @@ class DinoConfig(ModelConfig):
 
 @dataclass(kw_only=True)
 class RulesConfig(GenerateConfig):
-    """Configuration keys of the selection of triplets."""
+    """Configuration keys of recipes that select triplets by rules."""
 
-    rules: Rules = group(Rules, "rules for triplets, as in GenSE's code; report.html shows how many each rejects")
+    rules: Rules = group(
+        Rules, "rules for triplets, as in GenSE's code; report.html shows how many triplets each rule rejects"
+    )
     workers: int | None = config_field(None, WORKERS)
 
 
 @dataclass(kw_only=True)
 class TripletConfig(ModelConfig, RulesConfig):
-    """Configuration keys of a recipe whose candidates are judged by GenSE's generator."""
+    """Configuration keys of recipes whose candidates GenSE's generator judges."""
 
     prompts: Mapping[str, Any] = config_field(
-        meaning="prompts if the generator's directory contains none; prompts=FILE.yaml: custom prompts"
+        meaning="prompts that are used if the generator's directory contains none; prompts=FILE.yaml: custom prompts"
     )
     prompt_assembly: Assembly | None = config_field(
         None,
-        "how prompts and sentences are joined, as token ids (pieces) or as text (string); null: as in the training of "
-        "the generator, or pieces, as published",
+        "how prompts and sentences are joined; pieces: as token ids; string: as text; null: as recorded in the "
+        "generator's directory, or pieces (as published) if there is no record",
     )
-    max_pair_tokens: int = config_field(128, "maximum length of each of the two judged sentences in tokens", ge=1)
+    max_pair_tokens: int = config_field(128, "maximum length of each of the two judged sentences, in tokens", ge=1)
 
 
 @dataclass(kw_only=True)
 class SentencesConfig(TripletConfig):
-    """Keys of a triplet recipe that reads sentences."""
+    """Configuration keys of triplet recipes that read sentences."""
 
     input_type: InputType = config_field("auto", INPUT_TYPE)
     input_column: str = config_field("text", COLUMN)
     encoding: str | None = config_field(None, ENCODING_MEANING)
     input_kind: Literal["sentences", "documents"] = config_field(
         "sentences",
-        "content of the input; documents: split into sentences first, and a newline ends a sentence, too",
+        "content of the input; sentences: each text is a sentence; documents: texts are split into sentences, also at "
+        "newlines",
     )
     sentences: SentenceRules = group(
-        SentenceRules, "rules for the input sentences; sentences without letters are never used"
+        SentenceRules, "rules that select input sentences; sentences without letters are never used"
     )
 
 
 @dataclass(kw_only=True)
 class GenseConfig(SentencesConfig):
-    """Keys of GenSE (Chen et al. 2022)."""
+    """Configuration keys of GenSE (Chen et al. 2022)."""
 
     candidates: int = config_field(
         1,
-        "number of candidates per sentence and direction, of which the discriminator's most probable one is used",
+        "number of candidates per sentence and direction, of which the discriminator selects the most probable",
         ge=1,
     )
     max_source_tokens: int = config_field(
-        96, "maximum length of a sentence in the prompt in tokens; the prompt itself is never truncated", ge=1
+        96, "maximum length of a sentence in the prompt, in tokens; the prompt itself is never truncated", ge=1
     )
     how: Decoding = flat_group(Decoding)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bm25:
-    """Keys of BM25; ``k1`` and ``b`` are Lucene's names."""
+    """Configuration keys of BM25. ``k1`` and ``b`` are named as in Lucene."""
 
-    top: int = config_field(20, "number of retrieved sentences per sentence, all of which are judged", ge=1)
+    top: int = config_field(20, "number of sentences to retrieve for each sentence; all of them are judged", ge=1)
     k1: float = config_field(1.5, "term-frequency saturation of BM25", ge=0)
     b: float = config_field(0.75, "length normalization of BM25", ge=0, le=1)
 
 
 @dataclass(kw_only=True)
 class RetrievalConfig(SentencesConfig):
-    """Keys of the baseline with retrieved sentences."""
+    """Configuration keys of the BM25 retrieval baseline."""
 
     bm25: Bm25 = group(Bm25, "BM25 retrieval")
     contradictions: Literal["none", "retrieved"] = config_field(
         "none",
-        "source of contradictions; none: write pairs; retrieved: write triplets for sentences with both directions",
+        "source of contradictions; none: write pairs of a sentence and an entailment; retrieved: write triplets, with "
+        "contradictions among the retrieved sentences",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """Keys of one direction of translation."""
+    """Configuration keys of the translation model of one direction."""
 
     model: str | None = config_field(
-        None, "directory or hub id of a translation model of transformers: Marian, M2M-100, NLLB, mBART, or T5"
+        None, "directory or hub id of a transformers translation model: Marian, M2M-100, NLLB, mBART, or T5"
     )
     prefix: str = config_field(
         "",
-        'prefix of every sentence, such as "translate English to German: " (T5) or ">>fra<< " (multilingual Marian)',
+        'prefix of each sentence, such as "translate English to German: " (T5) or ">>fra<< " (multilingual Marian)',
     )
     source: str | None = config_field(
         None,
-        "tokenizer's code of the source language, such as eng_Latn (NLLB), en (M2M-100), or en_XX (mBART); null: the "
-        "tokenizer has no codes",
+        "code of the source language in the tokenizer, such as eng_Latn (NLLB), en (M2M-100), or en_XX (mBART); null: "
+        "for tokenizers without language codes",
     )
-    target: str | None = config_field(None, "tokenizer's code of the target language; null: the tokenizer has no codes")
+    target: str | None = config_field(
+        None, "code of the target language in the tokenizer; null: for tokenizers without language codes"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """Keys of beam search."""
+    """Configuration keys of the beam search of both translation models."""
 
     beams: int = config_field(5, "number of beams", ge=1)
     max_tokens: int = config_field(
-        128, "maximum length in tokens of a sentence, which is truncated, and of its translation", ge=1
+        128, "maximum length of a sentence and of its translation, in tokens; longer sentences are truncated", ge=1
     )
 
 
 @dataclass(kw_only=True)
 class BackTranslationConfig(SentencesConfig):
-    """Keys of the baseline with translated sentences."""
+    """Configuration keys of the back-translation baseline."""
 
-    forward: Language = group(Language, "translation into the other language")
-    backward: Language = group(Language, "translation back")
+    forward: Language = group(Language, "model that translates into the other language")
+    backward: Language = group(Language, "model that translates back")
     search: Search = group(Search, "beam search of both models")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Labels of DINO's pairs that give the texts of a triplet."""
+    """Configuration keys that map labels of DINO's pairs to the texts of a triplet."""
 
     # 0.5 on a command line is a number
     entailment: str | float = config_field(
-        "1", "label of the texts that become entailments; texts of other labels are not used"
+        "1", "label of the texts that become entailments; texts with other labels are not used"
     )
     contradiction: str | float = config_field("0", "label of the texts that become contradictions")
 
@@ -306,23 +315,25 @@ class Labels:
 
 @dataclass(kw_only=True)
 class GenseDinoConfig(TripletConfig):
-    """Keys of the baseline with DINO's pairs."""
+    """Configuration keys of the baseline that makes triplets from DINO's pairs."""
 
     labels: Labels = group(Labels, "labels of DINO's pairs that become entailments and contradictions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Lengths of the passages into which documents are split, in words."""
+    """Configuration keys of the passages into which documents are split. Lengths are in words."""
 
-    max_words: int = config_field(200, "maximum number of words of a passage, which consists of full sentences", ge=1)
+    max_words: int = config_field(200, "maximum number of words of a passage; passages consist of full sentences", ge=1)
     overlap: int = config_field(
-        0, "number of words, in full sentences, that the next passage of a section repeats", ge=0
+        0,
+        "number of words at the end of a passage that the next passage of the section repeats, in full sentences",
+        ge=0,
     )
     min_words: int = config_field(
         20,
-        "minimum number of words of a passage; a shorter one is joined to the previous passage of its section, or left "
-        "out if there is none",
+        "minimum number of words of a passage; a shorter passage is joined to the previous passage of its section, or "
+        "left out if there is no previous passage",
         ge=1,
     )
 
@@ -338,23 +349,26 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionRules:
-    """Rules for the questions to keep; null or false disables a rule."""
+    """Configuration keys of the rules that a question must satisfy. Null or false disables a rule."""
 
     min_p_yes: float | None = config_field(
-        None, "minimum probability by the judge that the passage answers the question", ge=0, le=1
+        None, "minimum probability, according to the judge, that the passage answers the question", ge=0, le=1
     )
-    max_rank: int | None = config_field(20, "maximum rank of the passage among all passages under encoder", ge=1)
+    max_rank: int | None = config_field(
+        20, "maximum rank of the passage among all passages, sorted by similarity to the question under encoder", ge=1
+    )
     max_copied: float | None = config_field(
-        0.8, "maximum fraction of the words that are in runs of three words of the passage", ge=0, le=1
+        0.8, "maximum fraction of words copied from the passage, in runs of at least three words", ge=0, le=1
     )
     max_from_prompt: float | None = config_field(
         0.15,
-        "maximum fraction of the words that are in runs of three words of the prompt's examples but not of the passage",
+        "maximum fraction of words copied from the prompt's examples, in runs of at least three words that are not in "
+        "the passage",
         ge=0,
         le=1,
     )
     duplicates: bool = config_field(
-        True, "whether to drop a question that shares 80% of its words with an earlier kept question"
+        True, "whether to drop near-duplicates: questions that share 80% of their words with an earlier kept question"
     )
     min_words: int = config_field(2, "minimum number of words of a question", ge=0)
     max_words: int | None = config_field(32, "maximum number of words of a question", ge=1)
@@ -362,72 +376,75 @@ class QuestionRules:
     def check_lengths(self) -> None:
         if self.max_words is not None and self.max_words < self.min_words:
             raise InputError(
-                key="rules.max_words", value=self.max_words, expected=f"rules.min_words={self.min_words} or more"
+                key="rules.max_words", value=self.max_words, expected=f"at least rules.min_words={self.min_words}"
             )
 
 
 @dataclass(kw_only=True)
 class QueriesConfig(ModelConfig):
-    """Keys of questions for passages of documents."""
+    """Configuration keys of the recipe that writes questions for passages of documents."""
 
     prompts: Mapping[str, Any] = config_field(
-        meaning="template for each style, and the prompt of the judge; prompts=FILE.yaml: custom prompts"
+        meaning="templates of questions, one for each style, and the judge's prompt; prompts=FILE.yaml: custom prompts"
     )
     encoding: str | None = config_field(None, ENCODING_MEANING)
-    input_column: str = config_field("text", f"{COLUMN}; the column title contains the headings")
+    input_column: str = config_field("text", f'{COLUMN}; headings are read from the column "title"')
     on_error: Literal["fail", "skip"] = config_field(
-        "fail", "reaction to rows that cannot be read; fail: stop; skip: skip them and report their number"
+        "fail", "what happens if a row cannot be read; fail: the command fails; skip: the row is skipped and counted"
     )
     max_skipped: float = config_field(
         0.05,
-        "maximum fraction of undecodable or malformed rows with on_error=skip; empty rows do not count",
+        "maximum fraction of rows that on_error=skip may skip, because they are undecodable or malformed; empty rows "
+        "do not count",
         ge=0,
         le=1,
     )
     passages: Windows = group(Windows, "lengths of the passages into which documents are split")
     held_out_fraction: float = config_field(
         0.2,
-        "fraction of the documents whose questions are held out; OUTPUT/held_out contains them in BEIR's layout",
+        "fraction of the documents whose questions are held out for testing; OUTPUT/held_out contains these questions "
+        "in BEIR's layout",
         ge=0,
         lt=1,
     )
     dev_fraction: float = config_field(
         0.1,
-        "fraction of the documents for development, such as the choice of a learning rate; OUTPUT/dev contains their "
-        "questions",
+        "fraction of the documents whose questions are for development, such as selecting a learning rate; OUTPUT/dev "
+        "contains these questions",
         ge=0,
         lt=1,
     )
     queries_per_passage: int = config_field(1, "number of questions per passage and style", ge=1)
     max_passage_tokens: int = config_field(
-        160, "maximum length of a passage in a prompt, in tokens, or in words with engine=openai", ge=1
+        160, "maximum length of a passage in a prompt, in tokens (in words with engine=openai)", ge=1
     )
     use_judge: bool = config_field(
         True,
-        "whether to judge questions, which takes a third of the time; engine=openai judges only for rules.min_p_yes",
+        "whether to judge questions, which takes a third of the time; with engine=openai, questions are judged only if "
+        "rules.min_p_yes is set",
     )
     judge: str | None = config_field(
         None, "language model that judges whether a passage answers a question; null: the generator"
     )
-    rules: QuestionRules = group(QuestionRules, "rules for the questions to keep")
+    rules: QuestionRules = group(QuestionRules, "rules that a question must satisfy to be kept")
     negatives: int = config_field(
         3,
-        "number of hard negatives per training row, which are the nearest passages of other documents under encoder; "
-        "rows with fewer are left out",
+        "number of hard negatives per training row: the nearest passages of other documents under encoder; questions "
+        "with fewer hard negatives are left out",
         ge=0,
     )
     negative_margin: float = config_field(
         0.05,
-        "minimum relative margin by which the cosine similarity of a negative is below that of the passage",
+        "minimum relative margin between the cosine similarities of the question to its passage and to a negative",
         ge=0,
         le=1,
     )
     reuse_from: str | None = config_field(
-        None, "earlier output of this recipe, whose questions are reused for the documents that both contain"
+        None, "earlier output of this recipe; its questions are reused for passages that both collections contain"
     )
     estimate_only: bool = config_field(
         False,
-        "whether to only report the number of passages and questions and the estimated time, without writing files",
+        "whether to only log the numbers of passages and questions and the estimated time, without writing files",
     )
     how: Decoding = flat_group(Decoding)
 

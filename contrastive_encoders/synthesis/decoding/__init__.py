@@ -1,1 +1,1 @@
-"""Decoding: generators, key-value caches and sampling."""
+"""Decoding of texts: generators, key-value caches, and sampling."""

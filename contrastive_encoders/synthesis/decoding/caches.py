@@ -1,4 +1,4 @@
-"""Key-value caches for a changing set of rows that all end at the same column.
+"""Key-value caches for a changing batch of sequences (rows) that all end at the same column.
 
 All rows write their next token into column ``time``. The prompt of a new row is placed in the columns before ``time``,
 so older and longer rows begin further left. No step copies the cache: the model attends to a view that begins at the
@@ -20,14 +20,14 @@ SLACK = 64  # columns written before the window moves; the cost of the copy is s
 
 
 class KeyValues(NamedTuple):
-    """Keys and values of one layer."""
+    """Cached attention keys and values of one layer."""
 
     keys_RHTD: Tensor
     values_RHTD: Tensor
 
 
 class PrefillOutput(NamedTuple):
-    """Result of a forward pass over texts, left-padded to the same last column."""
+    """Keys, values, and logits of a forward pass over left-padded texts."""
 
     layers: list[KeyValues]
     lengths_R: np.ndarray  # int64
@@ -38,7 +38,7 @@ class PrefillOutput(NamedTuple):
 
 
 class CrossAttentionStates(NamedTuple):
-    """Keys and values of cross-attention, also left-padded."""
+    """Left-padded keys and values of cross-attention, computed from the encoder's states."""
 
     layers: list[KeyValues]
     lengths_R: np.ndarray
@@ -55,7 +55,7 @@ class _Layer(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Do nothing: the buffers exist from the beginning."""
+        """Do nothing, because the buffers are allocated by `RowCache`."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         rows, begin, time = key_states.shape[0], self.rows.begin, self.rows.time
@@ -74,7 +74,7 @@ class _Layer(CacheLayerMixin):
 
 
 class RowCache(Cache):
-    """Cache of which rows 0 .. ``rows`` - 1 are in use."""
+    """Key-value cache whose first ``rows`` rows are in use."""
 
     layers: list[_Layer]  # type: ignore[assignment]
 
@@ -86,29 +86,29 @@ class RowCache(Cache):
         self.starts_R = np.zeros(0, dtype=np.int64)  # first column of each row
 
     def lengths(self) -> np.ndarray:
-        """Return the number of tokens per row, (R,)."""
+        """Return the number of cached tokens of each of the R rows, (R,)."""
         return self.time - self.starts_R[: self.rows]
 
     def join(self, shared: PrefillOutput, source: np.ndarray, target: np.ndarray) -> None:
-        """Copy rows ``source`` of a pass into rows ``target``."""
+        """Copy the rows ``source`` of a forward pass into the rows ``target`` of this cache."""
         self.place(shared.layers, shared.lengths_R, source, target)
 
     def real(self, more: int = 0) -> Tensor:
-        """Return which columns of the window belong to a row, (R, T) bool.
+        """Return the attention mask of R rows and the T columns of the window, (R, T) bool: False for padding.
 
-        ``more`` columns after the window belong to all rows.
+        ``more`` columns are appended that belong to all rows.
         """
         device = self.layers[0].keys.device
         starts_R1 = torch.from_numpy(self.starts_R[: self.rows] - self.begin).to(device)[:, None]
         return torch.arange(self.time - self.begin + more, device=device) >= starts_R1
 
     def window(self) -> Cache:
-        """Return a cache of the rows and columns in use, without a copy."""
+        """Return a view of the rows and columns in use as a cache, without copying."""
         used = (slice(0, self.rows), slice(None), slice(self.begin, self.time))
         return Cache(layers=[_Layer(self, layer.keys[used], layer.values[used]) for layer in self.layers])
 
     def place(self, layers: Sequence[KeyValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
-        """Copy rows ``source`` of a pass over prompts, which end at its last column, into rows ``target``."""
+        """Copy the rows ``source`` of left-padded ``layers`` into the rows ``target``, up to column ``time``."""
         columns = layers[0].keys_RHTD.shape[2]
         self._reserve(max(self.rows, int(target.max()) + 1), columns, layers)
         self.rows = max(self.rows, int(target.max()) + 1)
@@ -121,7 +121,7 @@ class RowCache(Cache):
             layer.values[to, :, self.time - columns : self.time] = prompts.values_RHTD[of]
 
     def move(self, source: np.ndarray, target: np.ndarray, rows: int) -> None:
-        """Copy rows ``source`` over rows ``target``, then keep the first ``rows``."""
+        """Copy the rows ``source`` over the rows ``target``, then keep only the first ``rows`` rows."""
         if len(source):
             self.starts_R[target] = self.starts_R[source]
             device = self.layers[0].keys.device
@@ -133,7 +133,7 @@ class RowCache(Cache):
         self._settle()
 
     def advance(self) -> None:
-        """Advance to the next column after column ``time`` has been written."""
+        """Advance ``time`` to the next column. Call this after the column ``time`` has been written."""
         self.time += 1
         used = self.time - self.begin
         if self.time < self._columns():
@@ -151,7 +151,7 @@ class RowCache(Cache):
         return int(self.layers[0].keys.shape[2]) if self.layers else 0
 
     def _reserve(self, rows: int, columns: int, like: Sequence[KeyValues]) -> None:
-        """Reserve space for this number of rows and, left of ``time``, of columns."""
+        """Allocate or shift buffers, so that there are ``rows`` rows and ``columns`` columns before ``time``."""
         used = self.time - self.begin
         wanted = max(used, columns)
         if not self.layers or rows > len(self.starts_R) or wanted + 1 > self._columns():
@@ -189,7 +189,7 @@ class RowCache(Cache):
 
 
 class CrossAttentionCache(RowCache):
-    """Cache of the decoder's rows, each with the states of its encoder."""
+    """Cache of the decoder's rows, with the cross-attention keys and values of each row in the cache ``read``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Requests to a decoder, and their results."""
+"""Prompts, sampling options, and continuations of a decoder."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ PromptText = str | tuple[int, ...]  # a text, or its token ids
 
 
 class Prompt(NamedTuple):
-    """A text to continue, with one or more samples."""
+    """A text to continue by one or more samples."""
 
     key: tuple[int | str, ...]  # identity for the random numbers, e.g. (hash of the input, label)
     text: PromptText  # ends before the sentence, with an opening quotation mark; encoder inputs do not
@@ -20,12 +20,12 @@ class Prompt(NamedTuple):
 
     @property
     def texts(self) -> tuple[PromptText, ...]:
-        """Return the prompt and its counter prompts."""
+        """Return the texts of the prompt and its counter prompts."""
         return (self.text, *self.counters)
 
 
 class Continuation(NamedTuple):
-    """A text that was sampled after a prompt."""
+    """A sampled continuation of a prompt."""
 
     prompt: Prompt
     sample: int
@@ -36,9 +36,9 @@ class Continuation(NamedTuple):
 
 
 def split_chat_prompt(text: str) -> tuple[str, str]:
-    """Split a prompt for a chat into the user's message and the beginning of the answer, which is the last line.
+    """Split a prompt of a chat model into the user's message and the beginning of the answer, which is the last line.
 
-    A prompt of one line is the user's message.
+    If the prompt is a single line, it is the user's message, and the answer has no given beginning.
     """
     question, newline, begun = text.rpartition("\n")
     return (question, begun) if newline else (text, "")
@@ -49,31 +49,38 @@ MAX_NEW_TOKENS = 1 << 16  # limit for models without one: a random number is dra
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """Sampling options, and the number of rows that share a forward pass, which does not change any text."""
+    """Sampling options and batch sizes of decoding. Batch sizes do not change any text."""
 
-    max_new_tokens: int = config_field(40, "maximum length of a text in tokens", ge=1, le=MAX_NEW_TOKENS)
-    top_p: float | None = config_field(0.9, "probability mass of nucleus sampling; 1 or null: off", gt=0, le=1)
+    max_new_tokens: int = config_field(40, "maximum length of a generated text, in tokens", ge=1, le=MAX_NEW_TOKENS)
+    top_p: float | None = config_field(0.9, "probability mass of nucleus (top-p) sampling; 1 or null: off", gt=0, le=1)
     top_k: int | None = config_field(
-        None, "number of tokens of top-k sampling; 0: off; null: off, but 5 for second sentences of DINO", ge=0
+        None,
+        "number of likeliest tokens for top-k sampling; 0: off; null: 5 for second sentences of DINO, otherwise off",
+        ge=0,
     )
-    temperature: float = config_field(1.0, "temperature of sampling", gt=0)
+    temperature: float = config_field(1.0, "sampling temperature", gt=0)
     ban_eos: bool = field(default=False, metadata=NOT_A_KEY)
     # String that ends a text. If empty, only EOS ends it
     stop: str = field(default="", metadata=NOT_A_KEY)
     # A sample that contains this string before the stop string is unusable: it ends there unclosed and keeps the string
     abandon: str = field(default="", metadata=NOT_A_KEY)
-    seed: int = config_field(42, "random seed; texts do not depend on batches, shards, or the number of processes")
+    seed: int = config_field(
+        42, "random seed; texts do not depend on the batch size, the shard size, or the number of processes"
+    )
     decode_batch_size: int | None = config_field(
-        None, "maximum number of samples and counter prompts per step; null: depends on the device", ge=1
+        None,
+        "maximum number of sequences (samples and counter prompts) per decoding step; null: 128 on a CPU, else 256",
+        ge=1,
     )
     kv_cache_tokens: int = config_field(
         16384,
-        "maximum number of columns of the key-value cache, summed over all rows",
+        "maximum size of the key-value cache in tokens, including padding: number of sequences x maximum length of the "
+        "longest; a single sample may exceed it",
         ge=1,
     )
 
     def sampling(self) -> dict[str, Any]:
-        """Return the keys that determine the texts."""
+        """Return the options that determine the generated texts."""
         return {name: getattr(self, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
 
 

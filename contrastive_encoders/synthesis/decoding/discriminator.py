@@ -1,4 +1,4 @@
-"""A generator as discriminator, as in GenSE, or an instruct model: questions and probabilities of their answers."""
+"""Use a generator or an instruct model as a discriminator, as in GenSE: it judges whether a hypothesis follows."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class ScoredText(TypedDict):
-    """Text that was written for a premise."""
+    """A text that was written for a premise, with the probability that it follows."""
 
     text: str
     p_true: float | None  # P("true") of {"true", "false"}: the text follows from the premise; None: not judged
@@ -49,9 +49,9 @@ class ScoredText(TypedDict):
 
 
 class ChatPromptIds(PromptIds):
-    """Prompts in the chat format of an instruct model.
+    """Prompts in the chat format of an instruct model, as token ids.
 
-    They are joined with the sentences, then formatted by the model's chat template.
+    Prompts are joined with the sentences and then formatted by the model's chat template.
     """
 
     def __init__(self, prompts: Prompts, generator: Generator) -> None:
@@ -68,7 +68,7 @@ class ChatPromptIds(PromptIds):
 
 
 class Discriminator:
-    """Discriminator that returns P("true"): the second sentence of a pair follows from the first."""
+    """Discriminator of sentence pairs that returns P("true"), that the second sentence follows from the first."""
 
     def __init__(self, generator: Generator, prompts: Prompts, max_pair_tokens: int) -> None:
         try:
@@ -92,30 +92,33 @@ class Discriminator:
             raise InputError(
                 key="max_pair_tokens",
                 value=self.most,
-                expected=f"a lower number, because two such sentences and their prompt have {longest} tokens, and the "
-                f"context of {generator.name} is {generator.context}",
+                expected=f"a lower number, because two sentences of this length and their prompt have {longest} "
+                f"tokens, and the context of {generator.name} is {generator.context}",
             )
 
     def check_room(self, most: int) -> None:
-        """Raise `InputError` if the prompt for a sentence of ``most`` tokens leaves no room for an answer."""
+        """Raise `InputError` if the prompt with a sentence of ``most`` tokens fills the context of the model."""
         for direction in DIRECTIONS:
             [empty] = self.ids.generation(direction, [""], most)
             if (longest := len(empty) + most) >= self.generator.context:
                 raise InputError(
                     key="max_source_tokens",
                     value=most,
-                    expected=f"a lower number, because such a sentence and prompts.{direction} have {longest} tokens, "
-                    f"and the context of {self.generator.name} is {self.generator.context}",
+                    expected=f"a lower number, because a sentence of this length and prompts.{direction} have "
+                    f"{longest} tokens, and the context of {self.generator.name} is {self.generator.context}",
                     hint="Alternatively, shorten the prompt.",
                 )
 
     def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
-        """Return the prompt for each sentence in this direction. A sentence has at most ``most`` tokens."""
+        """Return the prompt of ``direction`` for each sentence. Sentences are truncated to ``most`` tokens."""
         return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
-        """Return a probability for each pair. Equal pairs are processed once, pairs of similar length together."""
+        """Return P("true") of each pair.
+
+        Equal pairs are processed once, and pairs of similar length are processed together.
+        """
         wanted = list(dict.fromkeys(pairs))
         rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
         ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
@@ -131,7 +134,7 @@ class Discriminator:
 
 
 class NamedGenerator(NamedTuple):
-    """Generator that is not loaded yet."""
+    """Name, weights, and prompts of a generator that is not loaded yet."""
 
     source: str  # folder or hub id
     name: str
@@ -144,7 +147,7 @@ class NamedGenerator(NamedTuple):
 
 
 def name_generator(recipe: Any) -> NamedGenerator:
-    """Check everything in a recipe's keys that can be checked before the generator is loaded.
+    """Resolve the generator of a recipe and its prompts, and check all settings that can be checked before loading it.
 
     Raises:
         InputError: The model does not exist, is not generative, or its prompts are damaged.
@@ -158,17 +161,20 @@ def name_generator(recipe: Any) -> NamedGenerator:
     name = Path(source).resolve().name if Path(source).is_dir() else source
     if recipe.chat_template:
         if not alone:
-            raise InputError(f"chat_template=true goes with a causal language model, which generator={name} is not.")
+            raise InputError(
+                f"chat_template=true requires a causal language model, but generator={name} is none. Set "
+                "chat_template=false."
+            )
         return NamedGenerator(source, name, weights, parse_prompts(recipe.prompts, "string", "prompts"), alone)
     prompts = choose_prompts(source, recipe.prompts, recipe.prompt_assembly, recipe.revision)
     return NamedGenerator(source, name, weights, prompts, alone)
 
 
 def find_generator(name: str) -> str:
-    """Return the generator in the folder of a training run. Return any other name unchanged.
+    """Return the directory of the generator in the directory of a training run. Return any other name unchanged.
 
     Raises:
-        InputError: The run folder has no generator.
+        InputError: The directory contains no generator.
     """
     folder = Path(name)
     if not folder.is_dir() or (folder / "config.json").is_file():
@@ -189,12 +195,12 @@ def find_generator(name: str) -> str:
 def choose_prompts(
     generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
 ) -> Prompts:
-    """Return the prompts that the generator was trained with.
+    """Return the prompts that the generator was trained with, from its ``generator.json``.
 
-    If its folder does not name them, return the published prompts with assembly "pieces".
+    If there is no such file, return the published prompts, joined by ``assembly`` or "pieces".
 
     Raises:
-        InputError: ``assembly`` or a file of prompts is given and differs from the generator's.
+        InputError: ``assembly`` or a custom file of prompts differs from those that the generator was trained with.
     """
     kept = read_generator_prompts(folder) if (folder := _generator_folder(generator, revision)) else None
     if kept is None:
@@ -205,7 +211,7 @@ def choose_prompts(
         raise InputError(
             key="prompt_assembly",
             value=assembly,
-            expected=f"{kept.assembly}, with which {generator} was trained according to its {GENERATOR_FILE}",
+            expected=f"{kept.assembly}, because {generator} was trained with it according to its {GENERATOR_FILE}",
             hint="Leave prompt_assembly out.",
         )
     if "file" in published and parse_prompts(published, kept.assembly, "prompts") != kept:
@@ -219,9 +225,9 @@ def choose_prompts(
 
 
 def _generator_folder(generator: str, revision: str | None) -> Path | None:
-    """Return the folder of the model's ``generator.json``.
+    """Return the directory of the model's ``generator.json``.
 
-    For a model of the hub, return the folder of the cached file, if any.
+    For a model on the hub, this is the directory of the cached file. Return None if the hub has no such file.
     """
     if Path(generator).is_dir():
         return Path(generator)

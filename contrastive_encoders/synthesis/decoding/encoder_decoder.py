@@ -1,4 +1,4 @@
-"""Encoder-decoder generators: a prompt is encoded once, and each answer begins at the start token.
+"""Encoder-decoder generators: the encoder reads a prompt once, and each answer begins with the start token.
 
 Tokens with different positions share a cache column during decoding (see `caches`). This is correct for decoders that
 use only the distance between tokens, such as T5's relative bias. It would be wrong for learned absolute positions.
@@ -33,7 +33,7 @@ from contrastive_encoders.synthesis.decoding.generator import (
 
 @dataclass(frozen=True)
 class EncoderDecoder(Generator):
-    """T5-like model that is ready to generate. Prompts have no length limit, since positions are relative."""
+    """T5-like model and tokenizer, loaded for decoding. Prompts have no length limit, since positions are relative."""
 
     writes_alone: ClassVar[bool] = False
 
@@ -50,7 +50,7 @@ class EncoderDecoder(Generator):
         return CrossAttentionCache()
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """Return the text of a decoder's tokens. No tokens precede them, since the encoder reads the prompt."""
+        """Decode tokens of the decoder to text. ``before`` is ignored, since the prompt is read by the encoder."""
         plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return cast(str, self.tokenizer.decode(list(ids), **plain))
 
@@ -67,7 +67,7 @@ class EncoderDecoder(Generator):
         )
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
-        """Return the logits of the decoder's first token, (R, V)."""
+        """Return the logits of the decoder's first token for R prompts and V vocabulary entries, (R, V)."""
         _, ids_RT, real_RT = left_pad(ids, self.device)
         return self._first(ids_RT, real_RT, None)
 

@@ -1,4 +1,4 @@
-"""Causal language models as generators, by hub id or folder."""
+"""Causal language models as generators, loaded by hub id or from a directory."""
 
 import contextlib
 import inspect
@@ -36,7 +36,7 @@ AnyText = TypeVar("AnyText", bound=PromptText)
 
 @dataclass(frozen=True)
 class Generator:
-    """Language model that is ready for decoding. Any floating-point dtype is supported."""
+    """Language model and tokenizer, loaded for decoding. Any floating-point dtype is supported."""
 
     writes_alone: ClassVar[bool] = True  # True if it continues the prompt; False if it answers what an encoder has read
 
@@ -68,14 +68,14 @@ class Generator:
 
     @property
     def has_window(self) -> bool:
-        """Return whether attention is limited to a window of preceding tokens."""
+        """Return whether the model uses sliding-window attention."""
         return getattr(self.model.config.get_text_config(decoder=True), "sliding_window", None) is not None
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Context manager for fast inference without gradients.
+        """Context manager that disables gradients and selects fast kernels.
 
-        Linear layers use the fastest matmul of a CPU. On a GPU, attention uses a kernel that supports every length.
+        On a CPU, linear layers use the fastest matmul. On a GPU, attention uses a kernel that supports every length.
         """
         with torch.inference_mode(), exclude_cudnn_attention(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
             yield
@@ -84,9 +84,9 @@ class Generator:
         return RowCache()
 
     def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
-        """Run prompts in one forward pass.
+        """Run prompts through the model and return their keys, values, and next-token logits.
 
-        The common prefix of all prompts and of neighboring prompts is processed once.
+        A long common prefix of all prompts, and of neighboring prompts, is processed once.
         """
         if self.shared(ids):
             behind, logits_RV = self.of_groups(list(group_similar(ids)))
@@ -97,10 +97,10 @@ class Generator:
         return PrefillOutput(zero_padding(cache, real_RT), lengths_R, logits_RV)
 
     def shared(self, ids: Sequence[list[int]]) -> int:
-        """Return the number of tokens that several prompts have in common at the beginning.
+        """Return the length of the common prefix of the prompts, rounded down, or 0 if it is too short to be shared.
 
-        Return 0 if they are few, or if the model limits attention to a number of columns, since gaps would count among
-        them.
+        Return 0 also for a model with sliding-window attention, since gaps in the cache would count as tokens of the
+        window.
         """
         if self.has_window:
             return 0
@@ -109,7 +109,7 @@ class Generator:
         return number if len(ids) > 1 and number >= MIN_SHARED_TOKENS else 0
 
     def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[PrefixState, Tensor]":
-        """Run all rows in order and return the states and (R, V) logits.
+        """Run groups of rows through the model. Return the states, and logits of the R rows in order, (R, V).
 
         The common prefix of each group and of all rows is processed once.
         """
@@ -123,14 +123,18 @@ class Generator:
         return self.behind(read.rows(owners), rest)
 
     def _beginning(self, ids: tuple[int, ...]) -> "PrefixState":
-        """Return the states of the common prefix of all prompts as one row, and cache them for the next pass."""
+        """Return the states of a common prefix as one row. The states are cached for the next forward pass."""
         if ids not in self.beginnings:
             self.beginnings.clear()
             self.beginnings[ids] = self.behind(None, [list(ids)])[0]
         return self.beginnings[ids]
 
     def behind(self, read: "PrefixState | None", ids: Sequence[list[int]]) -> "tuple[PrefixState, Tensor]":
-        """Run further tokens, at least one in each row. Return the states of all tokens so far, and (R, V) logits."""
+        """Run at least one further token of each row after the states ``read``.
+
+        Returns:
+            The states of all tokens so far, and the logits after the last token of each row, (R, V).
+        """
         _, ids_RT, real_RT = left_pad(ids, self.device)
         cache, real_RA = DynamicCache(), real_RT
         if read is not None:
@@ -141,17 +145,17 @@ class Generator:
         return PrefixState(zero_padding(cache, real_RA), real_RA), logits_RV
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
-        """Return the logits of the first token after each prompt, (R, V)."""
+        """Return the logits of the first token after each of R prompts, (R, V)."""
         _, ids_RT, real_RT = left_pad(ids, self.device)
         return self._forward(ids_RT, real_RT, position_ids(real_RT), None)
 
     def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
-        """Return the logits of ``answers`` only, (R, A) float32. They are a part of the result of `first_logits`."""
+        """Return the columns of `first_logits` for the A token ids in ``answers``, (R, A) float32."""
         with _restrict_head(self.model, answers):
             return self.first_logits(ids)
 
     def answer_logits_of_groups(self, groups: Sequence[Sequence[list[int]]], answers: Sequence[int]) -> Tensor:
-        """Return the logits of ``answers`` for all rows in order, (R, A) float32, like `answer_logits`.
+        """Return the result of `answer_logits` for all rows of the groups in order, (R, A) float32.
 
         The common prefix of each group and of all rows is processed once.
         """
@@ -161,12 +165,12 @@ class Generator:
             return self.of_groups(groups)[1]
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
-        """Return the logits after the last token of each row, (R, V)."""
+        """Append the token ``last_R`` to each of R rows of the cache, and return the next-token logits, (R, V)."""
         positions_R1 = torch.from_numpy(cache.lengths()).to(self.device)[:, None]
         return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
 
     def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
-        """Return the logits after the last column, (R, V).
+        """Return the next-token logits after the last column, (R, V).
 
         ``real_RT`` is the mask over the columns of the cache and the new columns.
         """
@@ -178,11 +182,11 @@ class Generator:
         return logits
 
     def encode(self, texts: Sequence[PromptText]) -> list[list[int]]:
-        """Return the token ids of prompts.
+        """Tokenize prompts.
 
-        They include the tokens that the tokenizer adds before a text, but no end of sequence.
+        The ids include the special tokens that the tokenizer adds before a text, but no end-of-sequence token.
 
-        With ``chat_template``, all lines except the last are the user's message, and the last line begins the answer.
+        If ``chat_template`` is set, the last line begins the answer, and all other lines are the user's message.
         """
         plain = [text for text in texts if isinstance(text, str)]
         written = [self._as_chat(text) for text in plain] if self.chat_template else plain
@@ -192,17 +196,17 @@ class Generator:
         return [of[text] if isinstance(text, str) else list(text) for text in texts]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """Return the text that ``ids`` add after the token ``before``.
+        """Decode ``ids`` to the text that follows the token ``before``.
 
-        Without a preceding token, SentencePiece would drop the blank at their beginning.
+        Without a preceding token, SentencePiece would drop the space at the beginning of the text.
         """
         head, text = self._text([before]), self._text([before, *ids])
         return text[len(head) :] if text.startswith(head) else self._text(ids)
 
     def tokens_with(self, part: str) -> Tensor:
-        """Return the tokens after which ``part`` may newly occur in a continuation, (V,) bool on the CPU.
+        """Return a mask of the tokens after which a continuation may contain ``part``, (V,) bool on the CPU.
 
-        A single ASCII character is always part of one token. Longer strings may be spread over several tokens, so they
+        A single ASCII character is always inside one token. Longer strings may be spread over several tokens, so they
         may occur after any token.
         """
         vocabulary = len(self.tokenizer) + len(self.surplus)
@@ -214,7 +218,7 @@ class Generator:
         return found
 
     def _unended(self, ids: list[int], text: str) -> list[int]:
-        """Remove the end of sequence that some tokenizers add to every text, since nothing would follow it."""
+        """Remove the end-of-sequence token that some tokenizers add to every text, since no text would follow it."""
         while ids and ids[-1] in self.eos and not text.endswith(self._text(ids[-1:])):
             ids.pop()
         return ids
@@ -228,7 +232,7 @@ class Generator:
 
 
 class PrefixState(NamedTuple):
-    """States of what the rows have read so far, with gaps where other rows have read more."""
+    """Keys and values of the tokens read so far, with gaps in rows that have read fewer tokens than others."""
 
     layers: list[KeyValues]
     real_RT: Tensor  # bool: False in the gaps
@@ -240,23 +244,23 @@ class PrefixState(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens of the longest row."""
+        """Return the number of tokens in the longest row."""
         return int(self.lengths_R.max())
 
     def rows(self, chosen: Sequence[int]) -> "PrefixState":
-        """Return these rows, each as often as it is listed."""
+        """Return the state of the rows with the indices ``chosen``. A repeated index repeats the row."""
         index = torch.tensor(list(chosen), device=self.real_RT.device)
         return PrefixState([KeyValues(keys[index], values[index]) for keys, values in self.layers], self.real_RT[index])
 
     def ending_together(self) -> list[KeyValues]:
-        """Return the states without gaps: each row ends at the last column."""
+        """Return the keys and values with the gaps moved to the beginning, so that each row ends at the last column."""
         order_RT = self.real_RT.long().argsort(dim=1, stable=True)
         order_RHTD = order_RT[:, None, :, None].expand_as(self.layers[0].keys_RHTD)
         return [KeyValues(*(part.gather(2, order_RHTD) for part in layer)) for layer in self.layers]
 
 
 def group_similar(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Group neighbors that are equal at the beginning, apart from their last `PROMPT_END_TOKENS` tokens."""
+    """Group neighboring prompts that have a common prefix up to, at most, the last `PROMPT_END_TOKENS` tokens."""
     group = list[list[int]]()
     for one in ids:
         if group and common_prefix_length([group[0], one]) < max(len(group[0]), len(one)) - PROMPT_END_TOKENS:
@@ -267,12 +271,12 @@ def group_similar(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
 
 
 def common_prefix_length(ids: Sequence[list[int]]) -> int:
-    """Return the number of tokens that all rows have in common at the beginning."""
+    """Return the length of the common prefix of all rows, in tokens."""
     return next((at for at, column in enumerate(zip(*ids, strict=False)) if len(set(column)) > 1), min(map(len, ids)))
 
 
 def apply_chat_template(tokenizer: Tokenizer, question: str) -> str:
-    """Return the chat template's text around the user's question, up to the beginning of the answer."""
+    """Format the user's question by the chat template, up to the beginning of the answer."""
     messages = [{"role": "user", "content": question}]
     template = FIXED_DATE + tokenizer.get_chat_template()
     options: dict[str, Any] = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
@@ -280,7 +284,7 @@ def apply_chat_template(tokenizer: Tokenizer, question: str) -> str:
 
 
 def check_chat(tokenizer: Tokenizer, name: str) -> None:
-    """Raise `InputError` if the tokenizer has no chat template, or one without user messages."""
+    """Raise `InputError` if the tokenizer has no chat template, or a template that omits the user's message."""
     if not tokenizer.chat_template:
         expected = f"false, because the tokenizer of {name} has no chat template"
         raise InputError(key="chat_template", value=True, expected=expected)
@@ -293,12 +297,12 @@ def check_chat(tokenizer: Tokenizer, name: str) -> None:
             key="chat_template",
             value=True,
             expected=f"false, because the chat template of {name} {why}",
-            hint="Alternatively, correct the chat template of its tokenizer.",
+            hint="Alternatively, correct the chat template of the tokenizer.",
         )
 
 
 def batch_by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
-    """Yield lists of texts that share a forward pass, the longest texts first."""
+    """Yield batches of texts of similar length, the longest texts first."""
     left = sorted(ids_of, key=lambda text: len(ids_of[text]))
     while left:
         texts = left[-max(1, MAX_TOKENS_PER_PASS // len(ids_of[left[-1]])) :]
@@ -308,9 +312,9 @@ def batch_by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyTex
 
 @contextlib.contextmanager
 def _restrict_head(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
-    """Context manager that restricts the logits to these tokens, computed by float32 matmuls.
+    """Context manager that restricts the logits to the given tokens and computes them in float32.
 
-    In bf16 logits would be multiples of an eighth, and the logits of two answers would often be equal.
+    In bf16, logits would be multiples of an eighth, and the logits of two answers would often be equal.
     """
     rows = list(tokens)
 
@@ -328,10 +332,10 @@ def _restrict_head(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[No
 
 
 def left_pad(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:
-    """Left-pad token ids. No pad token is needed.
+    """Left-pad the token ids of R rows to the length T of the longest. No pad token is needed.
 
     Returns:
-        Lengths (R,), ids (R, T) that end at the last column, and a mask of the ids (R, T) bool.
+        The lengths (R,), the ids (R, T), which end at the last column, and a mask (R, T) bool: False for padding.
     """
     lengths_R = np.array([len(one) for one in ids], dtype=np.int64)
     columns = int(lengths_R.max())
@@ -343,12 +347,15 @@ def left_pad(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray
 
 
 def position_ids(real_RT: Tensor) -> Tensor:
-    """Return the position of each token in its text, (R, T)."""
+    """Return the position of each token in its left-padded row, (R, T)."""
     return (real_RT.cumsum(1) - 1).clamp_(min=0)
 
 
 def zero_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeyValues]:
-    """Set the states of padding tokens to zero. Masked keys have weight zero, but zero times NaN is NaN."""
+    """Return the keys and values of the cache, with those of padding tokens set to zero.
+
+    Masked keys have weight zero, but zero times NaN is NaN.
+    """
     padding = ~real_RT[:, None, :, None]
     layers: list[Any] = cache.layers
     return [KeyValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
@@ -391,12 +398,12 @@ def load_parts(
     device: str | torch.device | None,
     revision: str | None,
 ) -> tuple[Any, Tokenizer]:
-    """Load a generator's model and tokenizer.
+    """Load the model and tokenizer of a generator.
 
-    ``why_not(config)`` returns why a model cannot generate, or an empty string.
+    ``why_not(config)`` returns the reason why a model cannot generate, or an empty string.
 
     Raises:
-        InputError: The model does not exist, or is rejected; the error is then ``refused(why)``.
+        InputError: The model does not exist, or it cannot generate; the error is then ``refused(reason)``.
     """
     options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
     if why := why_not(from_pretrained(AutoConfig, name, **options)):
@@ -425,7 +432,7 @@ def not_finite_error(name: str) -> InputError:
 
 
 def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids of all end-of-sequence tokens in the model, the generation settings, and the tokenizer."""
+    """Return the ids of all end-of-sequence tokens: of the model, its generation config, and the tokenizer."""
     named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
     if model.generation_config is not None:
         named.append(model.generation_config.eos_token_id)

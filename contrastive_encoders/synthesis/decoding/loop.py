@@ -1,9 +1,9 @@
-"""The decoding loop: continuations of many prompts, each a function of (seed, prompt, sample) alone.
+"""The decoding loop, which samples continuations of many prompts. Each depends only on (seed, prompt, sample).
 
 A prompt and its counter prompts are run through the model once, for all samples that continue them. Each sample then
-uses one row of the cache for its prompt and one for each counter prompt. Finished samples leave immediately, and their
-rows are given to new samples. Rows that are still free are filled with the last rows, so that every row of a forward
-pass belongs to an active sample.
+uses one row of the cache for its prompt and one for each counter prompt. Finished samples are removed immediately, and
+new samples take their rows. The last rows are moved to rows that are still free, so that every row of a forward pass
+belongs to an active sample.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ DEFAULT_ROWS = {"cpu": 128}  # defaults; on a CPU, matmuls do not get faster per
 
 
 class PrefillRow(NamedTuple):
-    """Location of a text's keys, values, and logits."""
+    """Reference to the keys, values, and logits of a prompt: a row of a forward pass."""
 
     shared: PrefillOutput
     row: int
@@ -40,7 +40,7 @@ class PrefillRow(NamedTuple):
 
 @dataclass
 class Sample:
-    """Continuation that is being drawn."""
+    """A continuation in progress."""
 
     prompt: Prompt
     number: int
@@ -59,11 +59,11 @@ def decode(
     how: Decoding,
     statistics: Statistics | None = None,
 ) -> Iterator[Continuation]:
-    """Yield every sample of every prompt, in the order in which they finish.
+    """Sample continuations of all prompts, and yield each as soon as it is finished.
 
-    Prompts are requested when there is room for them, so memory does not depend on their number. The iterator may yield
-    None for "nothing yet", for instance if retries depend on earlier results. It is then asked again after the next
-    finished sample. None while no sample is in progress ends the decoding.
+    Prompts are requested when rows of the batch are free, so memory does not depend on the number of prompts. The
+    iterator may yield None for "nothing yet", for instance if retries depend on earlier results. It is then asked
+    again after the next finished sample. If it yields None while no sample is in progress, decoding ends.
 
     Raises:
         InputError: The model's logits are not finite.
@@ -88,7 +88,7 @@ def decode(
 
 
 class PromptIntake:
-    """Intake that requests prompts, runs them through the model, and draws the first token of each of their samples."""
+    """Source of new samples: requests prompts, runs them through the model, and draws each sample's first token."""
 
     def __init__(self, prompts: Iterator[Prompt | None], batch: "Batch") -> None:
         self.prompts, self.batch = prompts, batch
@@ -97,7 +97,7 @@ class PromptIntake:
         self.exhausted = False
 
     def counted(self, came: list[Continuation]) -> Iterator[Continuation]:
-        """Count and yield the continuations. Their consumer may then provide more prompts."""
+        """Yield the continuations, and count them. Their consumer may then provide more prompts."""
         for one in came:
             self.statistics.samples += 1
             self.statistics.tokens += one.tokens
@@ -106,9 +106,9 @@ class PromptIntake:
 
     @torch.inference_mode()
     def pull(self) -> tuple[list[Sample], list[Continuation]]:
-        """Return new samples, and rejected prompts as continuations.
+        """Request prompts. Return their samples with a first token, and a continuation for each rejected sample.
 
-        There are samples for about as many rows as the batch has, each with its first token.
+        The samples need about as many rows as the batch has.
         """
         pulled = self._prompts()
         texts = list(dict.fromkeys(text for prompt in pulled for text in prompt.texts))
@@ -124,7 +124,7 @@ class PromptIntake:
         return self._begin(fitting, ids_of) if fitting else [], rejected
 
     def _prompts(self) -> list[Prompt]:
-        """Return enough prompts for every row of the batch."""
+        """Request prompts until their samples need as many rows as the batch has, or until no prompt is available."""
         pulled: list[Prompt] = []
         rows = 0
         while rows < self.batch.limit:
@@ -165,7 +165,7 @@ class PromptIntake:
         return samples
 
     def _prefill(self, ids_of: dict[PromptText, list[int]]) -> dict[PromptText, PrefillRow]:
-        """Run every text once, even if several prompts share it, together with texts of similar length."""
+        """Run each distinct text through the model once, in batches of similar length."""
         places: dict[PromptText, PrefillRow] = {}
         for texts in batch_by_length(ids_of):
             shared = self.generator.begin([ids_of[text] for text in texts])
@@ -177,7 +177,7 @@ class PromptIntake:
 
 
 def _no_room(longest: int, shortest: int, generator: Generator) -> str:
-    """Return why a prompt cannot be continued, or an empty string if it can."""
+    """Return the reason why a prompt cannot be continued, or an empty string if it can be continued."""
     if not shortest:
         return "the prompt or a counter prompt is empty"
     if longest < generator.context:
@@ -186,7 +186,7 @@ def _no_room(longest: int, shortest: int, generator: Generator) -> str:
 
 
 class TokenSampler:
-    """Sampler of tokens from logits, the same for the first token and all others."""
+    """Sampler that draws next tokens from logits."""
 
     def __init__(self, generator: Generator, how: Decoding) -> None:
         self.how, self.name = how, generator.name
@@ -194,9 +194,9 @@ class TokenSampler:
         self.banned = torch.tensor(sorted(banned), dtype=torch.long, device=generator.device)
 
     def candidates(self, logits_RV: Tensor, rows_SC: np.ndarray, prompts: Sequence[Prompt]) -> TokenCandidates:
-        """Return the tokens that may follow. Modifies the logits in place.
+        """Return the tokens that may be drawn for each of S samples. Modifies the logits in place.
 
-        ``rows_SC`` contains the rows of each prompt and its counter prompts.
+        ``rows_SC`` contains the rows of ``logits_RV`` for each prompt and its counter prompts.
         """
         device = logits_RV.device
         if len(self.banned):
@@ -209,7 +209,7 @@ class TokenSampler:
         return candidates(log_p_SV, top_k=self.how.top_k, top_p=self.how.top_p, temperature=self.how.temperature)
 
     def next_token(self, found: TokenCandidates, samples: Sequence[Sample]) -> None:
-        """Draw one token for each sample."""
+        """Draw one token for each sample, and append it to the sample."""
         uniform_S = torch.tensor([one.uniform[len(one.tokens)] for one in samples], dtype=torch.float64)
         tokens: list[int] = pick(found, uniform_S.to(found.ids_RK.device)).tolist()
         if min(tokens) < 0:
@@ -219,9 +219,10 @@ class TokenSampler:
 
 
 class Batch:
-    """Batch of samples.
+    """Batch of samples that are decoded together.
 
-    ``take`` chooses the samples that join, ``admit`` assigns rows, ``step`` draws a token for each sample.
+    ``take`` chooses samples that fit into the batch, ``admit`` adds them, ``step`` draws a token for each sample, and
+    ``remove`` removes finished samples.
     """
 
     def __init__(self, generator: Generator, how: Decoding, statistics: Statistics) -> None:
@@ -233,9 +234,9 @@ class Batch:
         self.limit = how.decode_batch_size or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
-        """Remove the samples for which there is room from ``waiting`` and return them.
+        """Remove the samples that fit into the batch from ``waiting``, and return them.
 
-        If the batch is empty, at least one sample is removed.
+        If the batch is empty, at least one sample is returned.
         """
         rows = int((self.rows_SC != NO_ROW).sum())
         columns = max((one.columns for one in self.samples), default=0)
@@ -252,7 +253,7 @@ class Batch:
 
     @torch.inference_mode()
     def admit(self, joining: Sequence[Sample]) -> None:
-        """Assign rows to samples whose first token is drawn, and close the gaps of finished samples."""
+        """Add samples with a first token to the batch. They take rows of finished samples; other gaps are closed."""
         used = np.sort(self.rows_SC[self.rows_SC != NO_ROW])
         wanted = [place for sample in joining for place in sample.places]
         rows = len(used) + len(wanted)
@@ -284,7 +285,7 @@ class Batch:
         self.draw.next_token(found, self.samples)
 
     def remove(self, finished: Sequence[bool]) -> None:
-        """Remove these samples. ``admit`` gives their rows to others."""
+        """Remove the finished samples. ``admit`` gives their rows to other samples."""
         keep = ~np.array(finished, dtype=bool)
         self.samples = [one for one, kept in zip(self.samples, keep, strict=True) if kept]
         self.rows_SC = self.rows_SC[keep]
@@ -312,7 +313,7 @@ class Batch:
 
 
 class StopCriteria:
-    """Criteria that end a sample. Text is decoded only after tokens that can complete the stop string."""
+    """Check whether samples are finished. Text is decoded only after tokens that can complete the stop string."""
 
     def __init__(self, generator: Generator, how: Decoding) -> None:
         self.generator, self.how = generator, how
@@ -322,10 +323,7 @@ class StopCriteria:
         self.eos = set() if how.ban_eos else set(generator.eos)
 
     def of(self, sample: Sample) -> Continuation | None:
-        """Return the continuation of a finished sample and mark it as finished.
-
-        Return None for an unfinished sample.
-        """
+        """Return the continuation if the sample is finished, and mark the sample as finished, or return None."""
         text = ""
         last = sample.tokens[-1]
         ended = last in self.eos

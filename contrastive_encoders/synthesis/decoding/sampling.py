@@ -22,7 +22,7 @@ TOP_K_MARGIN = 11  # tokens examined beyond top-k, for ties with the k-th
 
 
 class TokenCandidates(NamedTuple):
-    """Tokens that may be drawn, in descending order of their ids."""
+    """Tokens that may be drawn, in descending order of ids, with their cumulative probabilities."""
 
     ids_RK: Tensor  # int64
     cumulative_RK: Tensor  # float64, not normalized; tokens that may not be drawn add nothing
@@ -31,9 +31,9 @@ class TokenCandidates(NamedTuple):
 def candidates(
     log_p_RV: Tensor, *, top_k: int | None = None, top_p: float | None = None, temperature: float = 1.0
 ) -> TokenCandidates:
-    """Return the tokens that may be drawn.
+    """Return the tokens that may be drawn under top-k and top-p, and their cumulative probabilities.
 
-    ``None`` or 0 disables a restriction, as does 1 for ``top_p``. At least one token is always kept.
+    ``None`` or 0 disables ``top_k``; ``None``, 0, or 1 disables ``top_p``. At least one token is always kept.
     """
     scores_RV = log_p_RV if temperature == 1 else log_p_RV / temperature
     vocabulary = scores_RV.shape[1]
@@ -59,7 +59,7 @@ def candidates(
 
 
 def pick(found: TokenCandidates, uniform_R: Tensor) -> Tensor:
-    """Return (R,) token ids: the inverse of the cumulative distribution at ``uniform_R`` (float64 in [0, 1)).
+    """Draw a token for each of R rows by inverse transform sampling, (R,). ``uniform_R`` is float64 in [0, 1).
 
     The result is -1 if the logits contain NaN. Raising an error here would make every step wait for the device.
     """
@@ -71,14 +71,14 @@ def pick(found: TokenCandidates, uniform_R: Tensor) -> Tensor:
 
 
 def _top_k_mask(ranked_RK: Tensor, top_k: int | None) -> Tensor:
-    """Mark the tokens that are at least as likely as the k-th, as transformers does."""
+    """Return a mask of the tokens that are at least as likely as the k-th likeliest token, as in transformers."""
     if not top_k:
         return torch.ones_like(ranked_RK, dtype=torch.bool)
     return ranked_RK >= ranked_RK[:, min(top_k, ranked_RK.shape[1]) - 1, None]
 
 
 def _top_p_mask(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tensor:
-    """Mark the tokens for which the total probability of all likelier tokens is below ``top_p``.
+    """Return a mask of the tokens for which the total probability of all likelier tokens is below ``top_p``.
 
     ``total_R1`` is the logarithm of the total mass; ``None`` means the mass of the row.
     """
@@ -98,12 +98,15 @@ def _weigh_by_id(values_RK: Tensor, ids_RK: Tensor, kept_RK: Tensor | None) -> T
 
 
 def digest(seed: int, key: Sequence[int | str]) -> int:
-    """Return 64 bits that identify a prompt."""
+    """Return a 64-bit hash of the seed and the key of a prompt."""
     return int.from_bytes(hashlib.blake2b(json.dumps([seed, *key]).encode(), digest_size=8).digest(), "little")
 
 
 def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarray:
-    """Return (S, P) float64 numbers in [0, 1). Sample s and position p always give the same number."""
+    """Return random numbers in [0, 1) for S samples and P positions, (S, P) float64.
+
+    The number depends only on the digest of the prompt, the sample, and the position.
+    """
     drawn = [np.random.default_rng((digest_of_prompt, sample)).random(positions) for sample in samples]
     return np.array(drawn).reshape(len(samples), positions)
 
@@ -114,7 +117,7 @@ def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarra
 def self_debias(
     logits_RV: Tensor, counters_RCV: Tensor, present_RC: Tensor, decay_R: Tensor, epsilon_R: Tensor
 ) -> Tensor:
-    """Return log p*, (R, V) float32 (float64 if the logits are).
+    """Return the self-debiased log-probabilities log p* of R rows, (R, V) float32 (float64 if the logits are).
 
     p*(x) = p(x) * max(exp(-decay * d(x)), epsilon) / sum, with d(x) = max(0, max over counters p_b(x) - p(x)):
     Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models", equations 1 to 3. Their published

@@ -1,4 +1,4 @@
-"""Evaluation of a filled-in question sheet: the share of kept and rejected questions that their passage answers."""
+"""Evaluate a completed question sheet: the fractions of kept and of rejected questions that their passage answers."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,10 +13,10 @@ from contrastive_encoders.synthesis.report.annotate import read_column
 
 
 def answers_table(folder: Path, sheet: Path) -> str:
-    """Return a Markdown table with the share of questions that their passage answers according to the sheet.
+    """Return a Markdown table with the fraction of questions that their passage answers according to the sheet.
 
-    The table has a row for kept questions and for rejected questions, in each style, with Wilson's 95 % interval.
-    ``folder`` contains which questions the latest rules kept.
+    The table has a row for the kept and for the rejected questions of each style, with Wilson's 95 % interval. Which
+    questions the latest rules kept is read from ``folder``.
 
     Raises:
         InputError: There is no sheet or key, an id is unknown, or an answer is neither yes nor no.

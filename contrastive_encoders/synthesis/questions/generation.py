@@ -1,4 +1,4 @@
-"""Work on passages: writing questions and judging them.
+"""Write and judge questions for passages, as tasks of workers.
 
 A question depends only on (seed, text of the passage, style, number). Shards, processes, and the order of answers do
 not change it.
@@ -30,7 +30,7 @@ PASSAGES_PER_BATCH = 32  # passages that are judged between progress reports
 
 
 class QuestionCandidate(TypedDict):
-    """Question with its scores."""
+    """A generated question with the judge's probability."""
 
     passage: int  # index in the collection
     style: str
@@ -45,7 +45,10 @@ MARK = re.compile('["\u201c\u201d\u201e]')
 
 
 def question_in(text: str) -> str:
-    """Return one line without surrounding quotation marks, up to the first question mark outside of quotation marks."""
+    """Extract the question from a generated text: one line, up to the first question mark outside quotation marks.
+
+    Surrounding quotation marks are removed.
+    """
     line = _without_outer_marks(" ".join(text.split()).strip(SURROUNDING_CHARS)).strip(SURROUNDING_CHARS)
     ends = [found.end() for found in re.finditer("[?]", line)]
     for end in ends:
@@ -67,7 +70,7 @@ def _without_outer_marks(line: str) -> str:
 
 @dataclass(frozen=True)
 class QuestionShards(DecodedShards):
-    """Work of writing all questions of each passage."""
+    """Task of a worker: write all questions for each passage of a shard."""
 
     prompts: QuestionPrompts
     number: int  # questions per style
@@ -83,7 +86,7 @@ class QuestionShards(DecodedShards):
 
 @dataclass
 class QuestionShardState:
-    """State of an unfinished shard: the candidates so far."""
+    """State of an unfinished shard: the questions written so far."""
 
     number: int
     wanted: int  # number of questions
@@ -102,7 +105,7 @@ def counts_of(candidates: Iterable[QuestionCandidate]) -> dict[str, LabelCounts]
 
 
 class QuestionShardBuilder:
-    """Builder of prompts for tasks and of candidates from the answers. Keeps only unfinished work in memory."""
+    """Builder that turns passages into prompts, and the answers into shards. Only unfinished shards are in memory."""
 
     def __init__(self, shards: QuestionShards, tokenizer: Any, tasks: Iterable[WorkItem]) -> None:
         self.shards, self.tokenizer, self.tasks = shards, tokenizer, tasks
@@ -112,7 +115,7 @@ class QuestionShardBuilder:
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt]:
-        """Yield prompts passage by passage. Prompts of a passage may share their beginning and are run together."""
+        """Yield the prompts, passage by passage, because prompts with the same passage may have a common prefix."""
         shards = self.shards
         for task in self.tasks:
             payload: ShardInputs = task.payload
@@ -131,7 +134,7 @@ class QuestionShardBuilder:
                     yield Prompt((passage.digest, style), asked, samples=range(shards.number))
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer to its shard. Return the shard if all of its answers have arrived, else None."""
+        """Add an answer to its shard. Return the shard if all answers have arrived, otherwise None."""
         place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
         ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens
@@ -154,7 +157,7 @@ class QuestionShardBuilder:
 
 
 class PassageQuestions(NamedTuple):
-    """Passage with its candidates."""
+    """A passage with its candidate questions."""
 
     passage: CorpusPassage
     candidates: list[QuestionCandidate]
@@ -162,7 +165,7 @@ class PassageQuestions(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedQuestions:
-    """Work of judging written questions: P(yes) that the passage answers each."""
+    """Task of a worker: compute P(yes), the probability that the passage answers a question, for each question."""
 
     prompts: QuestionPrompts
     max_passage_tokens: int
@@ -188,7 +191,7 @@ class JudgedQuestions:
 
 
 def judge_questions(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCandidate]:
-    """Judge questions. Equal questions of a passage are judged once; empty questions are not judged."""
+    """Yield each question with P(yes). Equal questions of a passage are judged once; empty questions are not judged."""
     pairs = [(one.passage.whole, row["text"]) for one in some for row in one.candidates]
     wanted = [pair for pair in dict.fromkeys(pairs) if pair[1]]
     found = dict(zip(wanted, score(wanted), strict=True))
@@ -198,7 +201,7 @@ def judge_questions(some: Sequence[PassageQuestions], score: Any) -> Iterator[Qu
 
 
 class PassageJudge(Discriminator):
-    """Like `Discriminator`, for several questions per passage. The passage is processed once."""
+    """Judge of several questions per passage, like `Discriminator`. Each passage is processed once."""
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Output files of kept questions: training rows, BEIR folders, a sheet for manual answers, and all candidates."""
+"""Write the output files: training rows, BEIR folders, a sheet for manual judgments, and all candidates."""
 
 import csv
 import gzip
@@ -27,7 +27,10 @@ SHEET_QUESTIONS = 50
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write JSON lines, compressed if the name ends in .gz, and return their number. Equal rows give equal bytes."""
+    """Write rows as JSON lines, and return the number of rows. Equal rows give equal bytes.
+
+    The file is compressed if its name ends in .gz.
+    """
     text = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
@@ -35,7 +38,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON lines file, compressed if its name ends in .gz."""
+    """Yield the rows of a JSON lines file, which is compressed if its name ends in .gz."""
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         yield from map(json.loads, file)
 
@@ -43,7 +46,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def candidate_rows(
     questions: Sequence[Question], collection: Collection, neighbors: NearestPassages
 ) -> Iterator[dict[str, Any]]:
-    """Yield all candidates with their scores and the decision about them."""
+    """Yield a row for each candidate question, with its scores and the rules that it violates."""
     for one in questions:
         passage = collection.passages[one.passage]
         cosine = float(neighbors.cosines_Q[one.place])
@@ -70,12 +73,12 @@ def candidate_rows(
 def training_rows(
     questions: Sequence[Question], collection: Collection, neighbors: NearestPassages, negatives: int, margin: float
 ) -> Iterator[dict[str, str]]:
-    """Yield an anchor, a positive, and ``negatives`` hard negatives for each kept question of the training part.
+    """Yield training rows: an anchor, a positive, and ``negatives`` hard negatives for each kept training question.
 
     Questions with fewer hard negatives are skipped.
 
     Hard negatives are the nearest training passages of other documents whose cosine is below that of the positive by at
-    least the share ``margin`` (NV-Retriever's relative margin, Moreira et al. 2024).
+    least the fraction ``margin`` (NV-Retriever's relative margin, Moreira et al. 2024).
     """
     for one in kept(questions, collection, "train"):
         row = {"anchor": one.text, "positive": collection.passages[one.passage].whole}
@@ -100,10 +103,9 @@ def kept(questions: Sequence[Question], collection: Collection, part: Part) -> l
 
 
 def document_rows(collection: Collection) -> Iterator[dict[str, str]]:
-    """Yield the training documents, a row for each section with its passages under one heading.
+    """Yield the training documents as rows, one for each section, with the heading and the passages of the section.
 
-    The rows contain no documents of the other parts. `data=text` may therefore read them even if questions of the other
-    parts are held out.
+    The rows contain no documents of the dev and held-out splits. `data=text` may therefore train on them.
     """
     own = [one for place, one in enumerate(collection.passages) if collection.part(place) == "train"]
     for (_, heading), passages in groupby(own, key=lambda one: (one.document, one.heading)):
@@ -117,12 +119,12 @@ def sentence_rows(collection: Collection) -> Iterator[str]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write compressed lines. Equal lines give equal bytes."""
+    """Write lines to a gzip file. Equal lines give equal bytes."""
     atomic_write(path, gzip.compress("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"), mtime=0))
 
 
 def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) -> None:
-    """Write a folder in BEIR's layout: all passages of the collection, and the questions of a part."""
+    """Write a folder in BEIR's layout, with all passages of the collection as corpus and ``asked`` as queries."""
     remove(folder)
     corpus = ({"_id": one.id, "title": one.heading, "text": one.text} for one in collection.passages)
     write_rows(folder / "corpus.jsonl", corpus)
@@ -133,10 +135,10 @@ def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) 
 
 
 def write_sheet(folder: Path, questions: Sequence[Question], collection: Collection, seed: int) -> None:
-    """Write the sheet.
+    """Write the sheet of questions for manual judgment, and its key.
 
-    Half of its questions are kept ones if there are enough. An existing sheet is not changed, since it may be partly
-    filled in.
+    Half of the questions on the sheet were kept by the rules, if there are enough. An existing sheet is not changed,
+    since it may be partly completed.
     """
     if (folder / SHEET).exists():
         return

@@ -1,8 +1,8 @@
-"""Passages of a document collection, and the parts into which its documents are divided.
+"""Split documents into passages, and divide the documents into train, dev, and held-out splits (parts).
 
 Near-duplicate documents form a group. Each group is assigned to one part, by a hash of its texts and a seed. A question
 of one part is therefore not answered by a text that also occurs in another part, and adding documents does not move
-existing ones.
+existing documents to another part.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class CorpusPassage(NamedTuple):
-    """Passage with its document."""
+    """A passage, with the index of its document."""
 
     document: int
     number: int  # number within its document
@@ -37,22 +37,22 @@ class CorpusPassage(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return the hash that determines the draws of its questions.
+        """Return a hash of the passage, which seeds the sampling of its questions.
 
-        It does not depend on the position of the passage.
+        The hash does not depend on the position of the passage.
         """
         text = f"{self.heading}\0{self.text}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=12).hexdigest()
 
     @property
     def whole(self) -> str:
-        """Return the text in the form that is encoded: the heading precedes the text, like titles in BEIR."""
+        """Return the heading and the text, joined for the encoder like title and text in BEIR."""
         return f"{self.heading} {self.text}".strip()
 
 
 @dataclass
 class Collection:
-    """All passages in order, and the part of each document."""
+    """All passages of the documents in order, and the part (split) of each document."""
 
     passages: list[CorpusPassage]
     documents: list[str]  # location of each document
@@ -93,7 +93,7 @@ def read_collection(
     max_skipped: float = 1.0,
     encoding: str | None = None,
 ) -> Collection:
-    """Read the documents of a path with `TextSource`, cut them into passages, and group near-duplicates.
+    """Read documents with `TextSource`, split them into passages, and group near-duplicate documents.
 
     Raises:
         InputError: A file cannot be read, or no passage is long enough.
@@ -142,9 +142,9 @@ def read_collection(
 
 
 def groups_of(texts: Sequence[str]) -> list[int]:
-    """Return for each text the index of the first text of its group.
+    """Group near-duplicate texts. Return the index of the first text in its group for each text.
 
-    Two texts belong to the same group if a chain of near-duplicates, or of texts with equal words, connects them.
+    Two texts are in the same group if a chain of near-duplicates, or of texts with equal words, connects them.
     """
     first = list(range(len(texts)))
 
@@ -164,15 +164,16 @@ def groups_of(texts: Sequence[str]) -> list[int]:
 
 
 def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None:
-    """Assign a part to each document that has passages.
+    """Assign each document that has passages to train, dev, or held_out.
 
-    Drop passages of the other parts that are near-duplicates of passages of a held-out part.
+    Training passages that are near-duplicates of dev or held-out passages are dropped, and dev passages that are
+    near-duplicates of held-out passages.
 
     Args:
-        shares: Shares of ``dev`` and ``held_out``.
+        shares: Fractions of the documents for ``dev`` and ``held_out``.
 
     Raises:
-        InputError: There are too few groups to hold out any.
+        InputError: There are too few groups of documents for the requested parts.
     """
     members = defaultdict[int, set[int]](set)
     for passage in collection.passages:
@@ -182,7 +183,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
         raise InputError(
             key="input",
             value=f"{len(collection.documents):,} documents in {len(members)} group(s) of near-duplicates",
-            expected=f"at least {len(wanted) + 1} groups, because documents are held out by groups",
+            expected=f"at least {len(wanted) + 1} groups, because documents of a group are held out together",
             hint="Use more documents, or set held_out_fraction=0 dev_fraction=0.",
         )
     # By the first document of a group, so that adding copies of it changes nothing
@@ -207,7 +208,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
 
 
 def _drop_near_duplicates(collection: Collection, part: str, others: Sequence[str]) -> None:
-    """Drop passages of a part that are near-duplicates of others: different documents may share a section."""
+    """Drop the passages of ``part`` that are near-duplicates of passages in ``others``, such as a shared section."""
     parts = [collection.part(place) for place in range(len(collection.passages))]
     near = NearDuplicateIndex([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
     kept = [
@@ -221,7 +222,7 @@ def _drop_near_duplicates(collection: Collection, part: str, others: Sequence[st
 
 
 def _hash_fraction(text: str, seed: int) -> float:
-    """Return a number from 0 to 1 that depends only on the words of a text and the seed."""
+    """Return a pseudorandom number in [0, 1) that depends only on the words of a text and the seed."""
     words = " ".join(words_of(text)) or text
     digest = hashlib.blake2b(f"{seed}\0{words}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64

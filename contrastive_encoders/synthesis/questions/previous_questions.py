@@ -1,4 +1,4 @@
-"""Questions of an earlier dataset for passages that both datasets contain."""
+"""Reuse questions of an earlier dataset for passages that both datasets contain."""
 
 import json
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ Known = dict[tuple[str, str], list[QuestionCandidate]]
 
 
 def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
-    """Return the candidates of an earlier dataset by heading and text of the passage, with the scores of its judge.
+    """Read the judged questions of an earlier dataset. Return a mapping from (heading, text) of a passage to questions.
 
     Raises:
-        InputError: The folder has no finished dataset of ``recipe=queries``, or its questions were written or judged by
-            another model or with other settings.
+        InputError: The folder contains no finished dataset of ``recipe=queries``, or its questions were written or
+            judged by another model or with other settings.
     """
     expected = "the finished output of this recipe"
     if not (folder / MANIFEST).is_file():
@@ -53,7 +53,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
 
 
 def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that determine the questions of a passage and their scores."""
+    """Return the entries of an identity that determine the questions of a passage and their scores."""
     return {
         name: _comparable(value) if isinstance(value, Mapping) else value
         for name, value in identity.items()

@@ -1,4 +1,4 @@
-"""Prompts of questions: a template for each style, and the prompt of the judge."""
+"""Prompts for writing and judging questions: a template for each style, and the prompt of the judge."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,10 @@ IGNORED_KEYS = ("file",)
 
 
 class QuestionPrompts(NamedTuple):
-    """Prompts of questions.
+    """Prompts for writing and judging questions.
 
-    ``styles`` maps a name to a template. ``judge`` is the text around passage and question, with the two answers.
+    ``styles`` maps the name of a style to its template. ``judge`` contains the texts around passage and question, and
+    the two answers.
     """
 
     styles: dict[str, str]
@@ -25,14 +26,14 @@ class QuestionPrompts(NamedTuple):
 
     @property
     def examples(self) -> str:
-        """Return the paragraphs of all templates without a placeholder for heading or passage."""
+        """Return the example paragraphs of all templates: those without a placeholder for heading or passage."""
         paragraphs = (part for template in self.styles.values() for part in template.split("\n\n"))
         return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACEHOLDERS.search(part)))
 
     def asked(self, style: str, passage: CorpusPassage, text: str) -> str:
-        """Return the prompt for a passage, whose ``text`` may be truncated.
+        """Return the prompt for a passage. ``text`` is the text of the passage, which may be truncated.
 
-        Without a heading, lines for the heading are left out.
+        If the passage has no heading, lines with the placeholder for the heading are left out.
         """
         lines = self.styles[style].splitlines(keepends=True)
         template = "".join(line for line in lines if passage.heading or HEADING not in line)
@@ -41,10 +42,11 @@ class QuestionPrompts(NamedTuple):
 
 
 def parse_question_prompts(found: Mapping[str, Any]) -> QuestionPrompts:
-    """Parse the prompts.
+    """Parse and check the prompts of a config or a file.
 
     Raises:
-        InputError: A key is missing, unknown, or not a text, or a template has no placeholder for the passage.
+        InputError: A key is missing, unknown, or not a string, or a template does not contain the placeholder for the
+            passage exactly once.
     """
     location = str(found["file"]) if "file" in found else None
     if unknown := [key for key in found if key not in (*KEYS, *IGNORED_KEYS)]:
@@ -52,7 +54,8 @@ def parse_question_prompts(found: Mapping[str, Any]) -> QuestionPrompts:
         raise InputError(key=f"prompts.{unknown[0]}", expected=expected, location=location)
     styles, judge = found.get("styles"), found.get("judge")
     if not isinstance(styles, Mapping) or not styles:
-        raise InputError(key="prompts.styles", value=styles, expected="a template for each style", location=location)
+        expected = "a mapping of style names to templates"
+        raise InputError(key="prompts.styles", value=styles, expected=expected, location=location)
     for style, template in styles.items():
         if not isinstance(template, str) or template.count(PASSAGE) != 1:
             raise InputError(
@@ -79,9 +82,9 @@ def parse_question_prompts(found: Mapping[str, Any]) -> QuestionPrompts:
 
 
 def cut_texts(tokenizer: Any, texts: Sequence[str], most: int) -> list[tuple[str, bool]]:
-    """Truncate texts to ``most`` tokens, or words if there is no tokenizer (for instance with a server).
+    """Truncate texts to ``most`` tokens. Return each text, and whether it was truncated.
 
-    Also return whether each text was truncated.
+    If ``tokenizer`` is None, as for a server, words are counted instead of tokens.
     """
     if tokenizer is None:
         rows = [text.split() for text in texts]

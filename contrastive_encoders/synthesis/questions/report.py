@@ -1,4 +1,4 @@
-"""The report and the dataset card of questions."""
+"""Write the report and the dataset card of a dataset of questions."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ TITLE = "Questions"
 def write_question_report(
     folder: Path, manifest: Mapping[str, Any], questions: Sequence[Question], collection: Collection
 ) -> None:
-    """Write report.html."""
+    """Write report.html of a dataset of questions."""
     counts = manifest["counts"]
     lead = [
         f"{counts['accepted']:,} of {counts['samples']:,} questions kept ({counts['yield']:.1%}), written by "
@@ -108,7 +108,7 @@ def _scores(questions: Sequence[Question]) -> ReportSection:
 
 
 def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[ReportSection]:
-    """Return the section on how the judge's scores agree with the encoder's ranking."""
+    """Return the report section on the agreement of the judge's scores with the encoder's ranking."""
     judged = [
         (one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank
     ]

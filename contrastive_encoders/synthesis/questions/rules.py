@@ -27,7 +27,7 @@ DUPLICATE_THRESHOLD = 0.8  # share of the words of both questions: near-duplicat
 
 
 class Question(NamedTuple):
-    """Candidate with all scores and the decision about it."""
+    """A candidate question with all scores and the rules that it violates."""
 
     id: str
     candidate: QuestionCandidate
@@ -61,9 +61,9 @@ def apply_rules(
     rules: QuestionRules,
     examples: str,
 ) -> list[Question]:
-    """Judge all candidates in order. A duplicate repeats an earlier question that is kept.
+    """Apply the rules to all candidates in order. A duplicate is similar to an earlier question that was kept.
 
-    ``examples`` are the examples of its prompt.
+    ``examples`` are the examples in the prompts, which questions should not repeat.
     """
     earlier, found = NearDuplicates(DUPLICATE_THRESHOLD), list[Question]()
     for place, one in enumerate(candidates):
@@ -103,6 +103,6 @@ def _broken(
 
 
 def tally(questions: Sequence[Question]) -> dict[str, dict[str, int]]:
-    """Count for each rule the questions for which it is the first violated rule, and the questions that violate it."""
+    """Count, for each rule, all questions that violate it, and those for which it is the first violated rule."""
     first, every = Counter(one.outcome for one in questions), Counter(why for one in questions for why in one.broken)
     return {why: {"left_out": first[why], "break_it": every[why]} for why in REASONS}

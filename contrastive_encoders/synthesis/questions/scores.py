@@ -1,4 +1,4 @@
-"""Scores of questions without a language model: the share of copied words, and an encoder's nearest passages."""
+"""Compute scores of questions without a language model: fraction of copied words, rank, and nearest passages."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -24,10 +24,10 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def copied(question: str, source: str, but_for: str = "") -> float:
-    """Return the share of the question's words that are copied from ``source``.
+    """Return the fraction of the question's words that are copied from ``source``.
 
-    These are the words in runs of `RUN` words or more that ``source`` contains and ``but_for`` does not. A question
-    with fewer words is a single run. Case and punctuation are ignored.
+    A word is copied if it is in a run of `RUN` consecutive words that ``source`` contains and ``but_for`` does not. A
+    question with fewer words is a single run. Case and punctuation are ignored.
     """
     words = words_of(question)
     if not words:
@@ -48,7 +48,7 @@ def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
 
 
 class NearestPassages(NamedTuple):
-    """Encoder results for each of Q questions."""
+    """Ranks, similarities, and nearest passages of Q questions under an encoder. K passages are stored per question."""
 
     ranks_Q: np.ndarray  # int32: rank of its own passage, the best among ties; `NO_RANK`: not computed
     cosines_Q: np.ndarray  # float32, with its own passage
@@ -64,7 +64,7 @@ def no_ranks(number: int) -> NearestPassages:
 def find_neighbors(
     candidates: Sequence[QuestionCandidate], collection: Collection, encode_document: Embed, encode_query: Embed
 ) -> NearestPassages:
-    """Compare every question with every passage by cosine similarity. Empty questions are not ranked."""
+    """Rank all passages for every question by cosine similarity. Empty questions are not ranked."""
     units_PD = unit_rows(np.asarray(encode_document([one.whole for one in collection.passages]), dtype=np.float32))
     texts = list(dict.fromkeys(one["text"] for one in candidates))
     place_of = {text: place for place, text in enumerate(texts)}
@@ -98,7 +98,7 @@ def find_neighbors(
 
 
 def read_neighbors(folder: Path, identity: dict[str, Any]) -> NearestPassages | None:
-    """Return the stored result, or None if it does not exist or belongs to another encoder."""
+    """Read the stored result of `find_neighbors`. Return None if there is none or if ``identity`` differs."""
     try:
         if read_record(folder / ABOUT)["identity"] != identity:
             return None
