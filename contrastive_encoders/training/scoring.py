@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 
 from contrastive_encoders.core import DataModule, PairScorer, Writer
 from contrastive_encoders.core.score_names import ScoreName
-from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import Suites, choose_suites
 from contrastive_encoders.evaluation.catalog import is_task, listing_hint, task_files
@@ -70,9 +70,13 @@ def reranked(suites: Suites, run: ResolvedRun) -> Suites:
         )
         log.warning("These tasks are not evaluated, because %s: %s.", why, ", ".join(others))
     if tasks:
-        load_encoder(settings.retriever, device="cpu")  # raises an error before the training if it is not an encoder
+        load_encoder_of(
+            "model.retriever", settings.retriever, "cpu"
+        )  # raises an error before the training if it is not an encoder
     device = run.device
-    final = RerankingScorer(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
+    final = RerankingScorer(
+        tasks, lambda: load_encoder_of("model.retriever", settings.retriever, device), settings.rerank_top
+    )
     during = {task.name for task in suites.during}
     return Suites(final, final.subset(task for task in tasks if task.name in during))
 

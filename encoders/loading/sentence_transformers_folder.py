@@ -382,7 +382,7 @@ def _averaged_layers(name: str, path: str) -> _Average:
     weights = _weights(name, path).get("layer_weights")
     first, last = options.get("layer_start", 4), options.get("num_hidden_layers", 12)
     if weights is None or weights.shape != (last + 1 - first,):
-        raise _damaged(name, path, f"wanted {last + 1 - first} layer_weights")
+        raise _damaged(name, path, f"expected {last + 1 - first} layer_weights")
     used = {first + place: float(weight) for place, weight in enumerate(weights) if weight}
     if len(set(used.values())) != 1:
         raise UnsupportedModelError("it weighs the layers of its transformer")
@@ -403,7 +403,7 @@ def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "en
     for place, path in enumerate(paths):
         found = read_json(name, f"{path}/config.json") or {}
         if not {"in_features", "out_features"} <= found.keys():
-            raise _damaged(name, path, "wanted a config.json with in_features and out_features")
+            raise _damaged(name, path, "expected a config.json with in_features and out_features")
         options.append(found)
         prefix = f"{place}." if len(paths) > 1 else ""
         weights |= {f"{prefix}{key}": weight for key, weight in _weights(name, path).items()}
@@ -413,7 +413,7 @@ def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "en
 def _weights(name: str, path: str) -> dict[str, Tensor]:
     found = find_file(name, f"{path}/model.safetensors", local_files_only=only_local(name))
     if found is None:
-        raise _damaged(name, path, "wanted model.safetensors in it, there is none")
+        raise _damaged(name, path, "it contains no model.safetensors")
     try:
         return load_file(Path(found))
     except (SafetensorError, OSError) as error:

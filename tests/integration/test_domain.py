@@ -73,7 +73,7 @@ def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monke
         "contrastive_encoders.training.gense_domain.load_tasks",
         lambda *_, **__: SimpleNamespace(tasks=[SimilarityTask(task)]),
     )
-    run = RunConfig(evaluation=Evaluation(data_root="somewhere", suite=["one"], during=[]))
+    run = RunConfig(evaluation=Evaluation(data_root="somewhere", suite=["one"], during_training=[]))
     assert gense_domain.write_held_out(run, tmp_path / "held.txt") == 4
     assert (tmp_path / "held.txt").read_text().splitlines() == [
         "A title",

@@ -85,9 +85,9 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, wo
     ("word", "message"),
     [
         ("data=qa", "contrastive-encoders mine-negatives"),
-        ("model.loss=triplet", "model.loss=.*wanted binary, listwise"),
+        ("model.loss=triplet", "model.loss=triplet: .*binary, listwise"),
         ("data=sentences", "SentenceBatch"),
-        ("model.retriever=nowhere/at/all", "no such file or folder"),
+        ("model.retriever=nowhere/at/all", "model.retriever=nowhere/at/all:"),
     ],
 )
 def test_a_wrong_word_is_refused_with_one_message(word, message, words, rows, command, tmp_path):
