@@ -58,7 +58,7 @@ def choose_suites(
     config: EvaluateConfig,
     sizes: Sequence[int],
 ) -> Suites:
-    """Return the suites of a run, for the beginning and end, and for scoring during training.
+    """Return the tasks that a run scores before and after training, and those that it scores during training.
 
     The first suite contains the held-out tasks of the data module, the tasks ``suite`` from the tables, and the tasks
     of ``during`` that these lack: a task that selects the best weights is also scored before and after training. A
@@ -164,7 +164,7 @@ class ScoreCallback(pl.Callback):
             self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
 
     def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
-        """Score the encoder of the backbone without the changes that the run applies to it."""
+        """Score the original backbone, without the changes that the run makes before training."""
         start_time, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
         scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
         if trainer.is_global_zero:
@@ -179,7 +179,7 @@ class ScoreCallback(pl.Callback):
             self.score_step(trainer, pl_module, is_last=is_last)
 
     def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, is_last: bool) -> None:
-        """Score ``during``, unless this step has been scored or scoring during training is disabled.
+        """Score the tasks of ``during``, unless this step is already scored or scoring during training is disabled.
 
         The embeddings of the last step are kept for the end of training, where mostly the same texts are scored again
         with the same weights.
@@ -233,10 +233,10 @@ class ScoreCallback(pl.Callback):
 
 
 class FinalScores(pl.Callback):
-    """Load the best weights into the module on every rank, then score them.
+    """Callback that loads the best weights into the module on every rank at the end, and scores them.
 
     The last step is also a candidate for the best weights, even if a time limit or another callback ended the run. The
-    module has the best weights after ``fit``, ready for export.
+    module contains the best weights after ``fit``, ready for export.
 
     Args:
         score_callback: the callback that scores.
@@ -288,7 +288,7 @@ class FinalScores(pl.Callback):
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:
-    """Return the items that a verdict needs, in types that a checkpoint may contain."""
+    """Return the scores of test items that a verdict needs, as tensors, which a checkpoint may contain."""
     stored = {"replicates": items.replicates, "values": items.values}
     arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in stored.items()}
     return {"digests": items.digests, **arrays}
@@ -300,7 +300,7 @@ def _from_tensors(state: Mapping[str, Any]) -> ItemScores:
 
 
 def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
-    """Publish scores to monitors, without ``pl_module.log``, which is forbidden after the end of training."""
+    """Write scores to ``callback_metrics``, because ``pl_module.log`` is forbidden after the end of training."""
     trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
 
 

@@ -1,4 +1,4 @@
-"""Registry of evaluation tasks and suites, and the loading of the tasks of a suite from ``data_root``."""
+"""Registry of evaluation tasks and suites, which are loaded from the tables in ``data_root``."""
 
 import logging
 import shlex
@@ -58,17 +58,20 @@ class TaskSelection(NamedTuple):
 
 
 def has_form(name: str) -> bool:
-    """Return whether ``NAME@senteval`` exists. ``NAME`` may also be ``NAME-dev``, as in a task's scores."""
+    """Return whether the task ``name`` also exists with SentEval's text form, ``NAME@senteval``.
+
+    ``name`` may also end in ``-dev``, as in the names of a task's scores.
+    """
     return name in ENTRIES and ENTRIES[name].senteval
 
 
 def is_task(name: str) -> bool:
-    """Return whether a task of this name exists, including ``NAME@senteval``."""
+    """Return whether ``name`` is the name of a task, with or without ``@senteval``."""
     return has_form(name.removesuffix(SENTEVAL)) if name.endswith(SENTEVAL) else name in ENTRIES
 
 
 def listing_hint(data_root: str | Path) -> str:
-    """Return the command that lists the tables and their sources."""
+    """Return a hint with the command that lists the tables and their sources."""
     where = shlex.quote(f"data_root={data_root}")
     return f"contrastive-encoders evaluate action=list {where} lists the tables and their sources."
 
@@ -76,14 +79,14 @@ def listing_hint(data_root: str | Path) -> str:
 def load_tasks(
     data_root: str | Path, suite: str | Sequence[str], config: EvaluateConfig, *, prefix: str = ""
 ) -> TaskSelection:
-    """Read the tasks of suites and tasks, given as a list or separated by commas.
+    """Read the tasks of the given suites, and tasks given by name, from the tables in ``data_root``.
 
     ``NAME@senteval`` is the task with its text in the form that SentEval passes to an encoder, if that differs. A
-    missing task of a suite is skipped with a reason. A missing task that was given by its own name is an error.
+    missing task of a suite is skipped with a reason. A missing task that was requested by name is an error.
 
     Args:
         data_root: directory of the tables.
-        suite: names of suites and tasks.
+        suite: names of suites and tasks, as a list or separated by commas.
         config: configuration of the evaluation.
         prefix: prefix of the keys in messages.
 
@@ -137,7 +140,7 @@ def task_files(root: Path, name: str) -> Iterator[Path]:
 
 
 def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the tables of a task whose numbers of rows differ from the published ones."""
+    """Yield (table, numbers of rows) for each table of a task that is not as long as the published table."""
     for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
         path = table(root, one, name)
         if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows([path])) != official:
@@ -145,7 +148,7 @@ def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
 
 
 def tasks_of_suites(names: Sequence[str], prefix: str = "") -> dict[str, bool]:
-    """Return the tasks of suites and tasks: name -> whether the task itself is one of ``names``.
+    """Expand suites to their tasks. Return task -> whether the task itself is one of ``names``.
 
     Raises:
         InputError: a name is neither a suite nor a task.

@@ -28,7 +28,7 @@ DIGITS = 12
 
 
 class EmbeddingPool(NamedTuple):
-    """Embeddings of many texts. Each distinct text is stored once."""
+    """Lookup table of text embeddings. Each distinct text is stored once."""
 
     row_of: dict[str, int]
     vectors_UD: Tensor  # float32 on the CPU
@@ -39,11 +39,11 @@ class EmbeddingPool(NamedTuple):
         return self.vectors_UD[torch.tensor(self.rows(texts), dtype=torch.long)]
 
     def rows(self, texts: Sequence[str]) -> list[int]:
-        """Return the row of each of N texts."""
+        """Return the row number of each text in ``vectors_UD``."""
         return [self.row_of[text] for text in _pool_entries(texts, self.prompts)]
 
     def truncate(self, size: int | None, *, unit: bool = False) -> "EmbeddingPool":
-        """Return the first ``size`` features of each embedding (None: all), normalized if ``unit``."""
+        """Return a pool with the first ``size`` dimensions of each embedding (None: all), normalized if ``unit``."""
         if size is None:
             return self
         cut_UD = self.vectors_UD[:, :size]
@@ -51,7 +51,7 @@ class EmbeddingPool(NamedTuple):
 
 
 def _pool_entries(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
-    """Return the texts in the form stored in an `EmbeddingPool`: after their prompt, unless it is the default one."""
+    """Return the keys of texts in an `EmbeddingPool`: the text, preceded by its prompt unless that is the default."""
     if not isinstance(texts, Prompted):
         return texts
     prompt = prompts.of(texts.role) if texts.prompt is None else texts.prompt
@@ -82,7 +82,7 @@ def unit_rows(
 
 
 class EmbeddingCache:
-    """Database of one encoder's embeddings by the hash of each text, in a folder or, without a folder, in memory."""
+    """Database of an encoder's embeddings, keyed by a hash of the text; in memory if ``folder`` is None."""
 
     def __init__(self, folder: str | Path | None, fingerprint: str) -> None:
         path = ":memory:" if folder is None else Path(folder) / f"{fingerprint[:32]}.sqlite"
@@ -116,7 +116,7 @@ class EmbeddingCache:
 
 
 class LastPoolEmbeddings:
-    """In-memory store of the embeddings of the last scoring, for another scoring of the same texts.
+    """In-memory store of the last scoring's embeddings, which are reused if the same texts are scored again.
 
     It contains either a full list of texts or none of it, so that it does not change which texts are batched together.
     """
@@ -128,7 +128,7 @@ class LastPoolEmbeddings:
         return [any(held == texts for held, _ in self.pools)] * len(texts)
 
     def read(self, texts: Sequence[str]) -> Tensor:
-        """Return the embeddings (N, D) float32 of a stored pool."""
+        """Return the embeddings (N, D) float32 of a list of texts that is stored."""
         return next(vectors_ND for held, vectors_ND in self.pools if held == texts)
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
@@ -143,7 +143,7 @@ def embed_pool(
 ) -> EmbeddingPool:
     """Embed the texts of all lists, each distinct text once.
 
-    With several processes, this is a collective operation: every rank must pass the same lists.
+    If there are several processes, this is a collective operation: every rank must pass the same lists.
 
     Args:
         embedder: the encoder.
@@ -199,7 +199,7 @@ def _embed_distributed(embedder: Embedder, texts: list[str], options: Mapping[st
 
 
 def _split_prompt(text: str) -> tuple[str | None, str]:
-    """Return the prompt and the text of an entry of a pool; None: the encoder's default prompt."""
+    """Split a key of a pool into prompt and text. The prompt is None if it is the encoder's default prompt."""
     if not text.startswith(MARK):
         return None, text
     prompt, _, rest = text.removeprefix(MARK).partition(END)
@@ -207,7 +207,7 @@ def _split_prompt(text: str) -> tuple[str | None, str]:
 
 
 def _from_rank_zero(value: Any) -> Any:
-    """Return rank 0's object on every rank."""
+    """Broadcast an object from rank 0 to all ranks."""
     objects = [value]
     if rank_and_world()[1] > 1:
         dist.broadcast_object_list(objects, src=0)
@@ -215,7 +215,7 @@ def _from_rank_zero(value: Any) -> Any:
 
 
 def rank_and_world() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes; (0, 1) without a process group."""
+    """Return the rank of this process and the number of processes; (0, 1) if there is no process group."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 

@@ -59,7 +59,7 @@ def evaluate(
         encoder: an encoder that `train` or `load_encoder` returned; the directory of a run or of a
             sentence-transformers or transformers model; a checkpoint, a hub id, or a file of word vectors.
         suite: name of a suite or task, or several; ``"mteb"`` uses the mteb library, with names of its tasks as
-            ``tasks``. Without ``data_root``, only ``tasks`` are evaluated.
+            ``mteb_tasks``. If ``data_root`` is None, only ``custom_tasks`` are evaluated.
         custom_tasks: your own tasks: files, directories in BEIR's layout, YAML files, or a mapping from names to keys.
         data_root: directory of the suites' tables.
         **keys: other keys of ``contrastive-encoders evaluate``, such as ``max_length=64``. ``output="scores.json"``
@@ -120,7 +120,7 @@ def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Pat
     """Score several encoders, one after the other, and write the files of each as soon as it is scored.
 
     Returns:
-        The scores, and the written files, which are empty without ``output``.
+        The scores of each encoder, and the written files (none if ``output`` is not set).
 
     Raises:
         InputError: an encoder, a task, or an output cannot be used; all encoders are checked before the first is
@@ -146,7 +146,7 @@ def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Pat
 
 
 def write_scores(path: Path, results: Results, scores: Scores) -> None:
-    """Write the results as JSON, with the scores of single test items and a Markdown table next to it."""
+    """Write the results as JSON and, next to them, the scores of single test items and a Markdown table."""
     if scores.items:
         write_items(items_path(path), scores.items)
     write_results(path, results)
@@ -154,7 +154,7 @@ def write_scores(path: Path, results: Results, scores: Scores) -> None:
 
 
 def check_output(path: Path) -> None:
-    """Check that results can be written to a file that is new or contains earlier results.
+    """Check that results can be written to ``path``, which must be new or contain earlier results.
 
     Raises:
         InputError: the path contains something else, or is not writable.
@@ -175,7 +175,10 @@ def check_output(path: Path) -> None:
 
 
 def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the file of each encoder, next to the page of all encoders. Only earlier results are replaced."""
+    """Return encoder -> file for its results, next to the page that compares all encoders.
+
+    Only earlier results are replaced.
+    """
     files = {name: output.with_name(f"{output.stem}-{name}.json") for name in names}
     for file in files.values():
         check_output(file)
@@ -222,7 +225,7 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
 
 
 def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
-    """Score the mteb library's tasks, in one process and without intervals."""
+    """Score an encoder on tasks of the mteb library, in one process and without intervals."""
     names: Any = [config.mteb_tasks] if isinstance(config.mteb_tasks, str) else list(config.mteb_tasks or [])
     tasks = choose_tasks(names)
     start_time, encoder = time.time(), _load(config, encoder)
@@ -253,7 +256,7 @@ def _report(task: str, seconds: float) -> None:
 
 
 def _warn_about_training_texts(encoder: str, suite: Suite) -> None:
-    """Log the tasks whose texts are in the training data of the encoder, if its run is known."""
+    """Warn about tasks whose texts are in the encoder's training data, if its run is known."""
     if find_ranks().rank:
         return
     for one in trained_texts(encoder, suite.sentences()):

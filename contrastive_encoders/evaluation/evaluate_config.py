@@ -21,21 +21,21 @@ class EvaluateConfig:
 
     action: Literal["score", "list", "check", "fetch"] = config_field(
         "score",
-        "score: evaluate an encoder; list: show the test sets; check: check the files in data_root; fetch: "
-        "download what is missing",
+        "what to do; score: evaluate an encoder; list: show the test sets; check: check the files in data_root; fetch: "
+        "download the missing test sets",
     )
 
     # Encoder
     encoder: str | Sequence[str] | None = config_field(
         None,
         "directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, GGUF "
-        "file, or file of word vectors; several, encoder=[A,B]: one table with paired differences to the "
-        "first",
+        "file, or file of word vectors; or a list, encoder=[A,B], for a table with paired differences from the "
+        "first encoder",
     )
     reranker: str | None = config_field(
         None,
-        "run of model=reranker, or directory or hub id of a cross-encoder: reranks the top documents of "
-        "retrieval tasks for a second score",
+        "reranker that reorders the top documents of retrieval tasks for a second score: run of model=reranker, or "
+        "directory or hub id of a cross-encoder; null: no reranker",
     )
     rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
     pooling: str | None = config_field(
@@ -45,7 +45,7 @@ class EvaluateConfig:
     )
     prompt: str | None = config_field(None, "text before every input; null: the encoder's prompts")
     prompt_suffix: str | None = config_field(
-        None, "text after every input, which is never truncated; null: the encoder's suffix"
+        None, "text after every input, never truncated; null: the encoder's suffix"
     )
     max_length: int | None = config_field(
         None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
@@ -56,7 +56,7 @@ class EvaluateConfig:
     truncate: int | None = config_field(
         None,
         "number of leading dimensions of each embedding to use, such as 256, for encoders trained with "
-        "model.matryoshka",
+        "model.matryoshka; null: all dimensions",
     )
     precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of weights and hidden states")
     device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
@@ -64,31 +64,41 @@ class EvaluateConfig:
     # Tasks
     suite: Suites = config_field(
         "sts",
-        "tasks to score: sts, senteval, transfer, probing, domain, geometry, all, or names of tasks; several: "
-        "suite=[sts,mr]; NAME@senteval: the task with SentEval's tokenized text; mteb: the mteb library",
+        "suites or tasks to score: sts, senteval, transfer, probing, domain, geometry, all, mteb (the mteb library), "
+        "or names of tasks, also as a list, suite=[sts,mr]; NAME@senteval is a task with SentEval's tokenized text",
     )
     custom_tasks: Tasks = config_field(
         None,
-        "your own tasks: files, directories in BEIR's layout, or YAML files (docs/evaluation-protocols.md)",
+        "custom tasks to score: files, directories in BEIR's layout, or YAML files (docs/evaluation-protocols.md)",
     )
-    mteb_tasks: str | Sequence[str] | None = config_field(None, "names of tasks of the mteb library, with suite=mteb")
-    data_root: str | None = config_field(None, "directory of the suites' tables; null: only custom_tasks are evaluated")
-    protocol: Literal["default", "fast", "sklearn"] = config_field("default", "protocol of SentEval's classifiers")
-    nhid: int = config_field(0, "hidden units of SentEval's classifiers; 0: linear", ge=0)
+    mteb_tasks: str | Sequence[str] | None = config_field(None, "names of the tasks to score with suite=mteb")
+    data_root: str | None = config_field(
+        None, "directory with the tables of the suites; null: only custom_tasks are scored"
+    )
+    protocol: Literal["default", "fast", "sklearn"] = config_field(
+        "default",
+        "training of SentEval's classifiers; default: SentEval's settings for scores; fast: its settings for "
+        "prototyping; sklearn: scikit-learn's logistic regression",
+    )
+    nhid: int = config_field(0, "number of hidden units of SentEval's classifiers; 0: linear classifiers", ge=0)
     seed: int = config_field(1111, "seed of SentEval's folds and classifiers", ge=0)
-    alignment_threshold: float = config_field(4.0, "rating above which STS-B pairs count for the alignment score", ge=0)
+    alignment_threshold: float = config_field(
+        4.0, "rating above which a pair of STS-B is a positive of the alignment score", ge=0
+    )
     askubuntu_text: Literal["title", "body", "title+body"] = config_field(
         "title", "part of an AskUbuntu question that is embedded"
     )
     allow_targets: Sequence[str] = config_field(
-        (), "packages whose functions may be used as a metric of your own tasks, such as [my_package]"
+        (), "packages whose functions may be the metric of a custom task, such as [my_package]"
     )
     intervals: bool = config_field(True, "whether to compute 95 % confidence intervals by a bootstrap over test items")
 
     # Output
     name: str | None = config_field(None, "name of the encoder in comparisons; null: the name of the output file")
     output: str | None = config_field(None, "output file that ends in .json; a Markdown table is written next to it")
-    cache_dir: str | None = config_field(None, "directory that keeps embeddings for the next evaluation")
+    cache_dir: str | None = config_field(
+        None, "directory that caches embeddings for later evaluations; null: no cache on disk"
+    )
     quiet: bool = config_field(False, "whether to log only warnings and errors")
     download_mirror: str | None = config_field(
         None, "directory or URL of a mirror from which action=fetch gets the archives; null: the original sources"
@@ -96,12 +106,12 @@ class EvaluateConfig:
 
     @property
     def suites(self) -> list[str]:
-        """Return the names of the suites."""
+        """Return ``suite`` as a list of names."""
         return [self.suite] if isinstance(self.suite, str) else list(self.suite)
 
     @property
     def is_mteb(self) -> bool:
-        """Return whether the mteb library scores."""
+        """Return whether the mteb library computes the scores."""
         return MTEB in self.suites
 
     def check_keys(self) -> None:
@@ -111,11 +121,12 @@ class EvaluateConfig:
             InputError: a key is missing, or two of them exclude each other.
         """
         if self.mteb_tasks is not None and not self.is_mteb:
-            raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
-        if self.mteb_tasks is not None and not self.is_mteb:
-            raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
-        if self.mteb_tasks is not None and not self.is_mteb:
-            raise InputError(key="mteb_tasks", value=self.mteb_tasks, expected="null without suite=mteb")
+            raise InputError(
+                key="mteb_tasks",
+                value=self.mteb_tasks,
+                expected="null unless suite=mteb",
+                hint="Set suite=mteb, or remove mteb_tasks.",
+            )
         if self.is_mteb:
             self._check_mteb()
         else:
@@ -151,7 +162,8 @@ class EvaluateConfig:
             raise InputError(
                 key="custom_tasks",
                 value=self.custom_tasks,
-                expected="null with suite=mteb, whose tasks are named by mteb_tasks",
+                expected="null with suite=mteb",
+                hint="Name the tasks in mteb_tasks, or score custom_tasks in a separate command.",
             )
         if self.action != "score":
             raise InputError(

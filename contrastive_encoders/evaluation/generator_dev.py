@@ -40,7 +40,7 @@ class GeneratorDev(Scorer):
 
 
 def estimates(texts: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:
-    """Return accuracy in percent, perplexity, and accuracy - 10 x perplexity, with intervals if there is a ``key``."""
+    """Return accuracy in percent, perplexity, and accuracy - 10 x perplexity, with intervals if ``key`` is given."""
     accuracy = mean(torch.from_numpy(texts.right), key and f"{key}/pairs")
     losses, tokens = texts.losses, texts.tokens.astype(np.float64)
     if texts.batch_size is not None:  # a batch counts as its mean, independent of its number of tokens
@@ -53,7 +53,7 @@ def estimates(texts: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate,
 
 
 def _combined(function: Callable[..., Tensor], *parts: Estimate) -> Estimate:
-    """Apply the function to the values and to their replicates, which are independent resamples."""
+    """Apply ``function`` to the values of estimates, and to their replicates, which are independent resamples."""
     values = [torch.tensor(one.value, dtype=torch.float64) for one in parts]
     replicates = [one.replicates_R for one in parts if one.replicates_R is not None]
     return Estimate(float(function(*values)), function(*replicates) if len(replicates) == len(parts) else None)

@@ -23,7 +23,7 @@ PROTOCOL = "mteb"  # protocol in the score names
 
 
 def choose_tasks(names: Sequence[str]) -> list[Any]:
-    """Return the library's tasks with these names.
+    """Return the tasks of the mteb library with these names.
 
     Raises:
         InputError: the extra is missing, no task was given, a task does not exist, or its data are not texts.
@@ -47,7 +47,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
             raise InputError(
                 key="mteb_tasks",
                 value=task.metadata.name,
-                expected="a single task on texts, not an average or another modality",
+                expected="a single task on texts, not an aggregate of tasks or another modality",
             )
     return tasks
 
@@ -78,7 +78,9 @@ def _load(task: Any) -> None:
 
 
 def run_tasks(embedder: Embedder, tasks: Sequence[Any], *, results: Path | None = None) -> dict[str, float]:
-    """Score tasks. All results of the library are written to ``results``.
+    """Score an encoder on tasks of the mteb library.
+
+    All of the library's results are written to the folder ``results``.
 
     Returns:
         ``task[-split][:subset]/mteb/metric`` -> the task's main score.
@@ -108,7 +110,7 @@ def run_tasks(embedder: Embedder, tasks: Sequence[Any], *, results: Path | None 
 
 
 class _Encoder:
-    """Adapter from an `Embedder` to the library's interface."""
+    """Adapter from an `Embedder` to the encoder interface of the mteb library."""
 
     def __init__(self, embedder: Embedder) -> None:
         from mteb.models import ModelMeta

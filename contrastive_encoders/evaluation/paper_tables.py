@@ -23,7 +23,7 @@ _GEOMETRY = ("alignment", "uniformity", "anisotropy", "effective-rank", "norm")
 
 
 class Paper(NamedTuple):
-    """A table with one row for each form of the text and each set of classifiers."""
+    """Specification of a table in a paper. The table has a row for each text form and classifier protocol."""
 
     columns: dict[str, tuple[str, ...]]  # header -> scores, averaged before the average of the table
     average: str = ""  # name of the score; {n} is the number of members if it may be computed from a part of them
@@ -109,7 +109,7 @@ SHOWN_TABLES = tuple(paper for paper in (*_STS, *_DECLUTR, *_TRANSFER, *_OTHERS)
 
 
 def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the protocol of the classifiers and the text form of each row that the table may have."""
+    """Yield (classifier protocol, text form) for each possible row of a table."""
     has_protocol = any("{protocol}" in name for names in paper.columns.values() for name in names)
     measures = {ScoreName.parse(name).measure for name in scores}
     protocols = [one for one in PROTOCOLS if f"{one}/accuracy" in measures] or PROTOCOLS[:1]
@@ -130,7 +130,10 @@ class AverageScore(NamedTuple):
 
 
 def averages(estimates: Mapping[str, Estimate]) -> Iterator[AverageScore]:
-    """Yield every average whose scores are known. An average with {n} in its name needs at least half of them."""
+    """Yield every average whose scores are available.
+
+    An average with {n} in its name needs at least half of the scores.
+    """
     for paper in AVERAGES:
         for protocol, form in _rows(paper, estimates):
             groups = [[_score_name(one, protocol, form) for one in member] for member in paper.member_scores()]
@@ -146,7 +149,7 @@ def averages(estimates: Mapping[str, Estimate]) -> Iterator[AverageScore]:
 
 
 def tables(scores: Mapping[str, float]) -> Iterator[Table]:
-    """Yield the tables that are not empty. The first cell of a row is the form of the text."""
+    """Yield the tables of papers that are not empty. The first cell of a row is the text form."""
     for paper in SHOWN_TABLES:
         columns_of_table = dict(paper.columns)
         if paper.average:
@@ -183,14 +186,14 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
 
 
 def terminal_parts(results: Results) -> Iterator[Table | str]:
-    """Yield the printed parts: the tables of the papers, all scores, members of averages, and skipped tasks."""
+    """Yield what the command prints: the tables of the papers, all scores, members of averages, and skipped tasks."""
     yield from map(transpose_if_wide, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")
     yield from _remarks(results)
 
 
 def markdown(results: Results) -> str:
-    """Return the results as Markdown, after the encoder and the settings of the evaluation."""
+    """Return the results as a Markdown page, which starts with a description of the encoder."""
     encoder = results["recipe"].get("encoder_description", {})
     description = ", ".join(f"{name}: {value}" for name, value in encoder.items())
     score_tables = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
@@ -200,7 +203,7 @@ def markdown(results: Results) -> str:
 
 
 def shown_score(name: str, value: float) -> str:
-    """Format a score from 0 to 100 with two decimals, and a score with its own unit with four."""
+    """Format a score with two decimals if it is from 0 to 100, and with four if it has another unit."""
     score = ScoreName.parse(name)
     return f"{value:.4f}" if score.protocol == "geometry" or score.metric == "mse" else f"{value:.2f}"
 

@@ -1,4 +1,4 @@
-"""Scores of a reranker: an encoder finds documents for each query, and the reranker sorts the first of them again.
+"""Scores of a reranker, which reorders the top documents that an encoder retrieves for each query.
 
 The documents after these keep the encoder's order. A score is named ``task/reranked/ndcg@10``. In training, it is
 compared, query by query, with the score of the encoder alone, which is the score before training.
@@ -27,14 +27,17 @@ RERANKED_SIMILARITY = 3.0  # minimum similarity of a reranked document, above ev
 
 
 class RetrievedDocuments(NamedTuple):
-    """Documents that the encoder has found for a task."""
+    """The encoder's cosines for a retrieval task, and the top documents of each query."""
 
     cosines: Callable[[int, int], Tensor]  # (start, stop) -> (B, N) float64
     places_QK: Tensor  # positions of the documents, the nearest first
 
 
 class RerankingScorer(Scorer):
-    """Rerank the first ``top`` documents that an encoder finds. ``retriever`` loads it when it is first needed."""
+    """Scorer of a reranker on the ``top`` documents that an encoder retrieves.
+
+    ``retriever`` loads the encoder if needed.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class RerankingScorer(Scorer):
         self._found = dict[str, RetrievedDocuments]()
 
     def subset(self, tasks: Iterable[RetrievalTask]) -> "RerankingScorer":
-        """Return a scorer of some of the tasks, which shares the retrieved documents."""
+        """Return a scorer for ``tasks`` only, which shares the retrieved documents with this scorer."""
         part = RerankingScorer(list(tasks), self._retriever, self.top, self.store)
         part._found = self._found
         return part
@@ -97,7 +100,7 @@ class RerankingScorer(Scorer):
         return {task.name: task.corpus for task in self.tasks}
 
     def _retrieve(self) -> None:
-        """Retrieve the documents once, because the encoder is not trained."""
+        """Retrieve the top documents of each task once: the encoder is not trained, so they do not change."""
         if not (tasks := [task for task in self.tasks if task.name not in self._found]):
             return
         embedder = self._retriever()
@@ -111,7 +114,10 @@ class RerankingScorer(Scorer):
     def _reranked(
         self, task: RetrievalTask, scorer: PairScorer, autocast: torch.dtype | None, progress: bool
     ) -> Tensor:
-        """Return the scores (Q, K) of the retrieved documents. Queries are distributed over the ranks."""
+        """Return the reranker's scores of K documents for each of Q queries, (Q, K).
+
+        Queries are distributed over the ranks.
+        """
         rank, world = rank_and_world()
         places_QK = self._found[task.name].places_QK
         own = range(rank, len(places_QK), world)
@@ -145,7 +151,7 @@ class RerankingScorer(Scorer):
 
 
 def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[RetrievalTask]:
-    """Return the tasks on which a reranker can be scored.
+    """Return the retrieval tasks, the only tasks on which a reranker can be scored.
 
     Raises:
         InputError: there are no such tasks.

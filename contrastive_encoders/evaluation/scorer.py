@@ -45,25 +45,25 @@ class Scorer(Protocol):
         ...
 
     def before(self, module: Any, **options: Any) -> Scores:
-        """Return the scores that the final scores are compared with: those of the module before training."""
+        """Return the scores with which the final scores are compared: by default, those before training."""
         return self.score(module, **options)
 
     def sentences(self) -> dict[str, list[str]]:
-        """Return task -> its distinct texts, to find them in the training text."""
+        """Return task -> its distinct texts, which are searched for in the training data."""
         return {}
 
     def baselines(self) -> dict[str, float]:
-        """Return scores that need no model."""
+        """Return the scores of baselines that need no model."""
         return {}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """Return the items with those of the baselines."""
+        """Add the baselines' scores of test items to ``items``."""
         return items
 
     def corpora(self) -> dict[str, CorpusInfo]:
-        """Return, for the name of each retrieval task, the documents among which its queries are ranked."""
+        """Return retrieval task -> information about the documents that are ranked for its queries."""
         return {}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """Compare the first document of each query of retrieval tasks before and after training (``Scores.found``)."""
+        """Compare the top document of each retrieval query before and after training (``Scores.found``)."""
         return {}

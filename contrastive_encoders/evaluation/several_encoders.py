@@ -31,7 +31,7 @@ class EncoderScores(NamedTuple):
 
 
 def short_names(encoders: Sequence[str]) -> list[str]:
-    """Return a short name of each encoder, the last part of its path that is a name.
+    """Return a short, unique name for each encoder: the end of its path, without generic directories.
 
     Raises:
         InputError: two names are equal.
@@ -53,7 +53,7 @@ def short_names(encoders: Sequence[str]) -> list[str]:
 
 
 def differences(scored: Sequence[EncoderScores]) -> Table:
-    """Return a row for each score that all encoders have: its values, and the differences to the first encoder."""
+    """Return a table of the scores that all encoders share: values, and differences from the first encoder."""
     first, *others = scored
     shared = [name for name in first.results["scores"] if all(name in one.results["scores"] for one in others)]
     rows = list[list[str | Cell]]()
@@ -69,7 +69,7 @@ def differences(scored: Sequence[EncoderScores]) -> Table:
 
 
 def _difference(name: str, first: EncoderScores, other: EncoderScores) -> str:
-    """Return the difference with its interval and, if they are distinguishable, which one is better."""
+    """Format the difference of two encoders' scores, with its interval and, if distinguishable, the better encoder."""
     before, after = first.results["scores"], other.results["scores"]
     if first.items is None or other.items is None:
         return _with_sign(name, after[name] - before[name])

@@ -35,7 +35,10 @@ POOLED_TEXTS = 400_000  # limits the embeddings in memory: 1.2 GB at 768 feature
 
 
 class Suite(Scorer):
-    """Suite of tasks. Iteration yields its tasks, so a suite can be made from a suite. ``sizes`` are prefix sizes."""
+    """Scorer of encoders on a list of tasks. Iteration yields the tasks, so a suite can be made from a suite.
+
+    Embeddings are also scored when truncated to their first ``size`` dimensions, for each of ``sizes``.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,10 @@ class Suite(Scorer):
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:
             raise InputError(
-                key="tasks", value=", ".join(duplicates), expected="different scores", hint="Rename or remove a task."
+                key="tasks",
+                value=", ".join(duplicates),
+                expected="unique names of scores",
+                hint="Rename or remove a task.",
             )
 
     def __iter__(self) -> Iterator[Task]:
@@ -112,7 +118,7 @@ class Suite(Scorer):
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
-        """Call `run` with the encoder of a module in training; see `Scorer`."""
+        """Score the encoder of a module in training by `run`; see `Scorer`."""
         return self.run(module.encoder, intervals=intervals, store=store, autocast=autocast, progress=progress)
 
     def score_names(self) -> list[str]:
@@ -122,11 +128,11 @@ class Suite(Scorer):
         return [score_name_at_size(name, size) for size in self.sizes for name in names]
 
     def baselines(self) -> dict[str, float]:
-        """Return the scores of TF-IDF on the retrieval tasks, which needs no encoder."""
+        """Return the scores of TF-IDF, a baseline without an encoder, on the retrieval tasks."""
         return {name: estimate.value for name, estimate in self._baselines.items()}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """Return the items with those of the baselines, so that an encoder is compared with them query by query."""
+        """Add the baselines' scores of test items, so that an encoder is compared with the baselines query by query."""
         replicates, values = _arrays_of_items(self._baselines)
         return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
 
@@ -136,7 +142,7 @@ class Suite(Scorer):
         return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """Compare the first document of each query of retrieval tasks before and after training (``Scores.found``)."""
+        """Compare the top document of each retrieval query before and after training (``Scores.found``)."""
         tasks = [task for task in self.tasks if isinstance(task, RetrievalTask) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
@@ -144,7 +150,7 @@ class Suite(Scorer):
         return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalTask)}
 
     def sentences(self) -> dict[str, list[str]]:
-        """Return task name -> its distinct texts (only relevant documents), to find them in the training text."""
+        """Return task -> its distinct texts (only relevant documents), which are searched for in the training data."""
         return {
             task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalTask) else _all_texts(task)))
             for task in self.tasks
@@ -152,12 +158,12 @@ class Suite(Scorer):
 
 
 def score_name_at_size(name: str, size: int | None) -> str:
-    """Return the name of a score of truncated embeddings; size None: of full embeddings."""
+    """Return the name of a score of embeddings truncated to ``size`` dimensions (None: full embeddings)."""
     return str(replace(ScoreName.parse(name), size=size))
 
 
 def _task_of(task: Task | RatedPairs | RetrievalData) -> Task:
-    """Return the usual task of rated pairs, or of queries and documents; other tasks unchanged."""
+    """Wrap rated pairs or retrieval data in a task. A task is returned unchanged."""
     if isinstance(task, RatedPairs):
         return SimilarityTask(task)
     return RetrievalTask(task) if isinstance(task, RetrievalData) else task
@@ -168,7 +174,7 @@ def _size(task: Task) -> int:
 
 
 def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """Yield groups of tasks that share a pool of embeddings: as many tasks as fit, at least one."""
+    """Yield groups of tasks that are embedded together: up to ``POOLED_TEXTS`` texts, or a single larger task."""
     group, texts = list[Task](), 0
     for task in tasks:
         size = _size(task)
@@ -236,7 +242,7 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
 
 
 def _arrays_of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the replicates and the values of single queries, of the scores that have them."""
+    """Return score -> bootstrap replicates, and score -> value of each query, for the scores that have them."""
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
         {name: one.values_N.numpy() for name, one in scores.items() if one.values_N is not None},
@@ -248,20 +254,20 @@ def _all_texts(task: Task) -> Iterator[str]:
 
 
 def _texts_of(task: Task) -> Iterator[str]:
-    """Yield all texts of a task, with an empty text after each side."""
+    """Yield all texts of a task, with an empty string after each list of texts."""
     for texts in task.texts():
         yield from texts
         yield ""
 
 
 def _parts_of_pairs(task: RatedPairs) -> Iterator[str]:
-    """Yield the pairs in their order, with their ratings."""
+    """Yield both texts and the rating of each pair, in order, as the strings of a digest."""
     for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
         yield from (left, right, repr(float(gold)))
 
 
 def _parts_of_retrieval(task: RetrievalData) -> Iterator[str]:
-    """Yield the queries, the documents, the relevant documents, and the documents that are not ranked."""
+    """Yield the queries, documents, relevance judgments, and excluded documents, as the strings of a digest."""
     relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
     yield from (*task.queries, "", *task.documents, "", repr(relevant))
     if task.unranked_documents:
@@ -269,7 +275,7 @@ def _parts_of_retrieval(task: RetrievalData) -> Iterator[str]:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    """Return sixteen hexadecimal digits that identify texts."""
+    """Return sixteen hexadecimal digits of the SHA-256 of strings, which identify a task's data."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{part}\0".encode("utf-8", "surrogatepass"))

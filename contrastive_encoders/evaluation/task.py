@@ -14,14 +14,14 @@ EMPTY = "."  # replaces an empty text, which tokenizers treat differently
 
 
 class ScoringOptions(NamedTuple):
-    """Device and outputs of the scoring of a task."""
+    """Options for scoring a task: its device, and whether to compute intervals."""
 
     device: torch.device = torch.device("cpu")  # where classifiers are trained
     intervals: bool = True  # whether to compute 95 % intervals
 
 
 class Task(Protocol):
-    """Interface of a task, which has texts and gold values, but no embeddings."""
+    """Interface of an evaluation task, which contains texts and gold values, but no embeddings."""
 
     name: str  # task[-split][@senteval], the prefix of its score names
 
@@ -30,7 +30,7 @@ class Task(Protocol):
         ...
 
     def score_names(self) -> list[str]:
-        """Return the keys of ``score``, which are known without embeddings."""
+        """Return the names of the scores that ``score`` returns, which are known without embeddings."""
         ...
 
     def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
@@ -43,7 +43,7 @@ class Task(Protocol):
 
 
 class TaskEntry(NamedTuple):
-    """A task that can be read from ``data_root``."""
+    """Catalog entry of a task that is read from ``data_root``."""
 
     rows: Mapping[str, int | None]  # required table ("MR/all", no ending) -> official number of rows, if known
     read: Callable[[Path, str, EvaluateConfig], Task]  # (data_root, full name of the task, config)

@@ -1,4 +1,4 @@
-"""Texts of tasks on which an encoder was trained, as far as the results of its runs record the training data."""
+"""Find test texts on which an encoder was trained, as far as the results of its runs record the training data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ LEAST_SHARE = 0.01  # minimum fraction of a task's texts for a warning
 
 
 class TrainedTexts(NamedTuple):
-    """Texts of a task that occur in training data."""
+    """Number of a task's texts that occur in training data."""
 
     task: str
     found: int
@@ -56,7 +56,7 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[
 
 
 def _runs_of(encoder: str) -> Iterator[Results]:
-    """Yield the run of an encoder, and the runs that its weights come from."""
+    """Yield the run that trained an encoder, then the runs that trained its initial weights."""
     for _ in range(MAX_RUNS):
         path = Path(encoder).expanduser()
         folders = (
@@ -76,7 +76,7 @@ def _runs_of(encoder: str) -> Iterator[Results]:
 
 
 def _files_in(manifest: Any) -> Iterator[Path]:
-    """Yield the absolute paths of training files in a manifest of data, for a mixture those of each part."""
+    """Yield the absolute paths of the training files in a data manifest, including those of a mixture's sources."""
     if isinstance(manifest, Mapping):
         for key, value in manifest.items():
             if key == "files" and isinstance(value, list):
@@ -101,7 +101,7 @@ def _normal(text: str) -> str:
 
 
 def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
-    """Return the texts that are a value of a row or, if they have `WINDOW` words, that occur in one."""
+    """Return the texts that equal a value in the files or, if they have at least `WINDOW` words, occur in a value."""
     beginnings: dict[tuple[str, ...], list[str]] = {}
     for text in texts:
         words = text.split()

@@ -12,9 +12,9 @@ SENTEVAL = "@senteval"  # suffix of the name of a task whose texts are in the fo
 
 
 def table(root: Path, name: str, task: str = "") -> Path:
-    """Return the file of a table, ``root/SST2/train.tsv``, or the file with ``.gz`` if only that exists.
+    """Return the path of a table, ``root/SST2/train.tsv``, or the file with ``.gz`` if only that exists.
 
-    ``task`` is the task that is read from it. ``NAME@senteval`` has its own tables.
+    ``task`` is the name of the task that reads the table. ``NAME@senteval`` has separate tables.
     """
     path = root / f"{name}{'.senteval' if task.endswith(SENTEVAL) else ''}.tsv"
     packed = path.with_name(f"{path.name}.gz")
@@ -22,7 +22,7 @@ def table(root: Path, name: str, task: str = "") -> Path:
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield ("file:line", the ``wanted`` columns) for each row below the header.
+    """Yield ("file:line", cells of ``columns``) for each row below the header.
 
     Raises:
         InputError: a row cannot be read or is blank, or the header lacks a column.

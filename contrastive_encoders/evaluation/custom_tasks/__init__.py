@@ -1,1 +1,1 @@
-"""Evaluation tasks from the user's own files."""
+"""Evaluation tasks that are defined by a user's files."""

@@ -1,4 +1,4 @@
-"""Retrieval folders in the layout of BEIR or in the Parquet files of NanoBEIR, with one or several sets.
+"""Read retrieval data from folders in BEIR's layout or with NanoBEIR's Parquet files: one or several data sets.
 
 FOLDER/corpus.jsonl  queries.jsonl  qrels/test.tsv           BEIR; qrels may have no header or TREC's format
 FOLDER/{corpus,queries,qrels}/train-00000-of-00001.parquet   one set of NanoBEIR
@@ -38,7 +38,7 @@ IgnoreIdenticalIds = bool | Literal["auto"]
 
 
 class Files(NamedTuple):
-    """The files of a set."""
+    """The files of a retrieval data set."""
 
     corpus: list[Path]
     queries: list[Path]
@@ -46,17 +46,17 @@ class Files(NamedTuple):
 
 
 def is_beir(folder: Path) -> bool:
-    """Return whether a folder contains a part of a set, or folders with complete sets."""
+    """Return whether a folder contains a corpus, queries, or qrels, or has subfolders that contain all three."""
     if not folder.is_dir():
         return False
     return any(_splits(folder, part) for part in PARTS) or bool(_set_folders(folder))
 
 
 def find_sets(folder: Path | None, split: str | None, files: Mapping[str, list[Path]]) -> dict[str, Files]:
-    """Return the files of each set by its name, "" for a single set. ``given`` files replace those of the folder.
+    """Return data set -> its files; a single data set has the name "". ``files`` replace those of the folder.
 
     Raises:
-        InputError: a part or the split is missing.
+        InputError: the corpus, the queries, the qrels, or the split is missing.
     """
     parts = {part: {"": files[part]} if files.get(part) else _splits(folder, part) for part in PARTS}
     folders = _set_folders(folder) if folder and not any(parts.values()) else []
@@ -84,7 +84,10 @@ def _set_folders(folder: Path) -> list[Path]:
 
 
 def _splits(folder: Path | None, part: str) -> dict[str, list[Path]]:
-    """Return the files of each split. The split of a file with the name of the part is ""."""
+    """Return split -> files of a part (corpus, queries, or qrels).
+
+    A file that is named like the part has the split "".
+    """
     splits = dict[str, list[Path]]()
     if folder is None:
         return splits
@@ -179,12 +182,12 @@ def read_set(
 
 
 def _normalized(text: str) -> str:
-    """Return the words of a text in lower case, or the unchanged text if it has no words."""
+    """Return the lower-cased words of a text, or the text itself if it contains no words."""
     return " ".join(WORD.findall(unicodedata.normalize("NFKC", text).casefold())) or text.strip()
 
 
 def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> dict[str, tuple[str, str]]:
-    """Return id -> (title, text). The title is empty for a row without a title."""
+    """Read texts: id -> (title, text). The title is empty if a row contains none."""
     texts = dict[str, tuple[str, str]]()
     for file in files:
         (key,) = choose_columns(read_header(file, encoding), IDS) or IDS[0]
@@ -195,7 +198,7 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
                     location=one.where,
                     key=key,
                     value=name,
-                    expected="a new id",
+                    expected="a unique id",
                     hint="The id occurs twice. Delete the row.",
                 )
             title = head.strip() if isinstance(head, str) else ""
@@ -204,7 +207,7 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
 
 
 def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, float]]:
-    """Return query -> document -> gain for gains above 0."""
+    """Read relevance judgments: query id -> document id -> gain, only for gains above 0."""
     gains = dict[str, dict[str, float]]()
     for file in files:
         is_table = form_of(file) in (".jsonl", ".json", ".parquet")
@@ -228,7 +231,10 @@ def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
 
 
 def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
-    """Yield the rows of qrels with or without a header. The columns are separated by tabs, spaces, or (.csv) commas."""
+    """Yield the judgments of a qrels file with or without a header.
+
+    The columns are separated by tabs, spaces, or (.csv) commas.
+    """
     raw_rows = read_rows(file, form=".txt", encoding=encoding)
     lines = [row for one in raw_rows if (row := require_valid_row(one, file)).values[LINE].strip()]
     texts = [str(row.values[LINE]) for row in lines]
@@ -241,8 +247,8 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     if not query:
         raise InputError(
             location=f"{file}:{lines[0].line if lines else 1}",
-            expected="the columns query-id, corpus-id, and score, named in the first line or in this order, or TREC's "
-            "query, iteration, document, relevance",
+            expected="the columns query-id, corpus-id, and score (named in the first line, or in this order), or the "
+            "columns query, iteration, document, and relevance of TREC",
             value=texts[0] if texts else "no lines",
             hint="Rename the columns.",
         )
@@ -275,7 +281,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _is_header(cells: Sequence[str]) -> bool:
-    """Return whether cells are column names: some are known names, or the last of three or more is not a number."""
+    """Return whether a row is a header: it contains a known name, or the last of 3 or more cells is not a number."""
     if not {name for names in (*RELEVANCE, *GAINS) for name in names}.isdisjoint(cells):
         return True
     try:

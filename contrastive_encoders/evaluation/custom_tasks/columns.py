@@ -1,4 +1,4 @@
-"""Columns of the user's task files. Every error message contains the file and the line."""
+"""Read the columns of a custom task's files. Every error message contains the file and the line."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ SPLIT = "split"  # column with the split of a row
 
 
 class TableRow(NamedTuple):
-    """A row of a file of a custom task, with its file and line."""
+    """A row of a custom task's file, with the file and line for messages."""
 
     where: str  # "file:line"
     row: ParsedRow
@@ -59,7 +59,7 @@ class TableRow(NamedTuple):
         return number
 
     def word(self, name: str) -> str:
-        """Return an id or a label, which is a text, an integer, or a boolean."""
+        """Return an id or a label as a string. In the file, it is a string, an integer, or a boolean."""
         value = self.row.values.get(name)
         if not isinstance(value, int | str) or not str(value).strip():
             raise InputError(
@@ -85,7 +85,7 @@ def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:
 
 
 def read_header(file: Path, encoding: Encoding = AUTO) -> list[str]:
-    """Return the names in the first row that is not empty, or an empty list if all rows are empty."""
+    """Return the column names of the first row that is not empty, or an empty list if all rows are empty."""
     rows = (require_valid_row(one, file) for one in read_rows(file, encoding=encoding))
     return next((list(row.values) for row in rows if row.values), [])
 
@@ -93,7 +93,7 @@ def read_header(file: Path, encoding: Encoding = AUTO) -> list[str]:
 def read(
     files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = (), encoding: Encoding = AUTO
 ) -> Iterator[TableRow]:
-    """Yield the rows that are not blank. All files must have these columns.
+    """Yield the rows that are not blank. All files must contain the columns ``names``.
 
     Raises:
         InputError: a row cannot be read, a column is missing, or there are no rows.

@@ -1,4 +1,4 @@
-"""Resolution of an entry of ``tasks``: a YAML file of tasks, or a data file or folder.
+"""Resolve the entries of ``custom_tasks``: YAML files of tasks, data files, and folders.
 
 mine:                      # name in scores: mine/cosine/ndcg@10
   kind: retrieval          # null: determined by the columns of the file
@@ -30,7 +30,7 @@ TaskEntries = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 class CustomTaskEntry(NamedTuple):
-    """A requested task. Of its files, only the column names have been read."""
+    """A requested custom task. Only the column names of its files have been read."""
 
     name: str
     kind: str
@@ -46,12 +46,12 @@ class CustomTaskEntry(NamedTuple):
             return self.keys.read(self.name, config)
 
     def manifest(self) -> dict[str, Any]:
-        """Return the files and their SHA-256 digests."""
+        """Return the task's files and their SHA-256 digests."""
         return {"task": self.name, "kind": self.kind, **describe_files(self.keys.files())}
 
 
 def resolve_custom_tasks(tasks: TaskEntries, key: str = "custom_tasks") -> list[CustomTaskEntry]:
-    """Resolve entries of ``custom_tasks``, without reading more of the files than their columns.
+    """Resolve the entries of ``custom_tasks``. Only the column names of the files are read.
 
     Raises:
         InputError: a file does not exist, a key is unknown, or a name is already used.
@@ -86,7 +86,7 @@ def _tasks_of_entry(entry: Any, key: str) -> Iterator[tuple[str, Mapping[str, An
         raise InputError(
             key=key,
             value=entry,
-            expected="a file or directory of your own task; this is a published task",
+            expected="a file or directory of a custom task, but this is a published task",
             hint=f"Set {suite}={entry}.",
         )
     name = path.resolve().name

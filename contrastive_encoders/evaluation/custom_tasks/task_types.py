@@ -49,12 +49,13 @@ DOCUMENT_PROMPT = "text before every document (triplets: the other texts); null:
 
 @dataclass(frozen=True, kw_only=True)
 class CustomTask:
-    """Base class of a user's tasks. If ``columns`` is None, the columns with known names are used."""
+    """Base class of custom tasks: their configuration keys, and how their files are read."""
 
+    # If ``columns`` is None, the columns with known names are used
     known: ClassVar[tuple[tuple[Names, ...], ...]]  # for each group of columns, alternative names
 
     path: str | Sequence[str] | None = config_field(
-        None, "file, several files, or directory of the task: .jsonl, .csv, .tsv, or .parquet"
+        None, "file, list of files, or directory with the data of the task (.jsonl, .csv, .tsv, or .parquet)"
     )
     columns: Sequence[str] | None = config_field(
         None, "names of the columns; null: the standard names of this kind of task"
@@ -67,7 +68,7 @@ class CustomTask:
 
     @abstractmethod
     def read(self, name: str, config: EvaluateConfig) -> list[Task]:
-        """Return the tasks of this name.
+        """Read the data, and return the tasks that score embeddings on them.
 
         Raises:
             InputError: a file is missing or damaged, or no score can be computed from it.
@@ -79,7 +80,7 @@ class CustomTask:
 
     @classmethod
     def matches_columns(cls, columns: Sequence[str]) -> bool:
-        """Return whether a file with these columns may be of this kind."""
+        """Return whether a file with these columns can be read as this kind of task."""
         return all(choose_columns(columns, group) for group in cls.known)
 
     def check(self) -> None:
@@ -98,7 +99,7 @@ class CustomTask:
         return [name for group in self.known for name in choose_columns(columns, group) or group[0]]
 
     def _rows(self, split: str | None) -> Iterator[tuple[TableRow, list[str]]]:
-        """Yield each row that belongs to this split or to no split, and the names of its columns."""
+        """Yield the rows of a split (None: all) and those without a split, each with the names of its columns."""
         files, others, count = self.files(), set[str](), 0
         for file in files:
             names = self._names(file)
@@ -121,7 +122,8 @@ class CustomPairs(CustomTask):
     prompt: str | None = config_field(None, PROMPT)
     metric: str | None = config_field(
         None,
-        "function for another score, package.module.function(cosines, scores); allow_targets=[package] has to allow it",
+        "function that computes an additional score, package.module.function(cosines, scores); its package must be "
+        "listed in allow_targets",
     )
 
     def read(self, name: str, config: EvaluateConfig) -> list[Task]:
@@ -173,21 +175,28 @@ class CustomRetrieval(CustomTask):
     known = (column_names.ANSWERS,)
 
     split: str | None = config_field(
-        None, "split of the qrels, the rows, or a directory of several sets; null: test, or the only one"
+        None,
+        "split of the qrels, split of the rows, or name of a set in a directory of several sets; null: the qrels of "
+        "test (or of the only split), all rows, and all sets",
     )
-    queries: str | None = config_field(None, "file of the queries with _id and text, if it is not in the directory")
-    corpus: str | None = config_field(None, "file of the documents with _id, text, and optionally title")
+    queries: str | None = config_field(
+        None, "file of the queries with the columns _id and text; null: that in the directory `path`"
+    )
+    corpus: str | None = config_field(
+        None,
+        "file of the documents with the columns _id, text, and optionally title; null: that in the directory `path`",
+    )
     qrels: str | None = config_field(
         None,
-        "file of the relevance judgments with query-id, corpus-id, and optionally score; or in TREC's format: query, "
-        "iteration, document, score",
+        "file of the relevance judgments with the columns query-id, corpus-id, and optionally score, or in TREC's "
+        "format (query, iteration, document, score); null: that in the directory `path`",
     )
     query_prompt: str | None = config_field(None, QUERY_PROMPT)
     document_prompt: str | None = config_field(None, DOCUMENT_PROMPT)
     ignore_identical_ids: IgnoreIdenticalIds = config_field(
         "auto",
         "whether to exclude the document that has the id of the query, as in ArguAna and Quora; auto: only if the "
-        "texts are also equal",
+        "texts of both are equal",
     )
     metrics: Sequence[str] = config_field(
         ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100"),
@@ -223,7 +232,7 @@ class CustomRetrieval(CustomTask):
         return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
 
     def _sets(self) -> dict[str, Files] | None:
-        """Return the sets of a folder or of given files, or None if the data are rows."""
+        """Return data set -> files in BEIR's layout, or None if the data are (query, document) rows."""
         paths = {
             part: [file.path for file in list_files(getattr(self, part), part, any_name=part == "qrels")]
             for part in PARTS
@@ -233,7 +242,7 @@ class CustomRetrieval(CustomTask):
         return find_sets(folder, self.split, paths) if paths or (folder and is_beir(folder)) else None
 
     def _task_from_rows(self, name: str) -> RetrievalData:
-        """Read each text once. A query may occur in several rows."""
+        """Build retrieval data from (query, document) rows. Queries and documents may occur in several rows."""
         queries, documents = dict[str, dict[int, float]](), dict[str, int]()
         for row, (query, document) in self._rows(self.split):
             place = documents.setdefault(row.text(document), len(documents))
@@ -247,9 +256,9 @@ class CustomLabels(CustomTask):
 
     prompt: str | None = config_field(None, PROMPT)
     scores: Sequence[str] = config_field(
-        (CLASSIFIER, *SCORES), "scores to compute; the classifier has the keys protocol, nhid, and seed"
+        (CLASSIFIER, *SCORES), "scores to compute; protocol, nhid, and seed of the evaluation configure the classifier"
     )
-    neighbors: int = config_field(5, "number of nearest neighbors that vote", ge=1)
+    neighbors: int = config_field(5, "number of nearest neighbors that vote on the label", ge=1)
 
     def check(self) -> None:
         super().check()
@@ -293,7 +302,10 @@ class CustomLabels(CustomTask):
 
 
 def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, list[tuple[TableRow, str, str]]]:
-    """Return ``all``, or ``train``, ``dev`` if present, and ``test``, with the training rows first."""
+    """Return split -> rows: only ``all``, or ``train``, ``dev`` (optional), and ``test``.
+
+    A dev split replaces a missing test.
+    """
     if len(rows) == 1:
         return {"all": next(iter(rows.values()))}
     if set(rows) == {"train", "dev"}:
@@ -304,7 +316,7 @@ def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[s
 
 
 class TaskGroup:
-    """Sets that are scored one by one, and the means of their scores."""
+    """Retrieval tasks that are scored one by one, and the means of their scores."""
 
     def __init__(self, name: str, tasks: Sequence[RetrievalTask]) -> None:
         self.name, self.tasks = name, list(tasks)
@@ -333,7 +345,7 @@ KINDS: dict[str, type[CustomTask]] = {  # in the order in which the columns of a
 
 
 def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
-    """Return the kind of task of a file or folder, from the names of its columns or of its files.
+    """Infer the kind of task (triplets, pairs, labeled, or retrieval) from column names or the files of a folder.
 
     Raises:
         InputError: no kind matches.
@@ -346,12 +358,12 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
         if cls.matches_columns(columns):
             return kind
     known_columns = "; ".join(
-        f"{kind} {', '.join(name for group in cls.known for name in group[0])}" for kind, cls in KINDS.items()
+        f"{kind} ({', '.join(name for group in cls.known for name in group[0])})" for kind, cls in KINDS.items()
     )
     raise InputError(
         location=str(file),
         key="columns",
         value=", ".join(map(repr, columns)) or "none",
-        expected=f"the columns of {known_columns}",
+        expected=f"the columns of one kind of task: {known_columns}",
         hint="Rename the columns, or set kind and columns in a YAML file.",
     )

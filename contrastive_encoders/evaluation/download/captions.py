@@ -25,7 +25,7 @@ _ALLOWED = {
 
 
 class Arrays(pickle.Unpickler):
-    """Unpickler for dictionaries, lists, texts, numbers, and arrays of numbers."""
+    """Unpickler that only accepts dictionaries, lists, strings, numbers, and arrays of numbers."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -56,7 +56,7 @@ def _captions(split: str, members: Members) -> Rows:
 
 
 def _vectors(split: str, members: Members) -> np.ndarray:
-    """Return the embeddings (images, width) float32."""
+    """Return the image embeddings, (images, width) float32."""
     features = _load(split, members)["features"]
     rows = [np.asarray(features[image], dtype=np.float32).reshape(-1) for image in range(len(features))]
     return np.stack(rows)

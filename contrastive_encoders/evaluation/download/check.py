@@ -15,10 +15,10 @@ _REPLACEMENT_CHARACTER = "\ufffd"  # replacement character of a decoder for unkn
 
 
 def check(data_root: Path, tasks: Sequence[str] | None = None) -> DataStatus:
-    """Check the tables of ``tasks`` (names of suites, tasks, or sets; None: all).
+    """Check the tables of the given suites, tasks, or data sets (None: all).
 
     The check passes if any table is present, if every present table is complete, and if no table is missing that is
-    needed by a task or set given by its own name. Missing tables of a suite are allowed.
+    needed by a task or data set that was requested by name. Missing tables of a suite are allowed.
 
     Raises:
         InputError: a task is unknown, or ``data_root`` is not a folder.
@@ -56,7 +56,7 @@ def _check_texts(table: TableSpec, path: Path) -> TableStatus:
 
 
 def _count_state(table: TableSpec, rows: int) -> str:
-    """Return ``short`` or ``long``, or an empty text if the number of rows is the official one."""
+    """Compare a number of rows with the official one: return "short", "long", or "" if they are equal."""
     if rows == 0 or (table.rows is not None and rows < table.rows):
         return "short"
     return "long" if table.rows is not None and rows > table.rows else ""
@@ -96,7 +96,7 @@ def _text_problems(table: TableSpec, texts: list[int], rows: list[tuple[str, lis
 
 
 def _garbled(text: str) -> bool:
-    """Return whether a text has control characters, replacement characters, or UTF-8 read as Windows-1252 (``Ã©``)."""
+    """Return whether a text contains control or replacement characters, or UTF-8 read as Windows-1252 (``Ã©``)."""
     if not text.isprintable() or _REPLACEMENT_CHARACTER in text:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Report on the user's own tasks and whether their files can be scored."""
+"""Report on custom tasks: their files, and whether they can be scored."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from contrastive_encoders.evaluation.suite import Suite
 
 
 def custom_task_report(own: Sequence[CustomTaskEntry], config: EvaluateConfig | None) -> DataStatus:
-    """Report each task with its kind and files and, with ``config``, the numbers of its texts and scores.
+    """Report each custom task with its kind and files.
 
-    With ``config``, all files are read.
+    If ``config`` is given, the files are read, and the report also contains the number of texts and the score names.
     """
     rows = list[TableStatus]()
     for one in own:

@@ -1,4 +1,4 @@
-"""The origin of a data set: tables, license, and download locations."""
+"""Specification of a data set: its tables, license, and download locations."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -35,11 +35,11 @@ class TableSpec(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return the name of the table, with its ending if another file has the same name."""
+        """Return the unique key of the table: its name, with the file ending if it is not a .tsv file."""
         return self.name if self.format == "tsv" else f"{self.name}.{self.format}"
 
     def path(self, root: Path) -> Path:
-        """Return the file of the table, compressed or not, or the file to which it would be written."""
+        """Return the path of the table: the existing file, compressed or not, or the file to be written."""
         if self.format != "tsv":
             return root / self.key
         path = table(root, self.name)
@@ -47,7 +47,7 @@ class TableSpec(NamedTuple):
 
 
 class DownloadLocation(NamedTuple):
-    """A download location with some or all tables of a set."""
+    """A download location with some or all tables of a data set."""
 
     name: str
     files: tuple[File, ...]
@@ -55,7 +55,7 @@ class DownloadLocation(NamedTuple):
 
 
 class DatasetSpec(NamedTuple):
-    """A set, for example ``STS12``."""
+    """A data set, for example ``STS12``."""
 
     name: str
     license: str
@@ -65,29 +65,29 @@ class DatasetSpec(NamedTuple):
 
 
 def labeled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> TableSpec:
-    """Return a table whose number of rows is the sum over its labels."""
+    """Return the specification of a labeled table, whose number of rows is the sum over its labels."""
     count = sum(rows or 0 for rows in labels.values())
     return TableSpec(name, tuple(columns.split()), count, labels)._replace(**more)  # type: ignore[arg-type]
 
 
 def senteval(table: TableSpec, change: Callable[[str], str]) -> TableSpec:
-    """Return a table of the same rows in the text form of SentEval, to which ``change`` converts a text."""
+    """Return the specification of the same rows in SentEval's text form, to which ``change`` converts a text."""
     return table._replace(name=f"{table.name}{FORM}", change=change)
 
 
 def file_from_url(url: str) -> File:
-    """Return a file that has the same name as at its URL."""
+    """Return a file to download, which is named like the last part of its URL."""
     return File(url.rsplit("/", 1)[-1], url)
 
 
 def github(repository: str, commit: str, path: str, name: str | None = None) -> File:
-    """Return a file of a GitHub repository at a commit or branch."""
+    """Return a file to download from a GitHub repository at a commit or branch."""
     file = file_from_url(f"https://raw.githubusercontent.com/{repository}/{commit}/{path}")
     return file._replace(name=name or file.name)
 
 
 def simcse(tables: Mapping[str, Maker]) -> DownloadLocation:
-    """Return the location of one archive with every downstream set as left by SentEval's script: STS is lower-cased."""
+    """Return the location of SimCSE's archive of all sets, preprocessed by SentEval's script (STS is lower-cased)."""
     hub = "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
     return DownloadLocation(SIMCSE, (file_from_url(f"{hub}/senteval.tar"),), tables)
 
@@ -101,7 +101,7 @@ def normalize_number(cell: str) -> str:
 
 
 def cells(lines: Sequence[str], minimum: int, name: str) -> Iterator[list[str]]:
-    """Yield the cells of each line. Raise BadArchive if there are fewer than ``least``."""
+    """Yield the tab-separated cells of each line. Raise InvalidArchiveError if there are fewer than ``minimum``."""
     for number, line in enumerate(lines, start=1):
         row = line.split("\t")
         if len(row) < minimum:
@@ -110,6 +110,6 @@ def cells(lines: Sequence[str], minimum: int, name: str) -> Iterator[list[str]]:
 
 
 def select_columns(name: str, order: Sequence[int], members: Members, *, header: bool = False, score: int = -1) -> Rows:
-    """Return the columns ``order`` of a file. Column number ``score`` contains numbers."""
+    """Yield the columns ``order`` of each line of a file, with the numbers in column ``score`` normalized."""
     for row in islice(cells(members.lines(name), max(order) + 1, name), int(header), None):
         yield [normalize_number(row[column]) if column == score else row[column] for column in order]

@@ -31,7 +31,7 @@ def _useb(tables: dict[str, Maker]) -> DownloadLocation:
 
 
 def _questions(split: str, members: Members) -> Rows:
-    """Return the questions. Candidates are sorted by BM25, the best first, with ties in the order of the file."""
+    """Yield the questions with their candidates, sorted by BM25, the best first, with ties in the order of the file."""
     name = f"{split}.txt"
     for query, similar, candidates, scores, *_ in cells(members.lines(_askubuntu(members, name)), 4, name):
         ids, values = candidates.split(), [float(score) for score in scores.split()]
@@ -46,7 +46,10 @@ def _texts(members: Members) -> Rows:
 
 
 def _askubuntu(members: Members, name: str) -> str:
-    """Return the path of an AskUbuntu file in an archive; useb's has it in ``askubuntu/``, next to other data sets."""
+    """Return the path of an AskUbuntu file in an archive.
+
+    In useb's archive of several data sets, it is in ``askubuntu/``.
+    """
     return f"askubuntu/{name}" if members.has(f"askubuntu/{name}") else name
 
 
@@ -127,7 +130,7 @@ _VOTES = re.compile(r"\(\s*(\d)\s*,\s*\d\s*\)")
 
 
 def votes(cell: str) -> int:
-    """Return the votes: ``(4, 6)`` -> 4, ``4`` -> 4."""
+    """Parse a number of votes: ``(4, 6)`` -> 4, ``4`` -> 4."""
     match = _VOTES.fullmatch(cell.strip())
     if not match and not cell.strip().isdigit():
         raise InvalidArchiveError(f"votes are {cell!r}, expected for example (4, 6)")
@@ -171,7 +174,10 @@ def _twitter_origin() -> DatasetSpec:
 
 
 def _pit(undecided: int, file: str, members: Members) -> Rows:
-    """Return the rows. The same column has the rating (0 to 5) of a test pair or the votes ``(2, 3)`` on a dev pair."""
+    """Yield the pairs.
+
+    The same column contains the rating (0 to 5) of a test pair or the votes ``(2, 3)`` on a dev pair.
+    """
     for topic_id, topic, left, right, rating, *_ in cells([one.strip() for one in members.lines(file)], 5, file):
         score = votes(rating)
         label = -1 if score == undecided else int(score > undecided)

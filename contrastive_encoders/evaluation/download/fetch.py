@@ -30,7 +30,7 @@ def fetch(
     quiet: bool = False,
     timeout: float = 30,
 ) -> DataStatus:
-    """Download the tables of ``tasks`` (names of tasks or sets; None: all) that are missing under ``data_root``.
+    """Download the tables of the given tasks or data sets (None: all) that are missing under ``data_root``.
 
     Args:
         data_root: folder of the tables.
@@ -57,7 +57,7 @@ def fetch(
 
 
 def find_in_senteval(folder: Path, name: str) -> Path:
-    """Return the file in a source folder, or the SentEval folder that replaces ``senteval.tar``."""
+    """Return the path of a file in a source folder, or of a SentEval folder that replaces ``senteval.tar``."""
     places = [folder / place for place in SENTEVAL_FOLDERS]
     paths = [place / name for place in places if (place / name).is_file()]
     if name == "senteval.tar":
@@ -92,7 +92,7 @@ def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[Ta
                     count = _write_vectors(root, table, content)
                 else:
                     count = _write_rows(root, table, content)
-            except ValueError as error:  # includes BadArchive
+            except ValueError as error:  # includes InvalidArchiveError
                 reasons[table.key].append(f"{place.name}: {error}")
             else:
                 parts = [f"{count} rows from {place.name}", *reasons[table.key], *remarks]
@@ -139,7 +139,7 @@ def _check_official(table: TableSpec, count: int, unit: str) -> None:
 
 @contextlib.contextmanager
 def _open(part: Path, path: Path) -> Iterator[BinaryIO]:
-    """Context manager that opens the file to write, compressed with gzip if the name of the finished file says so."""
+    """Context manager that opens the temporary file ``part``, compressed with gzip if ``path`` ends in .gz."""
     with part.open("wb") as raw:
         if path.suffix != ".gz":
             yield raw
@@ -154,7 +154,7 @@ def _line(cells: Sequence[str]) -> bytes:
 
 
 def _derive(root: Path, origin: DatasetSpec, rows: dict[str, TableStatus], reasons: Mapping[str, list[str]]) -> None:
-    """Make the text form of SentEval of the raw tables that exist."""
+    """Create the missing tables in SentEval's text form from the raw tables that exist."""
     for table in origin.tables:
         raw = table._replace(name=table.name.removesuffix(FORM))
         path = raw.path(root)

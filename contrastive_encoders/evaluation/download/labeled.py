@@ -1,4 +1,4 @@
-"""SentEval's classification and probing sets, raw and in the form of its download script.
+"""SentEval's classification and probing sets, raw and as preprocessed by its download script.
 
 MR, CR, SUBJ, MPQA: ``cat -v`` and the Treebank tokenizer on files in Windows-1252. SNLI: only the tokenizer. TREC:
 Latin-1, backticks and apostrophes deleted. SST, MRPC, and the ten probing tasks: unchanged.
@@ -41,7 +41,7 @@ _Counts = Mapping[str, Mapping[str, int]]  # split -> label -> official rows
 
 
 def _makers(name: str, make: Callable[[str, Members], Rows], pattern: str, splits: tuple[str, ...]) -> dict[str, Maker]:
-    """Return how each table ``name`` is made from the file ``pattern`` of its split."""
+    """Return table -> function that makes its rows. ``name`` and ``pattern`` (of its file) contain {} for the split."""
     return {name.format(split): partial(make, pattern.format(split)) for split in splits}
 
 
@@ -203,7 +203,7 @@ _SNLI: dict[str, tuple[int, dict[str, int | None]]] = {
 
 
 def _snli_rows(name: str, members: Members) -> Rows:
-    """Return the pairs that have a gold label. Pairs without one ("-") are left out."""
+    """Yield the pairs that have a gold label. Pairs without a gold label ("-") are left out."""
     for label, *_, left, right in (row[:7] for row in islice(cells(members.lines(name), 7, name), 1, None)):
         if label != "-":
             yield label, treebank(left), treebank(right)
@@ -245,8 +245,8 @@ def _probing_rows(name: str, members: Members) -> Rows:
         yield row[0], row[1], row[-1]
 
 
-def _probing_place(task: str, file: str) -> DownloadLocation:
-    """Return the location of one file, so that each task is downloaded independently of the others."""
+def _probing_location(task: str, file: str) -> DownloadLocation:
+    """Return the download location of one probing task, so that the tasks are downloaded independently."""
     archive = github("facebookresearch/SentEval", "main", f"data/probing/{file}.txt", f"probing/{file}.txt")
     made = {f"PROBING/{task}": partial(_probing_rows, f"{file}.txt")}
     return DownloadLocation("GitHub facebookresearch/SentEval", (archive,), made)
@@ -256,7 +256,7 @@ _PROBING = DatasetSpec(
     "PROBING",
     "not stated (Conneau et al. 2018; sentences of the Toronto Book Corpus)",
     tuple(TableSpec(f"PROBING/{task}", ("split", "label", "sentence"), PROBING_ROWS) for task in PROBING),
-    tuple(_probing_place(task, file) for task, file in PROBING.items()),
+    tuple(_probing_location(task, file) for task, file in PROBING.items()),
 )
 
 ORIGINS = (*map(_binary, _BINARY), _sst2(), _sst5(), _trec(), _mrpc(), _snli())

@@ -25,7 +25,7 @@ TABLES: dict[str, TableSpec] = {table.key: table for origin in ORIGINS.values() 
 
 
 def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:
-    """Return the sets of suites (``sts``), tasks (``mr``, ``stsb-dev@senteval``), or sets (``MR``); None: all.
+    """Return the data sets with these names or of these suites (``sts``) or tasks (``stsb-dev@senteval``); None: all.
 
     Raises:
         InputError: a name is unknown.
@@ -36,14 +36,14 @@ def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:
 
 
 def required_tables(names: Sequence[str]) -> set[str]:
-    """Return the tables of the tasks and sets that are given by their own name, not by a suite."""
+    """Return the tables of the tasks and data sets among ``names``; suites are ignored."""
     tables = {table for name in _split_names(names) for table in tables_of(name)}
     sets = [ORIGINS[name] for name in _split_names(names) if name in ORIGINS]
     return tables | {table.key for origin in sets for table in origin.tables if not table.change}
 
 
 def tables_of(task: str) -> list[str]:
-    """Return the tables that a task of the catalog is read from, or an empty list for a name that is not a task."""
+    """Return the tables that a task is read from, or an empty list if the name is not a task."""
     plain, _, form = task.partition("@")
     return [f"{name}.{form}" if form else name for name in ENTRIES[plain].rows] if plain in ENTRIES else []
 
@@ -70,8 +70,8 @@ def _sets(name: str) -> list[str]:
         raise InputError(
             key="suite",
             value=name,
-            expected=f"tables to download; {generated[0]} is generated from the installed packages",
-            hint=f"contrastive-encoders download-data {generated[0]} output=DATA_ROOT writes it.",
+            expected=f"downloadable tables, but {generated[0]} is generated from the installed packages",
+            hint=f"Generate it: contrastive-encoders download-data {generated[0]} output=DATA_ROOT.",
         )
     return sets
 
@@ -87,7 +87,7 @@ class DataStatus(NamedTuple):
     ok: bool  # nothing that was requested is missing or wrong
 
     def render(self) -> "Iterator[RenderableType]":
-        """Yield a table and a line with the number of each state, for a terminal."""
+        """Yield what a terminal shows: a table, and a line with the number of rows in each state."""
         from rich.table import Column, Table
         from rich.text import Text
 
@@ -101,9 +101,9 @@ class DataStatus(NamedTuple):
 
 
 def listing(data_root: Path, tasks: Sequence[str] | None = None) -> DataStatus:
-    """Return a row for each table of ``tasks`` (names of suites, tasks, or sets; None: all).
+    """List the tables of the given suites, tasks, or data sets (None: all).
 
-    A row has the origin and license of the table, and whether it is present. Only folders are read.
+    A row contains the origin and license of the table, and whether it is present. Only folders are read.
     """
     rows = [_list_table(data_root, origin, table) for origin in select_sets(tasks) for table in origin.tables]
     return DataStatus(rows, ok=True)

@@ -29,7 +29,7 @@ def _moses_tokenizer() -> Any:
 
 
 def moses(text: str) -> str:
-    """Return the tokens separated by single spaces, in their original case."""
+    """Tokenize a text as Moses does: tokens are separated by single spaces, in their original case."""
     return _LAST_STOP.sub(" .", _moses_tokenizer().tokenize(text, escape=False, return_str=True))
 
 
@@ -76,7 +76,7 @@ _RULES: tuple[_Rule, ...] = (
 
 
 def treebank(line: str) -> str:
-    """Tokenize one line. Tokens are separated by single spaces, and trailing spaces are removed."""
+    """Tokenize one line by Treebank rules. Tokens are separated by single spaces, and trailing spaces are removed."""
     for rule in _RULES:
         line = rule(line)
     return line.rstrip(" ")
@@ -106,12 +106,12 @@ _BYTE = {letter: byte for byte, letter in enumerate(_WINDOWS)}
 
 
 def decode_windows(line: bytes) -> str:
-    """Decode a line of a file in Windows-1252."""
+    """Decode a line from Windows-1252, without surrounding spaces."""
     return "".join(_WINDOWS[byte] for byte in line).strip()
 
 
 def visible_treebank(text: str) -> str:
-    """Apply ``cat -v`` and the Treebank tokenizer to the bytes that ``decode_windows`` has decoded."""
+    """Encode a text in Windows-1252 again, apply ``cat -v`` to its bytes, and tokenize the result by ``treebank``."""
     unknown = sorted({letter for letter in text if letter not in _BYTE})
     if unknown:
         raise InvalidArchiveError(

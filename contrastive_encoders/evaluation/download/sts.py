@@ -51,7 +51,7 @@ _COPY = File(  # raw and tokenized STS sets, each in a folder
 
 
 def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
-    """Return the rated pairs. Pairs without a gold score are left out, as in SentEval."""
+    """Yield the rated pairs of a year. Pairs without a gold score are left out, as in SentEval."""
     for subset in SUBSETS[year]:
         name = f"{folder}/{prefix}.input.{subset}.txt"
         pairs = list(cells(members.lines(name), 2, name))
@@ -80,7 +80,7 @@ def _year_origin(year: str) -> DatasetSpec:
 
 
 def _sbert(split: str, members: Members) -> Rows:
-    """Return the rows from the copy of sentence-transformers: the same rows in one table with a header."""
+    """Yield the rows of a split from sentence-transformers' copy of STS-B, one table with a header for all splits."""
     header, *rows = cells(members.lines("stsbenchmark.tsv"), 8, "stsbenchmark.tsv")
     columns = ("genre", "dataset", "year", "sid", "sentence1", "sentence2", "score")
     missing = [name for name in ("split", *columns) if name not in header]
@@ -136,7 +136,7 @@ def _sick_origin() -> DatasetSpec:
 
 
 def _biosses(members: Members) -> Rows:
-    """Return the rows. Cells are quoted as in a spreadsheet."""
+    """Yield the rated pairs of BIOSSES, whose cells are quoted as in a spreadsheet."""
     lines = csv.DictReader(members.lines("all.tsv"), delimiter="\t")
     for number, row in enumerate(lines, start=1):
         if not all(row.get(name) for name in ("sentence1", "sentence2", "score")):

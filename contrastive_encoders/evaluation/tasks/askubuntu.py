@@ -36,7 +36,7 @@ class CandidateList(NamedTuple):
 
 
 class AskUbuntuTask:
-    """A task that ranks the candidates of each query.
+    """Task that ranks the candidates of each query by cosine.
 
     Its scores are means over queries, times 100: average precision, precision at 1 and at 5, and the reciprocal rank of
     the first relevant candidate.
@@ -59,7 +59,7 @@ class AskUbuntuTask:
         return {name: mean(values_QM[:, i], key) for i, name in enumerate(self.score_names())}
 
     def _hits(self, one: CandidateList, pool: EmbeddingPool) -> Tensor:
-        """Return (K,): whether the candidate at each rank is relevant."""
+        """Return whether the candidate at each of K ranks is relevant, (K,)."""
         query_D, *_ = unit_rows(pool.lookup(Prompted([one.query], role="query")).double(), self.name)
         texts_KD = unit_rows(pool.lookup(Prompted(one.texts, role="document")).double(), self.name)
         cosine_K = (texts_KD @ query_D).round(decimals=DIGITS)
@@ -67,7 +67,7 @@ class AskUbuntuTask:
 
 
 def measures(hits_K: Tensor) -> Tensor:
-    """Return average precision, precision at 1 and at 5, and reciprocal rank, (4,) float64, of a ranking with a hit."""
+    """Return average precision, precision at 1 and at 5, and reciprocal rank, (4,) float64, of a ranking with hits."""
     ranks_K = torch.arange(1, len(hits_K) + 1, dtype=torch.float64)
     precision_K = hits_K.double().cumsum(0) / ranks_K
     at_5 = precision_K[min(5, len(hits_K)) - 1]
@@ -100,7 +100,7 @@ def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> AskUbunt
 
 
 def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
-    """Yield (where, query, positives, candidates) of the queries that have a positive."""
+    """Yield (location, query id, positive ids, candidate ids) for each query that has a positive."""
     for where, (query, positives, candidates) in read_columns(path, ["query_id", "positive_ids", "candidate_ids"]):
         similar, candidate_ids = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
         if similar and similar.isdisjoint(candidate_ids):

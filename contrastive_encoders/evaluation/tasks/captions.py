@@ -48,7 +48,7 @@ MAX_EPOCHS = 21
 
 
 class CaptionedImages(NamedTuple):
-    """Images and their captions."""
+    """Embeddings of images, in a file, and the captions of the images."""
 
     name: str
     vectors: Path  # a safetensors file with ``images`` (I, V) float32
@@ -56,7 +56,7 @@ class CaptionedImages(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Sizes as fixed by SentEval. Tests use smaller ones."""
+    """Hyperparameters that SentEval fixes. Tests use smaller values."""
 
     width: int = 1000
     margin: float = 0.2
@@ -71,7 +71,7 @@ SENTEVAL_SIZES = Sizes()
 
 @dataclass
 class CaptionRetrieval:
-    """Caption retrieval: train the maps on one set, stop by a second set, and score a third set."""
+    """Caption retrieval task: two linear maps are trained on one set, stopped by a second, and scored on a third."""
 
     name: str
     train: CaptionedImages
@@ -90,7 +90,7 @@ class CaptionRetrieval:
         return [f"{self.name}/default/recall", *both, f"{self.name}-dev/default/recall"]
 
     def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
-        """Score the recalls in percent, their mean ``recall``, and the ``median-rank``.
+        """Return the recalls in percent, their mean ``recall``, and the ``median-rank``.
 
         ``median-rank`` counts from 1 and has no interval.
         """
@@ -123,7 +123,7 @@ class CaptionEmbeddings(NamedTuple):
 
 
 class Maps(NamedTuple):
-    """Weights and biases of both linear maps."""
+    """Weights and biases of the linear maps of images and captions."""
 
     image_PV: Tensor
     image_P: Tensor
@@ -178,9 +178,9 @@ def initial_maps(image_width: int, caption_width: int, width: int, seed: int) ->
 
 
 def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) -> Iterator[tuple[Tensor, ...]]:
-    """Yield captions (B,), then captions of the wrong images and wrong captions, (B, K) each, from outside the batch.
+    """Yield batches: caption indices (B,), those of K negative images each (B, K), and those of K negative captions.
 
-    They may include another caption of the same image.
+    Negatives are drawn from outside the batch. They may include another caption of the same image.
     """
     order_C = draws.permutation(captions)
     for start in range(0, captions, sizes.batch):
@@ -195,7 +195,7 @@ def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) 
 def hinge(maps: Maps, data: CaptionEmbeddings, indices: tuple[Tensor, ...], margin: float) -> Tensor:
     """Return the sum of max(0, margin - s(i, c) + s(i, c')) + max(0, margin - s(i, c) + s(i', c)).
 
-    The sum is over captions and others.
+    s(i, c) is the cosine of image i and caption c. The sum is over the captions and their negatives i' and c'.
     """
     picked_B, other_images_BK, other_captions_BK = (one.to(data.images_IV.device) for one in indices)
     shape = (*other_images_BK.shape, -1)
@@ -226,7 +226,7 @@ def fold_ranks(maps: Maps, data: CaptionEmbeddings, sizes: Sizes) -> CaptionRank
 
 
 def ranks_of(score_IC: Tensor) -> CaptionRanks:
-    """Rank the scores of I images and 5 I captions. NaN comes last."""
+    """Rank images for captions and captions for images by the scores of I images and 5 I captions. NaN comes last."""
     score_IC = score_IC.nan_to_num(nan=-math.inf)
     image_C = torch.arange(score_IC.shape[1], device=score_IC.device) // CAPTIONS
     own_I5 = torch.arange(score_IC.shape[1], device=score_IC.device).view(-1, CAPTIONS)
@@ -235,26 +235,26 @@ def ranks_of(score_IC: Tensor) -> CaptionRanks:
 
 
 def _count_before(score_QN: Tensor, correct_Q: Tensor) -> Tensor:
-    """Return the number of candidates (Q,), of N, that come before the correct one."""
+    """Return how many of the N candidates of each query come before the correct one, (Q,)."""
     place_N, correct_Q1 = torch.arange(score_QN.shape[1], device=score_QN.device), correct_Q[:, None]
     correct_score_Q1 = score_QN.gather(1, correct_Q1)
     return ((score_QN > correct_score_Q1) | ((score_QN == correct_score_Q1) & (place_N > correct_Q1))).sum(1)
 
 
 def median_rank(ranks_N: Tensor, folds: int) -> float:
-    """Return the median rank, counted from 1, as a mean over the folds."""
+    """Return the mean over the folds of the median rank, counted from 1."""
     return float(np.mean(np.floor(np.median(ranks_N.numpy().reshape(folds, -1), axis=1)) + 1))
 
 
 def _hits(ranks: CaptionRanks) -> int:
-    """Return the sum of six recalls times the number of captions, an exact integer."""
+    """Return the sum of the six recalls, multiplied by the number of captions so that it is an exact integer."""
     return sum(
         CAPTIONS * int((ranks.images_I < cutoff).sum()) + int((ranks.captions_C < cutoff).sum()) for cutoff in CUTOFFS
     )
 
 
 def _recalls(ranks: CaptionRanks, key: str | None) -> dict[str, Estimate]:
-    """Return the recalls, resampled by images together with their captions."""
+    """Return the recalls, with a bootstrap over images together with their captions."""
     recalls = {}
     for cutoff in CUTOFFS:
         recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.images_I < cutoff).double(), key)
@@ -272,7 +272,7 @@ EMBEDDING_FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # need
 
 
 def read_captions(root: Path, name: str, config: EvaluateConfig, sizes: Sizes = SENTEVAL_SIZES) -> CaptionRetrieval:
-    """Check all files. The image embeddings are read when they are scored."""
+    """Read the captions, and check all files. The image embeddings are read when they are scored."""
     train, dev, test = (_read_split(root, split) for split in IMAGES)
     for one in (train, dev, test):
         _check_vectors(one)

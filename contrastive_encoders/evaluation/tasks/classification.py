@@ -63,7 +63,7 @@ class ClassificationSpec(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Two rounded accuracies in percent, the values of their items, and the predictions if they form one list."""
+    """Rounded accuracies on dev and test in percent, the score of each item, and the test predictions of `kfold`."""
 
     dev: float
     dev_N: Tensor
@@ -81,7 +81,7 @@ class Classification:
         parts: Mapping[str, LabeledSplit],
         config: EvaluateConfig,
     ) -> None:
-        """Initialize a task from its ``parts``: "all", or "train" and "test", or "train", "dev" and "test".
+        """Create a task from the splits ``parts``: "all", or "train" and "test", or "train", "dev", and "test".
 
         Raises:
             InputError: there are too few rows for the scheme, or ``classifiers`` asks for an unknown classifier.
@@ -185,7 +185,7 @@ class _Rows(NamedTuple):
 
 
 def best(accuracy_KR: np.ndarray) -> tuple[int, float]:
-    """Return the position of the highest mean over folds, and that mean in percent.
+    """Return the index of the classifier with the highest mean accuracy over folds, and this mean in percent.
 
     Of means that are equal to 2 decimals, the first is returned.
     """
@@ -194,7 +194,7 @@ def best(accuracy_KR: np.ndarray) -> tuple[int, float]:
 
 
 def nested(rows: _Rows, trainer: Trainer, folds: int) -> Outcome:
-    """Train the classifiers of all inner folds of all outer folds together, then those of the outer folds."""
+    """Run nested cross-validation: train the classifiers of all inner folds together, then those of the outer folds."""
     everything, values = np.arange(len(rows.labels_N)), trainer.values(GRID)
     outer = stratified(rows.labels_N, folds, FOLD_SEED)
     splits = [
@@ -236,7 +236,7 @@ def kfold(rows: _Rows, trainer: Trainer, folds: int, seed: int, train_N: np.ndar
 def fixed_splits(
     rows: _Rows, trainer: Trainer, grid: Values, train_N: np.ndarray, dev_N: np.ndarray, test_N: np.ndarray
 ) -> Outcome:
-    """Score the given splits.
+    """Select a classifier on the dev split, and score it on the test split.
 
     SentEval trains the selected classifier again, with the same rows and seed, which gives the same result.
     """

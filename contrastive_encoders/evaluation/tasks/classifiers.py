@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # slow to import: about a second
 
 
 class Values(NamedTuple):
-    """Regularization values of a scheme (validation.py), the weakest first for SentEval's own classifier."""
+    """Candidate regularization values of a validation scheme (validation.py); for ``own``, the weakest first."""
 
-    own: tuple[float, ...]  # weight decay
+    own: tuple[float, ...]  # weight decay of SentEval's classifier
     sklearn: tuple[float, ...]  # C
 
 
@@ -43,7 +43,7 @@ MIN_ROWS = 20  # with fewer rows, 5 % are less than a row
 
 
 class SentEvalClassifier:
-    """Linear classifier, or classifier with a hidden layer."""
+    """SentEval's classifier: a linear layer, or two layers if hidden units are set."""
 
     def __init__(self, settings: ProbeSettings) -> None:
         self.settings = settings
@@ -53,7 +53,7 @@ class SentEvalClassifier:
         return grid.own
 
     def final_split(self, rows_N: np.ndarray) -> Split:
-        """Split ``rows_N`` for the training with the selected value: some rows, drawn as in SentEval, only stop it."""
+        """Split ``rows_N`` for the final training: 5 % of the rows, drawn as in SentEval, are for early stopping."""
         order_N = np.random.RandomState(self.settings.seed).permutation(len(rows_N))
         dev_rows = int(VALIDATION_SHARE * len(rows_N))
         return Split(_tensor(rows_N[order_N[dev_rows:]]), _tensor(rows_N[order_N[:dev_rows]]), drawn=len(rows_N))
@@ -135,7 +135,7 @@ def trainer(config: EvaluateConfig, hidden: int, changes: Mapping[str, Any]) -> 
 
 
 def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the training rows and the test rows of each fold, in ascending order."""
+    """Return the training and test rows of each stratified fold, in ascending order."""
     from sklearn.model_selection import StratifiedKFold
 
     splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
@@ -143,12 +143,12 @@ def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.nda
 
 
 def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split:
-    """Return the split of a fold, whose numbers are positions in ``rows_N``."""
+    """Convert a fold, whose numbers are positions in ``rows_N``, to a split."""
     return Split(_tensor(rows_N[fold[0]]), _tensor(rows_N[fold[1]]))
 
 
 def min_rows_per_class(folds: int, nested: bool) -> int:
-    """Return the minimum number of rows of a class so that every fold (``nested``: every inner fold) contains one."""
+    """Return the minimum number of rows of a class, so that each fold (``nested``: each inner fold) contains a row."""
     rows = folds
     while nested and rows - -(-rows // folds) < folds:
         rows += 1

@@ -50,7 +50,7 @@ class Forum(NamedTuple):
 
 
 class ForumRetrieval:
-    """Scores of each forum, ``cqadupstack-android/cosine/map@100``, and their mean, ``cqadupstack/cosine/map@100``."""
+    """Retrieval in forums: ``cqadupstack-android/cosine/map@100`` etc., and the mean ``cqadupstack/cosine/map@100``."""
 
     def __init__(self, name: str, forums: Sequence[Forum], split: str = "") -> None:
         self.name, self.split = f"{name}{split}", split
@@ -106,7 +106,7 @@ class ForumRetrieval:
 
 
 def _sort_by_cosine(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Order the nearest documents by their float64 cosines, ties in the order of the documents.
+    """Sort the nearest documents by their float64 cosines. Ties keep the order of the documents.
 
     In a float32 matmul, the cosines of equal documents depend on their position in the matrix and on the hardware.
     """
@@ -119,7 +119,7 @@ def _sort_by_cosine(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor)
 
 
 def _hits(chosen_BT: Tensor, relevant: Sequence[list[int]]) -> Tensor:
-    """Return (B, T): whether each of the nearest documents is a duplicate."""
+    """Return whether each of the T nearest documents of B queries is a duplicate, (B, T)."""
     max_duplicates = max((len(rows) for rows in relevant), default=0)
     relevant_BR = torch.tensor([rows + [-1] * (max_duplicates - len(rows)) for rows in relevant]).view(
         len(relevant), max_duplicates
@@ -128,7 +128,7 @@ def _hits(chosen_BT: Tensor, relevant: Sequence[list[int]]) -> Tensor:
 
 
 def average_precisions(cosine_BT: Tensor, hits_BT: Tensor) -> Tensor:
-    """Return the average precision (B,) float64 of rows in descending order, or 0 without a hit.
+    """Return the average precision (B,) float64 of rows sorted by cosine, or 0 for a row without hits.
 
     Tied items enter together, as in scikit-learn.
     """
@@ -151,7 +151,7 @@ def ndcg_at_cutoff(hits_BT: Tensor, duplicates_B: Tensor) -> Tensor:
 
 
 def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig) -> ForumRetrieval:
-    """Read a split (valid or test). ``ending`` is that of the score names: -dev or empty."""
+    """Read a split (valid or test). ``ending`` is the suffix of the task in score names: -dev or empty."""
     corpus = _corpus(table(root, "CQADupStack/corpus"))
     path = table(root, f"CQADupStack/{split}")
     queries_of: dict[str, dict[str, list[str]]] = {}
@@ -180,7 +180,7 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
 
 
 def _corpus(path: Path) -> dict[str, dict[str, str]]:
-    """Return forum -> id -> text."""
+    """Read the corpus: forum -> id -> text."""
     corpus: dict[str, dict[str, str]] = {}
     for _, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
         corpus.setdefault(forum, {})[key] = text.strip() or EMPTY

@@ -16,7 +16,7 @@ Combination = Literal["sentence", "pair", "inference"]
 
 
 class DenseFeatures:
-    """Features of all rows, kept on the device."""
+    """Precomputed features of all rows, kept on the device."""
 
     def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
         self.rows_NE = torch.cat([rows_ND, rows_ND.new_ones(len(rows_ND), 1)], dim=1).to(device)
@@ -24,12 +24,12 @@ class DenseFeatures:
         self.index_device = self.device  # device of the row numbers for ``take``
 
     def take(self, rows: Tensor) -> Tensor:
-        """Return the features (..., E) on the device for row numbers (...)."""
+        """Return the features of the given rows, (..., width), on the device."""
         return self.rows_NE.index_select(0, rows.flatten()).view(*rows.shape, self.width)
 
 
 class Inference:
-    """The four parts of InferSent's features (Conneau et al. 2017), built for the rows of one batch at a time."""
+    """InferSent's features a, b, a * b, and |a - b| (Conneau et al. 2017), built for one batch at a time."""
 
     def __init__(
         self, pool: EmbeddingPool, left: Sequence[str], right: Sequence[str], device: torch.device | str
@@ -40,7 +40,7 @@ class Inference:
         self.device, self.index_device = torch.device(device), torch.device("cpu")
 
     def take(self, rows: Tensor) -> Tensor:
-        """Return the features (..., 4 D + 1) for row numbers (...)."""
+        """Return the features of the given rows, (..., 4 D + 1) for embeddings with D dimensions."""
         flat = rows.flatten()
         a, b = (self.vectors_UD.index_select(0, place_N[flat]).to(self.device) for place_N in self.places)
         return torch.cat([a, b, a * b, (a - b).abs(), a.new_ones(len(a), 1)], dim=1).view(*rows.shape, self.width)
@@ -52,7 +52,7 @@ Features = DenseFeatures | Inference
 def features_of(
     combination: Combination, pool: EmbeddingPool, sides: Sequence[Sequence[str]], device: torch.device
 ) -> Features:
-    """Return the features of N rows. ``sides`` contains one or two lists of N texts."""
+    """Return the classifier features of N rows. ``sides`` contains one or two lists of N texts."""
     if combination == "inference":
         left, right = sides
         return Inference(pool, left, right, device)

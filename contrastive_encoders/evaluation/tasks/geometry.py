@@ -40,7 +40,9 @@ BLOCK = 512  # texts compared with all others at a time: 512 x U float64
 
 
 class Geometry:
-    """Geometry scores. Their names start with the pairs, ``stsb-dev@senteval/geometry/uniformity``.
+    """Task that computes geometry scores.
+
+    Score names start with the name of the pairs, as in ``stsb-dev@senteval/geometry/uniformity``.
 
     ``alignment`` becomes ``alignment>3`` with a ``threshold`` of 3. Its interval is a bootstrap over its pairs. The
     interval of uniformity is over the table's rows, to first order: the row means of the kernel are resampled, not the
@@ -98,13 +100,13 @@ class Geometry:
 
 
 def squared_distances(units_UD: Tensor, pairs_P2: Tensor) -> Tensor:
-    """Return squared distances (P,) of unit vectors: 2 - 2 cos."""
+    """Return the squared distances of P pairs of unit vectors, 2 - 2 cos, (P,)."""
     cosine_P = (units_UD[pairs_P2[:, 0]] * units_UD[pairs_P2[:, 1]]).sum(-1)
     return (2 - 2 * cosine_P).clamp(min=0)
 
 
 def uniformities(units_UD: Tensor, pairs_P2: Tensor, key: str | None) -> tuple[Estimate, Estimate]:
-    """Return the uniformity over all sentences of the rows, and over distinct texts."""
+    """Return the uniformity over all sentences of the pairs, repeated ones included, and over distinct texts."""
     count_U = torch.bincount(pairs_P2.flatten(), minlength=len(units_UD)).double()
     sums_U2 = kernel_sums(units_UD, torch.stack([count_U, torch.ones_like(count_U)], dim=-1))
     self_U = torch.exp(4 * (units_UD.square().sum(-1) - 1))
@@ -130,7 +132,7 @@ def _log_mean(sums: Tensor, sentences: int, key: str | None) -> Estimate:
 
 
 def kernel_sums(units_UD: Tensor, weights_UW: Tensor) -> Tensor:
-    """Return the sums (U, W), over all v including u, of weight_v exp(-2 |u - v|^2).
+    """For each of U texts u and W weightings, return the sum over all v, including u, of weight_v exp(-2 |u - v|^2).
 
     Each pair is computed once. No logarithms are needed, because the exponent is between -8 and 0 for unit vectors.
     """
@@ -153,7 +155,7 @@ def anisotropy(units_UD: Tensor, key: str | None) -> Estimate:
 
 
 def effective_rank(matrix_UD: Tensor) -> float:
-    """Return the effective rank, from 1 to min(U, D), or 0 for a matrix of zeros."""
+    """Return exp(entropy of the normalized singular values), from 1 to min(U, D), or 0 for a matrix of zeros."""
     singular_D = torch.linalg.svdvals(matrix_UD)
     if float(singular_D.sum()) == 0:
         return 0.0

@@ -23,7 +23,7 @@ INITIALIZATIONS = 10  # initializations of k-means, of which the best is used
 
 
 class KNNKMeansTask:
-    """Task on labeled single texts, with ``parts`` as in `Classification`."""
+    """Task that scores labeled texts by nearest neighbors and k-means, with ``parts`` as in `Classification`."""
 
     def __init__(
         self, name: str, parts: Mapping[str, LabeledSplit], scores: Sequence[str], neighbors: int, seed: int
@@ -54,7 +54,7 @@ class KNNKMeansTask:
         return unit_rows(pool.lookup(part.sides[0]).double(), self.name)
 
     def _voted(self, test_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:
-        """Return (N,): the most frequent label among the neighbors, the first in case of ties."""
+        """Predict labels, (N,): the most frequent label among the nearest neighbors, the first in case of ties."""
         known_MD, labels_M = known
         predicted = []
         for start in range(0, len(test_ND), BLOCK):

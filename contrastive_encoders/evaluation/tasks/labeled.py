@@ -17,7 +17,7 @@ Known = TypeVar("Known")
 
 
 class LabeledLayout(NamedTuple):
-    """Tables of a set, and how their rows are read."""
+    """Tables of a labeled data set, and how their rows are read."""
 
     rows: dict[str, int]  # table -> official number of rows, in the order (all) or (train, test) or (train, dev, test)
     labels: tuple[str, ...]  # in the order of SentEval's class numbers
@@ -67,7 +67,7 @@ LAYOUTS = {
 
 
 def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -> Known:
-    """Return the class number of a label, or another value assigned to it.
+    """Return the value of a label in ``known``, for example its class number.
 
     Raises:
         InputError: the label is not one of ``known``.

@@ -27,7 +27,7 @@ DEV_ROWS = 4096  # rows scored at a time
 
 
 class ProbeSettings(NamedTuple):
-    """Settings for the training of a classifier."""
+    """Training settings of a classifier."""
 
     optimizer: str = "adam"  # or "rmsprop"
     batch: int = 64
@@ -39,7 +39,7 @@ class ProbeSettings(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Row numbers of the features that train a classifier, and of those for early stopping."""
+    """Numbers of the rows that train a classifier, and of the rows for early stopping."""
 
     train_N: Tensor
     dev_N: Tensor
@@ -47,7 +47,7 @@ class Split(NamedTuple):
 
 
 class Fits(NamedTuple):
-    """Each member at its best evaluation."""
+    """Trained classifiers, each with the weights of its best evaluation."""
 
     accuracy_FR: np.ndarray  # accuracy on the dev rows, 0 to 1
     hits: list[Tensor]  # for each split, (R, dev rows) bool on the CPU
@@ -63,7 +63,7 @@ class Fits(NamedTuple):
 def fit(
     features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], l2_FR: Tensor, settings: ProbeSettings
 ) -> Fits:
-    """Train ``l2_FR.numel()`` classifiers.
+    """Train a classifier for each of F splits and R regularization values.
 
     ``l2_FR`` (float64) is the weight decay of each, which also applies to the bias.
     """
@@ -117,7 +117,7 @@ class _Training:
         return Fits(self.best_FR, self.hits, self.best, self.model)
 
     def _groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield groups of splits (G,), and the numbers of their members (G, R).
+        """Yield groups of splits to train together, (G,), and the numbers of their members (classifiers), (G, R).
 
         The splits of a group have equal numbers of batches and similar numbers of active members. A split with fewer
         active members is padded with stopped members, whose results are ignored.
@@ -139,7 +139,7 @@ class _Training:
             start = stop
 
     def _train(self, splits_G: np.ndarray, members_GR: np.ndarray, orders: _Orders, done: int) -> None:
-        """Train some members for ``passes`` passes, then evaluate them on the dev rows."""
+        """Train some classifiers for ``settings.passes`` epochs, then evaluate them on the dev rows."""
         place = (torch.from_numpy(splits_G)[:, None], torch.from_numpy(members_GR))
         weights = [one[place] for one in self.weights]
         moments = [[one[place] for one in pair] for pair in self.moments]
@@ -147,17 +147,17 @@ class _Training:
         steps = _steps(self.splits[splits_G[0]], self.settings.batch)
         for number in range(self.settings.passes):
             first = (done + number) * steps + 1
-            batches = zip(*self._pass(splits_G, orders, number, steps), strict=True)
+            batches = zip(*self._epoch(splits_G, orders, number, steps), strict=True)
             for count, (rows_GB, y_GB, share_GB) in enumerate(batches, start=first):
                 gradients = self.model.gradients(weights, self.features.take(rows_GB), y_GB, share_GB)
                 for weight, gradient, pair in zip(weights, gradients, moments, strict=True):
                     self.update(weight, gradient.addcmul_(weight, l2), pair, count)
         for full, part_G in zip(chain(self.weights, *self.moments), chain(weights, *moments), strict=True):
             full[place] = part_G
-        self._look(splits_G, members_GR, weights)
+        self._evaluate(splits_G, members_GR, weights)
 
-    def _pass(self, splits_G: np.ndarray, orders: _Orders, number: int, steps: int) -> list[tuple[Tensor, ...]]:
-        """Return row numbers, labels, and weights in the batch's mean, by batches. The last batch is padded."""
+    def _epoch(self, splits_G: np.ndarray, orders: _Orders, number: int, steps: int) -> list[tuple[Tensor, ...]]:
+        """Return the row numbers, the labels, and the row weights of an epoch's batches. The last batch is padded."""
         batch = self.settings.batch
         rows_GT = torch.zeros(len(splits_G), steps * batch, dtype=torch.long)
         share_GT = torch.full(rows_GT.shape, 1.0 / batch, dtype=self.features.dtype)
@@ -173,8 +173,10 @@ class _Training:
         tensors = rows_GT.to(index_device), y_GT.to(device), share_GT.to(device)
         return [one.view(len(splits_G), steps, batch).transpose(0, 1).contiguous().unbind(0) for one in tensors]
 
-    def _look(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
-        """Score the dev rows. Keep the weights of members that improved, and count a failure of the others.
+    def _evaluate(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
+        """Evaluate classifiers on the dev rows.
+
+        Keep the weights of those that improved, and count a failure of the others.
 
         SentEval counts a failure whenever the accuracy does not rise and never resets the counter. It compares the
         counter before it increments it, so the (tenacity + 1)-th failure of the entire training ends it
@@ -199,7 +201,7 @@ class _Training:
 
 
 def _predict(model: Softmax, weights: Sequence[Tensor], features: Features, rows_N: Tensor) -> Tensor:
-    """Return the predicted classes (R, N) of one split's members, on the CPU."""
+    """Return the classes that one split's R classifiers predict for N rows, (R, N), on the CPU."""
     blocks = rows_N.to(features.index_device).split(DEV_ROWS)
     parts = [model.predict(weights, features.take(block[None]))[0].cpu() for block in blocks]
     return torch.cat(parts, dim=1)

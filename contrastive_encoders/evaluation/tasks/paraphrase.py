@@ -1,4 +1,4 @@
-"""Paraphrase pairs by cosine (GenSE table 3), and BIOSSES as an STS set.
+"""Tasks of paraphrase pairs, scored by cosine (GenSE table 3), and BIOSSES as an STS task.
 
 Twitter-URL and PIT-2015 (TwitterPara) follow the protocol of TSDAE (Wang et al. 2021, package useb). The scores are
 average precision, without the pairs on which the annotators were undecided, and Spearman's correlation with the votes
@@ -28,9 +28,10 @@ UNDECIDED = 3.0  # votes or rating: above it, a paraphrase; below it, not a para
 
 
 class Paraphrases(RatedPairTask):
-    """Task of paraphrase pairs.
+    """Task that identifies paraphrases by the cosine of a pair.
 
-    ``pairs.gold`` contains votes or a rating. A pair above ``debatable`` is a paraphrase. ``f1`` adds the best F1.
+    ``pairs.gold`` contains votes or a rating. A pair above ``debatable`` is a paraphrase, and a pair at
+    ``debatable`` counts only for Spearman. ``f1`` adds the best F1.
     """
 
     def __init__(self, pairs: RatedPairs, debatable: float = UNDECIDED, *, f1: bool = False) -> None:
@@ -53,7 +54,7 @@ class Paraphrases(RatedPairTask):
 
 
 def _read(layout: STSLayout, column: str, root: Path, name: str, config: EvaluateConfig) -> Paraphrases:
-    """Read pairs. ``column`` contains votes or a rating, for which 3 is undecided."""
+    """Read a paraphrase task. ``column`` contains votes or ratings; a value of 3 is undecided."""
     return Paraphrases(read_pairs(root, name, layout, column))
 
 

@@ -44,7 +44,7 @@ def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tenso
 
 
 class Softmax:
-    """A linear layer with softmax; weights (G, R, C, E)."""
+    """Linear classifiers with softmax: R on each of G splits, with C classes and E features, weights (G, R, C, E)."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -72,7 +72,7 @@ class Softmax:
 
 
 class Binary(Softmax):
-    """A classifier for two classes.
+    """Linear classifiers for two classes.
 
     Only the difference of the two logits matters, and their gradients differ only in sign.
     """
@@ -93,7 +93,10 @@ class Binary(Softmax):
 
 
 class Hidden(Softmax):
-    """Linear, sigmoid, linear. SentEval's dropout is omitted: its probability is 0 unless a user sets it."""
+    """Classifiers of two linear layers with a sigmoid between them.
+
+    SentEval's dropout is omitted: its probability is 0 unless a user sets it.
+    """
 
     def __init__(self, classes: int, units: int) -> None:
         super().__init__(classes)
@@ -122,14 +125,17 @@ class Hidden(Softmax):
 
 
 def _apply(layer_GRCE: Tensor, x_GBE: Tensor) -> Tensor:
-    """Return (G, R, C, B). All classifiers of a split see the same rows, so they are computed in one matmul."""
+    """Apply linear layers to B rows of each split, and return (G, R, C, B).
+
+    All classifiers of a split see the same rows, so they are computed in one matmul.
+    """
     splits, members, outputs, width = layer_GRCE.shape
     flat = torch.bmm(layer_GRCE.reshape(splits, members * outputs, width), x_GBE.transpose(1, 2))
     return flat.view(splits, members, outputs, -1)
 
 
 def _spread(error_GRCB: Tensor, x_GBE: Tensor) -> Tensor:
-    """Return the gradient (G, R, C, E) of the layer whose outputs have the gradient ``error_GRCB``."""
+    """Return the gradient of a layer's weights, (G, R, C, E), from the gradient of its outputs."""
     splits, members, outputs, rows = error_GRCB.shape
     flat = torch.bmm(error_GRCB.reshape(splits, members * outputs, rows), x_GBE)
     return flat.view(splits, members, outputs, -1)
@@ -147,7 +153,10 @@ def adam(weight: Tensor, gradient: Tensor, moments: Sequence[Tensor], step: int)
 
 
 def rmsprop(weight: Tensor, gradient: Tensor, moments: Sequence[Tensor], step: int) -> None:
-    """Update weights as torch.optim.RMSprop does, without momentum and not centered. Overwrites ``gradient``."""
+    """Update weights by RMSprop as in torch.optim.RMSprop, without momentum and not centered.
+
+    Overwrites ``gradient``.
+    """
     del step
     (second,) = moments
     second.mul_(RMSPROP_ALPHA).addcmul_(gradient, gradient, value=1 - RMSPROP_ALPHA)

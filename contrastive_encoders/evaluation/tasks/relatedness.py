@@ -47,7 +47,7 @@ CORRELATIONS: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"pearson": pear
 
 @dataclass
 class Relatedness:
-    """Supervised relatedness: train on one set of pairs, stop by a second set, and score the second and a third set."""
+    """Supervised relatedness task: train a regressor on ``train``, stop by ``dev``, and score ``dev`` and ``test``."""
 
     name: str  # name of the task; the scores start with the names of ``test`` and ``dev``
     train: RatedPairs
@@ -90,7 +90,7 @@ class Relatedness:
 
 
 def batch_order(pairs: RatedPairs) -> RatedPairs:
-    """Sort pairs by the words of the left, of the right, and the rating, as SentEval does before it shuffles them."""
+    """Sort pairs by the numbers of words on the left and right, then by rating, as SentEval does before shuffling."""
     rows = sorted(
         range(len(pairs.gold)), key=lambda i: (len(pairs.left[i].split()), len(pairs.right[i].split()), pairs.gold[i])
     )
@@ -104,7 +104,7 @@ def batch_order(pairs: RatedPairs) -> RatedPairs:
 
 
 def features(pairs: RatedPairs, pool: EmbeddingPool) -> Tensor:
-    """Return the features (N, F): |a - b|, a * b, 1. They are 0 for a pair with an embedding that is not finite."""
+    """Return the features (N, F): |a - b|, a * b, 1. All are 0 for a pair with an embedding that is not finite."""
     left_ND, right_ND = pool.lookup(pairs.left), pool.lookup(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)
     rows_NF = torch.cat([(left_ND - right_ND).abs(), left_ND * right_ND, ones_N1], 1)
@@ -124,13 +124,13 @@ def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
 
 
 def predict(weight_5F: Tensor, rows_NF: Tensor) -> Tensor:
-    """Return the mean rating (N,) float64."""
+    """Return the predicted ratings, the means of the class probabilities, (N,) float64."""
     probabilities_N5 = torch.softmax(rows_NF @ weight_5F.T, 1)
     return probabilities_N5.double() @ torch.arange(1, RATINGS + 1, dtype=torch.float64)
 
 
 class FittedRegressor(NamedTuple):
-    """Weights of the best check."""
+    """Weights of a regressor at its best evaluation on the dev pairs."""
 
     weight_5F: Tensor
     best_epoch: int
@@ -138,7 +138,7 @@ class FittedRegressor(NamedTuple):
 
 
 def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float], seed: int) -> FittedRegressor:
-    """Train until ``check`` of the weights (higher is better) has failed four times to exceed its best."""
+    """Train until ``check``, a score of the weights, has failed four times to exceed its highest value."""
     initial_5F = initial_layer(rows_NF.shape[1] - 1, RATINGS, torch.Generator().manual_seed(seed))
     trainer = _Trainer(rows_NF, target_N5, initial_5F.to(rows_NF.dtype))
     draws = np.random.RandomState(seed)  # random numbers of numpy.random.seed, as in SentEval's shuffling
@@ -168,7 +168,7 @@ def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarr
 
 
 class _Trainer:
-    """Weights, state of Adam, and buffers of a step, each as a tensor and as an array with the same memory.
+    """Weights, state of Adam, and buffers of a step, each as a tensor and a NumPy array that share memory.
 
     Matmuls use torch, which is faster for thin matrices. Everything else uses NumPy, which has less overhead per call.
     """
@@ -182,7 +182,7 @@ class _Trainer:
         self.steps = 0
 
     def epoch(self, order_N: np.ndarray) -> None:
-        """Train one pass over all pairs in the given order."""
+        """Train one epoch, with the pairs in the given order."""
         target_5N = self.target_5N[:, order_N]
         start = 0
         for picked_B in torch.from_numpy(order_N).split(BATCH):
@@ -196,7 +196,7 @@ class _Trainer:
             start = end
 
     def _adam(self, gradient_5F: np.ndarray, weight_5F: np.ndarray) -> None:
-        """Update by Adam (Kingma and Ba 2015).
+        """Update the weights by Adam (Kingma and Ba 2015).
 
         The moments are stored as m / (1 - beta1) and v / (1 - beta2), which saves two passes over the data.
         """

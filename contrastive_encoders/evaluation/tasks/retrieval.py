@@ -45,7 +45,10 @@ MISSING = -1  # this and lower numbers: a relevant document that is not among th
 
 
 class RetrievalTask:
-    """Retrieval by an encoder. Texts that are not `Prompted` get the encoder's prompts for queries and documents."""
+    """Task that ranks documents for queries by the encoder's cosines.
+
+    Texts that are not `Prompted` get the encoder's prompts for queries and documents.
+    """
 
     def __init__(self, task: RetrievalData, metrics: Sequence[str] = METRICS) -> None:
         self.texts_to_match, self.name, self.metrics = task, task.name, tuple(metrics)
@@ -59,7 +62,7 @@ class RetrievalTask:
         return self.names_for("cosine")
 
     def names_for(self, protocol: str) -> list[str]:
-        """Return the names of the scores of a protocol."""
+        """Return the names of the scores that a protocol computes."""
         return [f"{self.name}/{protocol}/{metric}" for metric in self.metrics] if self.queries else []
 
     def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
@@ -67,7 +70,7 @@ class RetrievalTask:
         return self.scores("cosine", self.cosines(pool, device), intervals=options.intervals)
 
     def cosines(self, pool: EmbeddingPool, device: str) -> Callable[[int, int], Tensor]:
-        """Return a function (start, stop) -> (B, N) float64 cosines of these queries with all documents."""
+        """Return a function (start, stop) -> cosines of these B queries with all N documents, (B, N) float64."""
         message = "embeddings contain NaN or infinity; their cosines count as 0"
         queries_QD, documents_ND = (
             unit_rows(pool.lookup(texts).double(), message=message).to(device) for texts in self.texts()
@@ -75,7 +78,7 @@ class RetrievalTask:
         return self._without_unranked(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
 
     def _without_unranked(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
-        """Return the similarities with -inf for documents that are not ranked for the query."""
+        """Return the function ``similarities``, changed to return -inf for documents that are excluded for a query."""
         unranked = self.texts_to_match.unranked_documents
         if not unranked:
             return similarities
@@ -105,13 +108,13 @@ class RetrievalTask:
             yield from (self.documents[place] for place in relevant if place > MISSING)
 
     def first_documents(self, pool: EmbeddingPool) -> list[int]:
-        """Return the most similar document of each query."""
+        """Return the index of the most similar document of each query."""
         cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_per_block(len(self.documents))
         blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
         return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
 
     def changes(self, before: Sequence[int], after: Sequence[int]) -> Changes:
-        """Compare the first document of each query before and after training. The examples depend only on the texts."""
+        """Compare the top document of each query before and after training. The examples depend only on the texts."""
         queries, documents = self.texts_to_match.queries, self.texts_to_match.documents
         relevant = _relevant(self.texts_to_match)
         was_right, is_right = (
@@ -138,7 +141,7 @@ class RetrievalTask:
         )
 
     def tfidf(self) -> dict[str, Estimate]:
-        """Score TF-IDF with the vocabulary and document frequencies of the documents alone."""
+        """Score TF-IDF, fitted on the documents alone."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import, and only needed here
 
         vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
@@ -174,7 +177,7 @@ class RetrievalTask:
     def scores(
         self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True
     ) -> dict[str, Estimate]:
-        """Score the similarities (B, N) of queries ``start`` to ``stop`` with all documents.
+        """Score a function (start, stop) -> similarities of these B queries with all N documents, (B, N).
 
         All protocols use the same resamples.
         """
@@ -189,7 +192,7 @@ class RetrievalTask:
 
 
 def with_role(texts: Sequence[str], role: Role) -> Prompted:
-    """Return the texts with a role, unless they have a prompt or a role."""
+    """Assign a role to texts that have neither a prompt nor a role."""
     return texts if isinstance(texts, Prompted) else Prompted(texts, role=role)
 
 
@@ -234,7 +237,7 @@ def parse_metric(metric: str) -> tuple[str, float]:
 
 
 def measure(metric: str, ranked: RankedPairs) -> Tensor:
-    """Return the metric of each query, (Q,) float64."""
+    """Return the value of a metric for each query, (Q,) float64."""
     kind, cutoff = parse_metric(metric)
     query_P, place_P, zeros_Q = ranked.query_P, ranked.place_P, torch.zeros_like(ranked.relevant_Q)
     sum_Q = zeros_Q.index_add(0, query_P, _contributions(kind, cutoff, ranked))
@@ -246,7 +249,7 @@ def measure(metric: str, ranked: RankedPairs) -> Tensor:
 
 
 def _contributions(kind: str, cutoff: float, ranked: RankedPairs) -> Tensor:
-    """Return the expected contribution (P,) of each pair to the metric of its query, over random orders of ties."""
+    """Return each pair's contribution to the metric of its query, expected over random orders of ties, (P,)."""
     rank_P, gain_P, place_P = ranked.rank_P, ranked.gain_P, ranked.place_P
     in_top_P = (rank_P <= cutoff).double()
     if kind == "ndcg":
@@ -263,7 +266,7 @@ def _contributions(kind: str, cutoff: float, ranked: RankedPairs) -> Tensor:
     ranks = torch.arange(1, int(end_P.max()) + 1, dtype=torch.float64)
 
     def mean_over_tie(values: Tensor) -> Tensor:
-        """Return the mean of ``values`` over the ranks of the tie, with 0 for ranks above k."""
+        """Return the mean of ``values`` over the ranks of the tie, with 0 for ranks beyond k."""
         sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
         return (sums[end_P] - sums[above_P]) / size_P
 
@@ -285,7 +288,7 @@ def _contributions(kind: str, cutoff: float, ranked: RankedPairs) -> Tensor:
 
 
 def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, cutoff: float) -> Tensor:
-    """Return the expected reciprocal rank (P,) of the first of several relevant documents of a tie, 0 above rank k."""
+    """Return the expected reciprocal rank of the first relevant document of a tie, (P,), with 0 for ranks beyond k."""
     ties_T3, tie_P = torch.unique(torch.stack([above_P, size_P, relevant_P], dim=1), dim=0, return_inverse=True)
     expected_T = torch.zeros(len(ties_T3), dtype=torch.float64)
     for i, (above, size, relevant) in enumerate(ties_T3.tolist()):
@@ -297,7 +300,7 @@ def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, cutof
 
 
 def _relevant(task: RetrievalData) -> list[dict[int, float]]:
-    """Return the relevant documents of each query with their gains."""
+    """Return the relevant documents of each query: document -> gain."""
     return task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
 
 
@@ -341,7 +344,7 @@ def _rank_pairs(task: RetrievalData, similarities: Callable[[int, int], Tensor])
 
 
 def _sort_within_queries(query_P: Tensor, by_P: Tensor) -> Tensor:
-    """Return the pairs in ascending order of ``by_P``, grouped by query."""
+    """Return the order that sorts pairs by query, then by ``by_P`` in ascending order."""
     order_P = torch.argsort(by_P, stable=True)
     return order_P[torch.argsort(query_P[order_P], stable=True)]
 
@@ -349,7 +352,7 @@ def _sort_within_queries(query_P: Tensor, by_P: Tensor) -> Tensor:
 def _count_similar(
     query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Count, for each pair, the documents that are more similar, and those equally similar, including the pair's own.
+    """Count the documents that are more similar to a pair's query than its document, and those equally similar.
 
     The counts are computed in blocks.
     """

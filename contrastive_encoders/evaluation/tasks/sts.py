@@ -32,7 +32,7 @@ METRICS: dict[str, Callable[[Tensor, Tensor, str | None], Estimate]] = {"spearma
 
 
 class RatedPairTask:
-    """A task of pairs with a rating for each pair."""
+    """Base class of tasks of rated text pairs."""
 
     def __init__(self, pairs: RatedPairs) -> None:
         self.pairs, self.name = pairs, pairs.name
@@ -43,7 +43,7 @@ class RatedPairTask:
 
 
 class SimilarityTask(RatedPairTask):
-    """An STS set, or any other rated pairs."""
+    """Task that correlates the cosines of text pairs with their ratings, such as STS."""
 
     def __init__(self, pairs: RatedPairs) -> None:
         super().__init__(pairs)
@@ -106,7 +106,10 @@ class CustomMetricPairs(RatedPairTask):
 
 
 def cosines(task: RatedPairs, pool: EmbeddingPool, warn: bool = True) -> Tensor:
-    """Return the cosines (pairs,) float64. As in SentEval, the cosine is 0 if an embedding is zero or not finite."""
+    """Return the cosine of each pair, (pairs,) float64.
+
+    As in SentEval, the cosine is 0 if an embedding is zero or not finite.
+    """
     similarity = cosine_similarity(pool.lookup(task.left).double(), pool.lookup(task.right).double(), dim=-1)
     missing = int(similarity.isnan().sum())
     if missing and warn:
@@ -121,7 +124,7 @@ def cosines(task: RatedPairs, pool: EmbeddingPool, warn: bool = True) -> Tensor:
 
 
 def distances(task: RatedPairs, pool: EmbeddingPool) -> dict[str, Tensor]:
-    """Return the other three similarities of the four, (pairs,) float64 each. Larger is more similar."""
+    """Return negative Manhattan and Euclidean distances, and dot products, of the pairs, (pairs,) float64 each."""
     left_ND, right_ND = pool.lookup(task.left).double(), pool.lookup(task.right).double()
     similarities = {
         "manhattan": -(left_ND - right_ND).abs().sum(-1),
@@ -132,7 +135,7 @@ def distances(task: RatedPairs, pool: EmbeddingPool) -> dict[str, Tensor]:
 
 
 class STSLayout(NamedTuple):
-    """Tables of a set, and the range of its ratings."""
+    """Tables of an STS data set, and the range of its ratings."""
 
     rows: dict[str, int]  # table -> official number of rows; the tables are concatenated
     low: float
@@ -154,7 +157,10 @@ LAYOUTS = {
 
 
 def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") -> RatedPairs:
-    """Read the rows of a layout's tables with the column ``rating``. ``name`` may end in ``@senteval``."""
+    """Read rated pairs from a layout's tables, with ratings from the column ``rating``.
+
+    ``name`` may end in ``@senteval``.
+    """
     columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
     pairs, gold = RatedPairs(name, [], [], np.empty(0), []), list[float]()
     for path in (table(root, one, name) for one in layout.rows):

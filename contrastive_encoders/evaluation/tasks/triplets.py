@@ -10,7 +10,7 @@ from contrastive_encoders.statistics.bootstrap import Estimate, mean
 
 
 class TripletTask:
-    """A task of triplets, scored by the fraction whose positive is closer to the anchor than the negative is.
+    """Task that computes the percentage of triplets whose positive is closer to the anchor than the negative.
 
     ``sides`` are the anchors, the positives, and the negatives, N texts each. A tie counts as wrong.
     """
