@@ -7,6 +7,10 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+import contrastive_encoders.cli.compare
+import contrastive_encoders.cli.embed
+import contrastive_encoders.cli.evaluate
+import contrastive_encoders.cli.export  # noqa: F401  they register the config classes
 from contrastive_encoders.cli.download_data import read_arguments as read_corpora
 from contrastive_encoders.cli.generate import kind_of
 from contrastive_encoders.cli.hydra_main import config_of

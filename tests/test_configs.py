@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-import contrastive_encoders.comparison.compare_config  # noqa: F401  it registers the config class
+import contrastive_encoders.cli.compare  # noqa: F401  it registers the config class
 from contrastive_encoders.composition.config_store import config_node as config_of
 from contrastive_encoders.core.config_schema import keys_of, settings_class
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS

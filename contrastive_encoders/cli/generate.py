@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-import contrastive_encoders.synthesis.recipe_configs  # noqa: F401  it registers the config classes
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.import_target import found_at
+from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.import_target import found_at
 from contrastive_encoders.runtime.process_group import refuse_launcher
+from contrastive_encoders.synthesis.recipe_configs import GENERATE_CONFIGS
 from contrastive_encoders.synthesis.report.actions import DatasetActions
 from contrastive_encoders.synthesis.report.annotate import Item
 from contrastive_encoders.synthesis.shards.store import SynthesisError
@@ -108,4 +109,5 @@ def plan(recipe: "Recipe", actions: DatasetActions) -> None:
         actions.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
 
 
+register(GENERATE_CONFIGS)
 main = command_line("generate", run, failed=(SynthesisError,))

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import to_container
+from contrastive_encoders.composition.config_store import register, to_container
 from contrastive_encoders.composition.key_docs import wrap_text
 from contrastive_encoders.composition.literal_values import literal_overrides
 from contrastive_encoders.composition.override_checks import check_options, check_override_syntax, check_paths
@@ -36,9 +36,11 @@ def command_line(
 
     Args:
         run: takes the config and the arguments it was composed from, and returns the exit code.
-        kind: the config dataclass of the command; None: those of its groups.
+        kind: the config dataclass of the command, which is registered; None: those of its groups.
         failed: errors with exit code 1.
     """
+    if kind is not None:
+        register({config: kind})
 
     def main(arguments: Sequence[str], command: str = config) -> None:
         init_process()

@@ -128,7 +128,7 @@ def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], lis
     Raises:
         InputError: there is no path, and the key is not set; or an argument is neither a path nor KEY=VALUE.
     """
-    from contrastive_encoders.composition.config_keys import format_override
+    from contrastive_encoders.core.override_format import format_override
 
     values = {place + 1 for place, argument in enumerate(arguments) if argument in OPTIONS_WITH_VALUE}
     paths = [argument for place, argument in enumerate(arguments) if place not in values and _is_path(argument)]

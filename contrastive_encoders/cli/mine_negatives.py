@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
-from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError, check_version, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
 from contrastive_encoders.io.atomic import atomic_file
@@ -144,9 +143,6 @@ class MineConfig:
     devices: int = config_field(1, "number of processes that embed and score, each on its own GPU if available", ge=1)
     overwrite: bool = config_field(False, "whether to replace an existing output")
     quiet: bool = config_field(False, "whether to show warnings and errors only")
-
-
-register("mine-negatives", MineConfig)
 
 
 class MiningInput(NamedTuple):

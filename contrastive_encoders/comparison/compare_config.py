@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core.config_schema import config_field
 
 
@@ -85,6 +84,3 @@ class CompareConfig(WorkersConfig):
     )
     tfidf: bool = config_field(True, "whether to also compare TF-IDF if the runs are ranked by a retrieval score")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
-
-
-register("compare", CompareConfig)

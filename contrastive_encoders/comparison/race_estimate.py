@@ -11,8 +11,8 @@ from contrastive_encoders.comparison.race import amount_of_a_step, pilot_overrid
 from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, race_overrides
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
 from contrastive_encoders.comparison.tables import duration
-from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.override_format import format_override
 
 log = logging.getLogger(__name__)
 

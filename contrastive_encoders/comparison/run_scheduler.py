@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from contrastive_encoders.comparison.outputs import REFUSED_FILE
-from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, OutputError
+from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.manifest import is_finished, write_record
 from contrastive_encoders.io.output_directory import LOCK, MARKER

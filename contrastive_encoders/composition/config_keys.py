@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -115,9 +114,3 @@ def choices_with(key: str, config: str) -> list[str]:
         return []
     arguments = [f"{groups[0]}={name}" for name in choices(groups[0])]
     return [argument for argument in arguments if key in known_keys(config, [argument])]
-
-
-def format_override(key: str, value: str) -> str:
-    """Return the command line argument that sets ``key`` to a text, in quotes if Hydra would parse it otherwise."""
-    plain = re.fullmatch(r"[\w./ -]+", value, re.ASCII)
-    return f"{key}={value if plain else QuotedString(value, Quote.single).with_quotes()}"

@@ -42,18 +42,19 @@ NOT_COMPOSED = dict.fromkeys(
 )
 
 
-def register(name: str, kind: type) -> None:
-    """Register a settings class, so that a defaults list can refer to its keys: ``/settings/NAME@_here_``.
+def register(kinds: Mapping[str, type]) -> None:
+    """Register config dataclasses by name, so that a defaults list can refer to their keys: ``/settings/NAME@_here_``.
 
     A key that is an empty mapping accepts any keys below it; its reader checks them.
     """
-    REGISTERED[name] = kind
-    group, _, last = name.rpartition("/")
-    config = OmegaConf.create(config_node(kind))
-    for one in keys_of(kind):
-        if one.default == {}:
-            OmegaConf.set_struct(config[one.name], False)
-    STORE.store(f"{last}.yaml", config, group=f"{FOLDER}/{group}".rstrip("/"))
+    REGISTERED.update(kinds)
+    for name, kind in kinds.items():
+        group, _, last = name.rpartition("/")
+        config = OmegaConf.create(config_node(kind))
+        for one in keys_of(kind):
+            if one.default == {}:
+                OmegaConf.set_struct(config[one.name], False)
+        STORE.store(f"{last}.yaml", config, group=f"{FOLDER}/{group}".rstrip("/"))
 
 
 def config_node(kind: Any) -> dict[str, Any]:

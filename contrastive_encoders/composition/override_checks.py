@@ -10,9 +10,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, format_override, known_keys, leaves
+from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, known_keys, leaves
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
 from contrastive_encoders.core.config_schema import shorten
+from contrastive_encoders.core.override_format import format_override
 
 # Config keys from which Hydra builds objects, from any source; an interpolation may refer to one
 OBJECT_KEYS = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")

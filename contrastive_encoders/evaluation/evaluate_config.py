@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.encoders.pooling import POOLERS
@@ -201,6 +200,3 @@ class EvaluateConfig:
             )
         if self.output is not None and not self.output.endswith(".json"):
             raise InputError(key="output", value=self.output, expected="a name that ends in .json")
-
-
-register("evaluate", EvaluateConfig)

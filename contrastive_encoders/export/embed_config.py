@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.io.text_files import ENCODING_MEANING
@@ -98,6 +97,3 @@ class EmbedConfig:
             )
         if self.output is not None and not self.output.endswith(ENDINGS):
             raise InputError(key="output", value=self.output, expected="a name that ends in .npy or .parquet")
-
-
-register("embed", EmbedConfig)

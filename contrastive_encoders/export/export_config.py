@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.encoders.pooling import POOLERS
@@ -66,6 +65,3 @@ class ExportConfig:
         if self.similarity is not None and not FORMATS[self.format].has_similarity:
             raise InputError(key="similarity", value=self.similarity, expected=f"null with format={self.format}")
         return FORMATS[self.format]
-
-
-register("export", ExportConfig)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field, flat_group, group
 from contrastive_encoders.core.gense_prompts import Assembly, Direction
@@ -449,14 +448,13 @@ class QueriesConfig(ModelConfig):
     how: Decoding = flat_group(Decoding)
 
 
-register("generate", GenerateConfig)
-for _name, _kind in {
-    "dino": DinoConfig,
-    "gense": GenseConfig,
-    "gense_back_translation": BackTranslationConfig,
-    "gense_dino": GenseDinoConfig,
-    "gense_filter": RulesConfig,
-    "gense_retrieval": RetrievalConfig,
-    "queries": QueriesConfig,
-}.items():
-    register(f"recipe/{_name}", _kind)
+GENERATE_CONFIGS = {  # names in defaults lists, below /settings/
+    "generate": GenerateConfig,
+    "recipe/dino": DinoConfig,
+    "recipe/gense": GenseConfig,
+    "recipe/gense_back_translation": BackTranslationConfig,
+    "recipe/gense_dino": GenseDinoConfig,
+    "recipe/gense_filter": RulesConfig,
+    "recipe/gense_retrieval": RetrievalConfig,
+    "recipe/queries": QueriesConfig,
+}

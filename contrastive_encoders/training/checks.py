@@ -11,10 +11,10 @@ import pytorch_lightning as pl
 import torch
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import build, check, keys_of, type_description
 from contrastive_encoders.core.key_suggestions import nearest
+from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer

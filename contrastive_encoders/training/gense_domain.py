@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 
 from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import assign, compose_config, dotted, to_container
+from contrastive_encoders.composition.config_store import assign, compose_config, dotted, register, to_container
 from contrastive_encoders.composition.override_checks import check_paths
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.core.config_schema import build
@@ -18,6 +18,7 @@ from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.file_discovery import list_files
+from contrastive_encoders.synthesis.recipe_configs import GENERATE_CONFIGS
 from contrastive_encoders.synthesis.recipes.gense import Gense
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 from contrastive_encoders.training.build import make_data
@@ -86,6 +87,7 @@ def paths_of(domain: Domain) -> list[str]:
 def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
     """Return the recipe ``gense`` for the sentences of the domain. The user's settings take precedence."""
     domain, generator = run.domain, str(run.domain.generator)
+    register(GENERATE_CONFIGS)
     cfg = compose_config("generate", (), {"recipe": "gense"})
     settings = {
         "generator": str(Path(generator).absolute()) if Path(generator).exists() else generator,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, ResumedSettings
+from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.encoders.optimizers import make_schedule, planned_steps
 from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.training.changed_settings import LENGTH, SettingChange, changes, described

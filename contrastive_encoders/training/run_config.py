@@ -1,6 +1,6 @@
 """Configuration of a training run: `RunConfig` with model, data, trainer, and top-level keys.
 
-This module registers all config classes with Hydra. It does not import torch, so that ``--help`` is fast.
+This module registers the config classes of a run with Hydra. It does not import torch, so that ``--help`` is fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -333,10 +333,6 @@ class RunConfig:
     )
 
 
-for _group, _kinds in {"data": DATA_CONFIGS, "model": MODEL_CONFIGS}.items():
-    for _name, _kind in _kinds.items():
-        register(f"{_group}/{_name}", _kind)
-register("run", RunConfig)
-register("trainer", Trainer)
-register("logger/tensorboard", TensorBoard)
-register("logger/wandb", WandbLogger)
+register({f"data/{_name}": _kind for _name, _kind in DATA_CONFIGS.items()})
+register({f"model/{_name}": _kind for _name, _kind in MODEL_CONFIGS.items()})
+register({"run": RunConfig, "trainer": Trainer, "logger/tensorboard": TensorBoard, "logger/wandb": WandbLogger})

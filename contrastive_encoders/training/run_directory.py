@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, check_local_output
+from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.export.atomic_export import EXPORT
 from contrastive_encoders.io.manifest import find_damage
 from contrastive_encoders.io.model_names import PRODUCTS

@@ -15,9 +15,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from transformers.utils import logging as transformers_logging
 
-from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping
+from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
 from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
 from contrastive_encoders.encoders.lora import is_adapter

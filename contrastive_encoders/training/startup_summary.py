@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from contrastive_encoders.composition.config_keys import format_override
+from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
 from contrastive_encoders.encoders.kernels.compiler import check_compiler
 from contrastive_encoders.encoders.objective import Objective

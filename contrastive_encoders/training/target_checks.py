@@ -12,9 +12,9 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from contrastive_encoders.composition.import_target import found_at, imported, is_allowed, untrusted
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check_type
+from contrastive_encoders.core.import_target import found_at, imported, is_allowed, untrusted
 from contrastive_encoders.training.resolve import ResolvedRun
 
 PROJECT_PACKAGES = ("contrastive_encoders",)

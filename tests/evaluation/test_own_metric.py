@@ -40,7 +40,7 @@ def test_a_metric_without_a_number_is_refused():
 
 
 @pytest.mark.parametrize("scores", [[0.2, 1.0, 0.6, 0.1], [0, 1, 1, 0]], ids=["ratings", "yes or no"])
-@pytest.mark.advice("contrastive_encoders.composition.import_target:untrusted")
+@pytest.mark.advice("contrastive_encoders.core.import_target:untrusted")
 def test_it_is_a_score_of_its_task_where_its_package_is_allowed(scores, bag_of_words, tmp_path):
     rows = [
         {"sentence1": f"word{place} and", "sentence2": f"word{place + place % 2} or", "score": score}

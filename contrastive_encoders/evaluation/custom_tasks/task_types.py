@@ -9,9 +9,9 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from contrastive_encoders.composition.import_target import imported, is_allowed, untrusted
 from contrastive_encoders.core import InputError, Prompted, RatedPairs, RetrievalData
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.import_target import imported, is_allowed, untrusted
 from contrastive_encoders.evaluation.custom_tasks.beir import (
     PARTS,
     Files,

@@ -1,0 +1,12 @@
+"""Overrides ``KEY=VALUE`` as text, in the quotes that Hydra's parser needs."""
+
+import re
+
+
+def format_override(key: str, value: str) -> str:
+    """Return the command line argument that sets ``key`` to a text, in quotes if Hydra would parse it otherwise."""
+    if re.fullmatch(r"[\w./ -]+", value, re.ASCII):
+        return f"{key}={value}"
+    # Backslashes are only special before a quote, and before the end of the text
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + (match[2] and "\\'"), value)
+    return f"{key}='{escaped}'"
