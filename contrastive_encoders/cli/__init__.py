@@ -1,1 +1,1 @@
-"""Shared parts of all command lines: exit codes, config checks, process groups, devices, and signals."""
+"""Commands of ``contrastive-encoders``, one module each, and their common entry point."""

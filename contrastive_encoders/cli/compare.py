@@ -63,15 +63,15 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
                 key="runs",
                 value=None,
                 expected="directories of finished runs",
-                hint="Set runs='[outputs/*]' to compare runs, or race=head_to_head to train some.",
+                hint="Set runs='[outputs/*]' to compare finished runs, or race=head_to_head to train runs first.",
             )
         return write_comparison(config, [config.runs] if isinstance(config.runs, str) else config.runs, output)
     if config.runs is not None:
         raise InputError(
             key="runs",
             value=config.runs,
-            expected="null with race, which trains the runs to compare",
-            hint="Remove runs or race.",
+            expected="null if race is set, since a race trains the runs that it compares",
+            hint="Remove either runs or race.",
         )
     from contrastive_encoders.comparison.hyperparameter_selection import choose, selection_of
     from contrastive_encoders.comparison.race import plan, train_all
@@ -88,8 +88,8 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
         raise InputError(
             key="untrained",
             value=False,
-            expected=f"true with {where}, which compares each arm with the untrained encoder",
-            hint="Remove untrained.",
+            expected=f"true for {where}, which compares each arm with the untrained encoder",
+            hint="Remove untrained=false.",
         )
     if keys.get("estimate_only"):
         from contrastive_encoders.comparison.race_estimate import estimate
@@ -131,7 +131,7 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
 
 
 def plain(race: DictConfig) -> dict[str, Any]:
-    """Resolve the interpolations of a race.
+    """Return the keys of a race as plain values, with interpolations resolved.
 
     A race-specific key that is null, at any depth, becomes ``null`` in the arguments of runs, and paths in them are
     quoted if necessary.
@@ -150,12 +150,14 @@ def plain(race: DictConfig) -> dict[str, Any]:
         missing = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
         if missing is None:  # it is not a key of the race
             raise
-        raise InputError(key=missing[1], value=None, expected="a value, which this race requires") from error
+        raise InputError(
+            key=missing[1], expected="a value, which this race requires", hint=f"Set {missing[1]}=VALUE."
+        ) from error
     return {name: _readable(value) for name, value in found.items() if name != MEANINGS}
 
 
 def _write_null(node: DictConfig, names: Sequence[str]) -> None:
-    """Replace None by the text ``null`` for these names and in the mappings below them."""
+    """Replace None by the string ``null`` in the values of these names, including nested mappings."""
     for name in names:
         if OmegaConf.is_missing(node, name):
             continue
@@ -167,7 +169,7 @@ def _write_null(node: DictConfig, names: Sequence[str]) -> None:
 
 
 def _readable(node: Any) -> Any:
-    """Return the value of a race's key, with the overrides in its lists quoted for Hydra."""
+    """Return a value of a race with the overrides that its lists contain quoted for Hydra."""
     if isinstance(node, dict):
         return {name: _readable(value) for name, value in node.items()}
     if isinstance(node, list):
@@ -199,10 +201,10 @@ def write_comparison(
     runs, not_compared = select(runs, ranking_metric)
     left_out += not_compared
     if not runs:
-        expected = f"runs with scores, but none of {len(not_compared)} has any"
+        expected = f"runs with scores, but none of the {len(not_compared)} runs has any"
         raise InputError(key="runs", expected=expected, hint=left_out[-1].reason)
     if config.strict and left_out:
-        raise InputError(key="strict", value=True, expected="runs that can all be compared", hint=left_out[0].reason)
+        raise InputError(key="strict", value=True, expected="only runs that can be compared", hint=left_out[0].reason)
     for one in left_out:
         log.warning("left out: %s", one.reason)
     claim_output_directory("output", output, COMPARISON, ENTRIES)
@@ -236,7 +238,9 @@ def write_comparison(
 
 
 def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | None":
-    """Return the retrieval task of the headline, with the settings of the first run; None if it is not a folder."""
+    """Return the custom retrieval task that the ranking score belongs to, as configured in the first run; None if the
+    score belongs to another kind of task.
+    """
     from contrastive_encoders.core.score_names import ScoreName
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
     from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
@@ -249,7 +253,7 @@ def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | No
 
 
 def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
-    """Return BM25's scores on a task; empty, with a log message, if its library is not installed."""
+    """Return BM25's scores on a task. If BM25's library is not installed, log this and return an empty mapping."""
     try:
         return task.bm25()
     except InputError as error:
@@ -260,7 +264,7 @@ def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
 def with_recommendation(
     config: CompareConfig, found: "Comparison", choosing: str, task: "RetrievalTask | None", output: Path
 ) -> "Comparison":
-    """Add the verdict about the recommended arm to the comparison, and copy its encoder to ``output``/encoder."""
+    """Add the recommendation of an arm to the comparison, and copy the encoder of this arm to ``output``/encoder."""
     from contrastive_encoders.comparison.outputs import SELECTION_FILE
     from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
     from contrastive_encoders.io.manifest import read_record
@@ -268,7 +272,10 @@ def with_recommendation(
     one = recommend(found.arms, found.headline, found.contrasts, choosing, output)
     keep_encoder(one, output)
     if one is None:
-        reason = "Nothing can be recommended: the encoder that all runs start from was not evaluated, or no other was."
+        reason = (
+            "No arm can be recommended: either the initial encoder of all runs was not evaluated, or no other encoder "
+            "was."
+        )
         return found._replace(recommendation=reason)
     shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(config, arm, texts))
     tables = [table for table in (shown, values_tried(read_record(output / SELECTION_FILE))) if table]
@@ -276,7 +283,7 @@ def with_recommendation(
 
 
 def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric") -> "list[ProbeEmbeddings]":
-    """Return the embeddings of the same sentences by the first run of each of the best arms that have an encoder."""
+    """Embed the same sentences with the first run of each of the best arms that have an encoder."""
     from contrastive_encoders.comparison.probe_sentences import probe
     from contrastive_encoders.comparison.vector_figures import best
 
@@ -305,7 +312,7 @@ def sentences_of(config: CompareConfig, arms: "list[Arm]") -> list[str]:
         root = config.data_root or next((root for arm in arms if (root := _data_root(arm))), None)
         table = Path(root or "") / "STSBenchmark" / "dev.tsv"
         if root is None or not table.exists():
-            log.info("No map of sentences: data_root has no STSBenchmark/dev.tsv, and sentences_from is not set.")
+            log.info("No map of sentences: data_root contains no STSBenchmark/dev.tsv, and sentences_from is null.")
             return []
         from contrastive_encoders.evaluation.catalog import load_tasks
 
@@ -327,7 +334,7 @@ def embed(config: CompareConfig, arm: "Arm", sentences: list[str]) -> "np.ndarra
     first = arm.runs[0]
     name = str(first.path) if first.path.is_dir() else str(first.results["recipe"].get("encoder") or "")
     if not name or (first.path.is_dir() and not (first.path / "encoder").is_dir()):
-        log.info("No map of sentences: %s has no encoder/.", first.path)
+        log.info("The map of sentences omits %s, which contains no encoder/.", first.path)
         return None
     try:
         encoder = load_encoder(name, device=device_of(config.device))

@@ -1,4 +1,4 @@
-"""Completion of commands, config groups, their choices, and keys in a shell.
+"""Shell completion of commands, config groups, choices of groups, and keys.
 
     contrastive-encoders completion bash
 
@@ -51,8 +51,8 @@ CONFIG_OF = {"improve": "train", "adapt": "compare", "race": "compare"}
 
 
 def candidates(line: str, commands: Sequence[str]) -> list[str]:
-    """Return the completions of the last argument of a command line, sorted: ``KEY=`` for a key, ``GROUP=NAME`` for a
-    choice.
+    """Return the sorted completions of the last argument of a command line: ``KEY=`` for a key, ``GROUP=NAME`` for a
+    choice of a group.
 
     Args:
         line: the command line up to the cursor.
@@ -90,7 +90,7 @@ def _has_open_quote(line: str) -> bool:
 
 
 def _groups(config: str) -> dict[str, str | None]:
-    """Return the groups that a command line may choose from, with the choices of the config."""
+    """Return the config groups of a command, each with its default choice."""
     import yaml
 
     entries = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8")).get("defaults", [])
@@ -107,7 +107,7 @@ def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
 
 
 def main(arguments: Sequence[str], command: str = "completion") -> None:
-    """Print the script of a shell, or the candidates that the script requests."""
+    """Print the completion script of a shell, or the completions that this script requests."""
     from contrastive_encoders.cli.main import COMMANDS
 
     if len(arguments) == 2 and arguments[0] == CANDIDATES:

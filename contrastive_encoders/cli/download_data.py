@@ -39,7 +39,7 @@ OUTPUT_KIND = "corpora"  # of output
 
 
 class InvalidCorpusFileError(ValueError):
-    """Raised if a file has the wrong content."""
+    """Raised if a downloaded file has an unexpected number of rows or cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +47,13 @@ class DownloadConfig:
     """Configuration keys of ``contrastive-encoders download-data``."""
 
     output: str = config_field("corpora", "directory of the corpora")
-    download_mirror: str | None = config_field(None, "directory or URL with the files, if a host cannot be reached")
-    rows: Literal["published", "any"] = config_field(
-        "published", "any: accept another number of rows than the published one"
+    download_mirror: str | None = config_field(
+        None, "directory or URL from which the files are read if their original host cannot be reached"
     )
-    quiet: bool = config_field(False, "true: no progress bars")
+    rows: Literal["published", "any"] = config_field(
+        "published", "required number of rows; published: the number that was published; any: every number is accepted"
+    )
+    quiet: bool = config_field(False, "whether to hide progress bars")
     names: Sequence[str] = field(default=(), metadata=NOT_A_KEY)  # of the corpora
 
     @property
@@ -85,7 +87,8 @@ def prepare(config: DownloadConfig) -> int:
 
 
 def claim(output: Path, names: Sequence[str]) -> None:
-    """Claim the folders of these corpora in ``output``, which may contain other folders, as in an evaluation root.
+    """Claim the folders of these corpora in ``output``. This directory may contain other folders, such as the
+    evaluation tables.
 
     Raises:
         InputError: a folder has the name of a corpus and was not created by a command of this project.
@@ -100,7 +103,7 @@ def claim(output: Path, names: Sequence[str]) -> None:
         raise InputError(
             key="output",
             value=output,
-            expected=f"a directory without a {RECORD} of another program",
+            expected=f"a directory whose {RECORD} was written by this command",
             hint="Choose another output.",
         )
     lock_folder("output", output)
@@ -108,13 +111,13 @@ def claim(output: Path, names: Sequence[str]) -> None:
 
 
 def _owned_entries(output: Path) -> list[str]:
-    """Return the names of the entries that earlier commands have written there."""
+    """Return the names of the files and folders in ``output`` that earlier commands have written."""
     marker = read_marker(output)
     return [*marker.entries] if marker else []
 
 
 def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig) -> bool:
-    """Get all files of a corpus, log the failures, and return whether there were none."""
+    """Download or create all files of a corpus, log any failures, and return whether all files exist."""
     folder, wrong = config.folder / name, list[str]()
     if not corpus.pieces:
         log.info("%s: %s", name, write_docstrings(folder, config.folder / FOLDER))
@@ -138,7 +141,8 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
 
 
 def write_docstrings(folder: Path, cache: Path) -> str:
-    """Write the pairs of ``data=pydocs_pairs`` and the table of its task; return a description.
+    """Write the training pairs of ``data=pydocs_pairs`` and the table of its held-out task; return a description for
+    the log.
 
     Raises:
         InputError: the packages whose docstrings are the queries are not installed.
@@ -152,7 +156,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
         raise InputError(
             key="pydocs",
             expected="installed packages with docstrings, such as numpy, scipy, and torch",
-            hint="Run the command in the environment that has the dependencies of contrastive-encoders.",
+            hint="Run the command in the environment in which contrastive-encoders and its dependencies are installed.",
         )
     (task,) = tasks
     columns = ("question", "answer")
@@ -164,7 +168,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
 
 
 def obtain(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
-    """Create a file of a corpus, and return a description.
+    """Create a file of a corpus, and return a description for the log.
 
     Raises:
         DownloadError: it is not available.
@@ -191,7 +195,9 @@ def obtain(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: b
 
 
 def present(piece: CorpusFile, folder: Path) -> list[Path]:
-    """Return the files of a piece if the first of them exists, since it is the last to be renamed to its final name."""
+    """Return the existing files of a corpus entry; none unless all exist. The first file is moved into place last, so
+    that its existence means that all exist.
+    """
     if not piece.listed:
         return [path for path in [folder / piece.name] if path.is_file()]
     first = folder / f"{piece.name}-0.parquet"
@@ -199,7 +205,7 @@ def present(piece: CorpusFile, folder: Path) -> list[Path]:
 
 
 def _download(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
-    """Yield the final path and the current path of each file."""
+    """Download the files of a corpus entry, and yield the final path and the current path of each."""
     path = downloads.get(piece.file)
     if piece.listed:
         for number, address in enumerate(_addresses(path)):

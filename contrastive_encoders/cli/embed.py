@@ -1,4 +1,4 @@
-"""The command ``contrastive-encoders embed``: embed files of texts."""
+"""Embed files of texts: ``contrastive-encoders embed encoder=... input=... output=...``."""
 
 import os
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ for cache, shapes in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"), ("LRU_CACHE_CAP
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Check the keys, then write the embeddings that are missing."""
+    """Check the keys, then compute and write the embeddings that an earlier, interrupted command has not written."""
     refuse_launcher()
     config = config_of(cfg, EmbedConfig)
     require(config, "encoder", "an encoder")

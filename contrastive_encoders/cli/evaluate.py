@@ -1,4 +1,4 @@
-"""The command ``contrastive-encoders evaluate``: score encoders, and list, check, or download evaluation data."""
+"""Evaluate encoders, or list, check, or download evaluation data: ``contrastive-encoders evaluate``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
 
 
 def _score(config: EvaluateConfig) -> int:
-    """Load, score, print, and write. Only rank 0 prints and writes."""
+    """Load the encoders, score them, and print and write the scores. Only rank 0 prints and writes."""
     with exit_on_signals():
         from contrastive_encoders.evaluation.evaluate import score, score_several, write_scores
 
@@ -61,7 +61,7 @@ def _print_scores(config: EvaluateConfig, results: "Results") -> None:
 
 
 def _print_differences(config: EvaluateConfig, scored: "Sequence[EncoderScores]", files: Sequence[Path]) -> None:
-    """Print the table of several encoders, and write it next to their files."""
+    """Print the table that compares several encoders, and write it next to their score files."""
     from rich.console import Console
 
     from contrastive_encoders.evaluation.several_encoders import differences, markdown

@@ -42,7 +42,8 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 
 
 def check_output(config: ExportConfig, output: Path) -> None:
-    """Check that the export does not overwrite anything by accident.
+    """Check that the export does not overwrite an existing directory, unless it is an earlier export and ``overwrite``
+    is set.
 
     Raises:
         InputError: the output is the encoder itself, another directory, or an earlier export without ``overwrite``.
@@ -54,7 +55,9 @@ def check_output(config: ExportConfig, output: Path) -> None:
     source = Path(str(config.run))
     run_folder(str(source), "run")  # raises an error for a run of another version
     if output.resolve() in (source.resolve(), (source / "encoder").resolve()):
-        raise InputError(key="output", value=output, expected="a directory other than that of the encoder")
+        raise InputError(
+            key="output", value=output, expected="a directory other than the encoder's", hint="Choose another output."
+        )
     if check_replaceable("output", output, EXPORT) and not config.overwrite:
         raise InputError(key="output", value=output, expected="a new directory", hint=overwrite_hint("output"))
     check_output_folder("output", output.absolute().parent)

@@ -1,4 +1,4 @@
-"""Generate a data set with a language model: ``contrastive-encoders generate recipe=... generator=... output=...``."""
+"""Generate a dataset with a language model: ``contrastive-encoders generate recipe=... generator=... output=...``."""
 
 import logging
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Generate a data set, and perform the other requested actions."""
+    """Generate a dataset, and perform the other requested actions, such as an annotation sample."""
     refuse_launcher()
     recipe = config_of(cfg, kind_of(cfg))
     require(recipe, "output", "the directory of the dataset")
@@ -45,7 +45,9 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 
 
 def as_trained(folder: Path) -> list[Item]:
-    """Return the pairs of a data set as data=dino creates them, with its published steps, before any are held out."""
+    """Return the pairs of a dataset after the published post-processing steps of ``data=dino``, before any pairs are
+    held out.
+    """
     from contrastive_encoders.datamodules.data_configs import ScoredPairDataConfig
     from contrastive_encoders.datamodules.scored_pairs import ScoredPairs
 
@@ -56,7 +58,7 @@ def as_trained(folder: Path) -> list[Item]:
 
 
 def kind_of(cfg: DictConfig) -> "type[Recipe]":
-    """Return the class of the recipe, which is one of this project's regardless of the config."""
+    """Return the recipe class that the config names; only classes of this project are accepted."""
     from contrastive_encoders.synthesis.recipe import Recipe
 
     target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
@@ -69,14 +71,14 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
         raise InputError(
             key="recipe",
             value=target or cfg.get("recipe"),
-            expected=f"one of {', '.join(choices('recipe'))}, or a recipe with the defaults of "
-            "configs/recipe/dino_x1.yaml",
+            expected=f"one of {', '.join(choices('recipe'))}, or a custom recipe with the same defaults "
+            "list as configs/recipe/dino_x1.yaml",
         )
     return found
 
 
 def check_prompts(recipe: "Recipe") -> None:
-    """Check that single prompts are not combined with a file that contains all of them.
+    """Check that no single prompt is set if a file that contains all prompts is chosen.
 
     Raises:
         InputError: they are.
@@ -89,7 +91,7 @@ def check_prompts(recipe: "Recipe") -> None:
         raise InputError(
             key=key,
             value=value,
-            expected=f"no value with prompts={file}, which contains all prompts",
+            expected=f"no value, since prompts={file} contains all prompts",
             hint="Write the prompt into that file.",
         )
 
@@ -101,7 +103,7 @@ def plan(recipe: "Recipe", actions: DatasetActions) -> None:
         raise InputError(
             key=keys[0],
             value=getattr(recipe, keys[0]),
-            expected=f"null with recipe={recipe.recipe['name']}, which does not generate texts for labels",
+            expected=f"null for recipe={recipe.recipe['name']}, which does not generate texts for labels",
             hint=f"Remove {keys[0]}.",
         )
     recipe.plan()

@@ -37,7 +37,7 @@ def command_line(
     Args:
         run: takes the config and the arguments it was composed from, and returns the exit code.
         kind: the config dataclass of the command, which is registered; None: those of its groups.
-        failed: errors with exit code 1.
+        failed: error classes that end the command with exit code 1.
     """
     if kind is not None:
         register({config: kind})
@@ -68,7 +68,7 @@ def command_line(
 
 
 def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
-    """Return the config dataclass of a command's config, from all keys except ``without``.
+    """Convert the composed config of a command to its config dataclass, omitting the key ``without``.
 
     Raises:
         InputError: a key is unknown, or a value has another type or is out of bounds.
@@ -78,7 +78,7 @@ def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
 
 @contextlib.contextmanager
 def _arguments(arguments: Sequence[str]) -> Iterator[None]:
-    """Context manager that sets the arguments of the process, which Hydra parses."""
+    """Context manager that replaces ``sys.argv[1:]``, the arguments that Hydra parses."""
     before = sys.argv[1:]
     sys.argv[1:] = arguments
     try:
@@ -94,8 +94,8 @@ def _as_a_key(argument: str, keys: Mapping[str, str]) -> str:
 
 
 def _choices_of(*groups: str, _root_: DictConfig) -> str:
-    """Return the choices that ``--help`` lists. Hydra's own list has one line of any length per group, and includes all
-    commands.
+    """Return the choices of these config groups as ``--help`` lists them. Hydra's own list has one line of any length
+    per group, and includes all commands.
     """
     if "job" not in _root_.hydra:  # it is also resolved while the config is composed, when it is not shown
         return ""

@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def adapt_arguments(arguments: list[str]) -> list[str]:
-    """Return the arguments of a race over documents. Its ``output`` is called ``output_dir`` here, as in ``improve``.
+    """Expand the arguments of ``adapt`` to those of ``compare`` with ``race=documents``. Its ``output`` is called
+    ``output_dir`` here, as in ``improve``.
 
     Raises:
         InputError: no documents are named, or ``output`` is set.
@@ -92,8 +93,8 @@ def adapt_arguments(arguments: list[str]) -> list[str]:
 
 
 def improve_arguments(arguments: list[str]) -> list[str]:
-    """Return the arguments of a training run with ``experiment=improve``. Folders, and files without rows, are
-    documents.
+    """Expand the arguments of ``improve`` to those of ``train`` with ``experiment=improve``. Folders, and files without
+    rows, are documents.
 
     Raises:
         InputError: no texts are named.
@@ -105,7 +106,9 @@ def improve_arguments(arguments: list[str]) -> list[str]:
 
 
 def race_arguments(arguments: list[str]) -> list[str]:
-    """Return the arguments of a race: ``race=head_to_head`` unless another one is chosen."""
+    """Expand the arguments of ``race`` to those of ``compare``: ``race=head_to_head`` is added unless another race is
+    chosen.
+    """
     is_chosen = any(argument.startswith("race=") for argument in arguments)
     return _insert_arguments(["hydra/help=race", *([] if is_chosen else ["race=head_to_head"])], arguments)
 
@@ -133,7 +136,9 @@ def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], lis
     values = {place + 1 for place, argument in enumerate(arguments) if argument in OPTIONS_WITH_VALUE}
     paths = [argument for place, argument in enumerate(arguments) if place not in values and _is_path(argument)]
     if not paths and not any(argument.startswith((f"{key}=", "-h", "--help")) for argument in arguments):
-        raise InputError(key=key, expected=f"a file or a directory of texts after {command}")
+        raise InputError(
+            key=key, expected=f"a file or a directory of texts, as in: contrastive-encoders {command} PATH"
+        )
     for path in paths:
         if re.fullmatch(r"\w+", path) and not Path(path).exists():  # perhaps a key
             hint = f"contrastive-encoders {command} --help lists the keys."
@@ -144,7 +149,7 @@ def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], lis
 
 
 def _contains_documents(path: str) -> bool:
-    """Return whether a path is a document or a folder of documents, and not a table or a data set with rows."""
+    """Return whether a path is a document or a folder of documents, as opposed to a table or a dataset with rows."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         return not any((folder / name).exists() for name in DATASET_FILES)

@@ -66,17 +66,19 @@ class MineConfig:
     """Configuration keys of ``contrastive-encoders mine-negatives``."""
 
     encoder: str | None = config_field(
-        None, "directory of a run, directory of a sentence-transformers or transformers model, or Hub id"
+        None,
+        "encoder that finds the negatives: directory of a run, directory of a sentence-transformers or "
+        "transformers model, or Hub id",
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "one or several files, or a directory, of text pairs in the columns anchor, positive; question, answer; "
-        "premise, entailment; or sent0, sent1",
+        "file, list of files, or directory of text pairs, with the columns (anchor, positive), (question, "
+        "answer), (premise, entailment), or (sent0, sent1)",
     )
     columns: Sequence[str] | None = config_field(None, "names of the two columns of input, if they have other names")
-    split: str = config_field("train", 'rows to use, if the rows have a "split"')
+    split: str = config_field("train", 'split to use, if the rows have a column "split"')
     on_error: Literal["fail", "skip"] = config_field(
-        "fail", "fail: an unreadable row is an error; skip: such rows are skipped and counted"
+        "fail", "how unreadable rows are handled; fail: they are an error; skip: they are skipped and counted"
     )
     max_skipped: float = config_field(
         0.05,
@@ -87,22 +89,24 @@ class MineConfig:
     )
     encoding: str | None = config_field(None, ENCODING_MEANING)
     corpus: str | Sequence[str] | None = config_field(
-        None, "one or several files, or a directory, of texts to find negatives in; all positives are added to them"
+        None,
+        "file, list of files, or directory of the texts that are searched for negatives, in addition to all "
+        "positives; null: only the positives are searched",
     )
-    column: str | None = config_field(None, "field or column of corpus with the texts; null: text")
+    column: str | None = config_field(None, "name of the corpus field or column that contains the texts; null: text")
     output: str | None = config_field(
         None,
-        "FILE.jsonl for the rows anchor, positive, negative_1, negative_2, ... and their scores; train on it with "
-        "data=triplets",
+        "output file, FILE.jsonl, with the fields anchor, positive, negative_1, negative_2, ..., and scores in "
+        "each row; train on it with data=triplets",
     )
 
     # Selection among the nearest texts, with the parameter names of sentence-transformers' mine_hard_negatives
-    num_negatives: int = config_field(3, "negatives per anchor; rows with fewer are skipped and counted", ge=1)
-    range_min: int = config_field(0, "number of nearest texts to skip", ge=0)
+    num_negatives: int = config_field(3, "number of negatives per pair; pairs with fewer are skipped and counted", ge=1)
+    range_min: int = config_field(0, "number of the nearest texts that are skipped", ge=0)
     range_max: int | None = config_field(
         None,
-        "highest rank of a negative among the nearest texts; null: as high as needed, or ten times that with a margin "
-        "or max_score",
+        "number of nearest texts among which negatives are searched; null: as many as range_min and num_negatives "
+        "require, with ten times num_negatives if a margin or max_score is set",
     )
     absolute_margin: float | None = config_field(
         None,
@@ -110,44 +114,50 @@ class MineConfig:
         ge=0,
     )
     relative_margin: float | None = config_field(
-        None, "minimum difference of absolute_margin as a fraction of the positive's score, e.g. 0.05", ge=0
+        None, "like absolute_margin, but as a fraction of the positive's score, e.g. 0.05", ge=0
     )
     max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8")
     min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2")
     reranker: str | None = config_field(
         None,
-        "run of model=reranker, or directory or Hub id of a cross-encoder, whose scores replace the cosines in "
-        "margins, limits, and the output",
+        "cross-encoder whose scores replace the cosines in margins, limits, and the output: run of "
+        "model=reranker, model directory, or Hub id; null: cosines are used",
     )
     sampling_strategy: Literal["top", "random"] = config_field(
-        "top", "top: use the nearest texts; random: sample from the range"
+        "top", "how negatives are chosen from the candidates; top: the nearest texts; random: a random sample"
     )
-    seed: int = config_field(1, "seed of sampling_strategy=random")
+    seed: int = config_field(1, "random seed for sampling_strategy=random")
     use_faiss: bool = config_field(
         False, "whether to search with faiss, which is faster for large corpora (optional dependency faiss)"
     )
 
-    query_prompt: str | None = config_field(None, "prompt before each anchor; null: the encoder's prompt for queries")
-    corpus_prompt: str | None = config_field(
-        None, "prompt before each text of the corpus; null: the encoder's prompt for documents"
+    query_prompt: str | None = config_field(
+        None, "prompt that is prepended to each anchor; null: the encoder's prompt for queries"
     )
-    max_length: int | None = config_field(None, "maximum length in tokens; null: the encoder's maximum", ge=1)
-    precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of the encoder")
-    batch_size: int = config_field(32, "number of texts or pairs per forward pass", ge=1)
+    corpus_prompt: str | None = config_field(
+        None, "prompt that is prepended to each text of the corpus; null: the encoder's prompt for documents"
+    )
+    max_length: int | None = config_field(
+        None, "maximum length of texts in tokens; null: the encoder's maximum length", ge=1
+    )
+    precision: Literal["fp32", "bf16"] = config_field("fp32", "floating-point precision of the encoder")
+    batch_size: int = config_field(32, "number of texts (for the reranker: pairs) per forward pass", ge=1)
     cache_folder: str | None = config_field(
         None,
         "directory in which embeddings and reranker scores are cached for later commands, e.g. with other margins or "
         "after an interruption; null: no cache",
     )
-    device: str = config_field("auto", "device: auto, cpu, cuda, or a device such as cuda:1")
+    device: str = config_field(
+        "auto", "device of the models: auto (a GPU if available), cpu, cuda, or an indexed device such as cuda:1"
+    )
     devices: int = config_field(1, "number of processes that embed and score, each on its own GPU if available", ge=1)
     overwrite: bool = config_field(False, "whether to replace an existing output")
     quiet: bool = config_field(False, "whether to show warnings and errors only")
 
 
 class MiningInput(NamedTuple):
-    """Rows of an anchor and a positive, and the corpus to find negatives in. The corpus contains all positives, and
-    each text once.
+    """Pairs of an anchor and a positive, and the corpus that is searched for negatives. The corpus contains all
+    positives, and each text once.
     """
 
     rows: list[tuple[str, str]]
@@ -193,8 +203,8 @@ def check_values(config: MineConfig) -> Path:
         raise InputError(
             key="column",
             value=config.column,
-            expected="null without corpus",
-            hint="The columns of input are set with columns.",
+            expected="null if corpus is null",
+            hint="To name the columns of input, set columns=[NAME,NAME].",
         )
     if config.use_faiss and find_spec("faiss") is None:
         raise missing_package("faiss", "faiss", key="use_faiss", value=True)
@@ -203,10 +213,10 @@ def check_values(config: MineConfig) -> Path:
 
 
 def check_rules(config: MineConfig) -> None:
-    """Check that the rules leave any candidates.
+    """Check that the settings for selecting negatives do not exclude every candidate.
 
     Raises:
-        InputError: the rules exclude every text.
+        InputError: the settings exclude every text.
     """
     if config.range_max is not None and config.range_max - config.range_min < config.num_negatives:
         raise InputError(
@@ -221,7 +231,7 @@ def check_rules(config: MineConfig) -> None:
 
 
 def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
-    """Return the pairs with their corpus, and a record of what was read."""
+    """Read the pairs and the corpus; return them with a record of their source and counts."""
     from contrastive_encoders.datamodules.sources.records import RecordSource
     from contrastive_encoders.datamodules.sources.row_schemas import MINED
 
@@ -246,7 +256,9 @@ def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
         f"; skipped {duplicates} duplicate pairs" if duplicates else "",
     )
     if len(corpus) < 2:
-        raise InputError(key="corpus", value=None, expected="a file of texts, since all positives are the same text")
+        raise InputError(
+            key="corpus", value=None, expected="a file of other texts, since all positives are the same text"
+        )
     account = {"source": records.manifest(), "pairs": len(rows), "twice": duplicates, "corpus": len(corpus)}
     return MiningInput(rows, corpus), account
 
@@ -269,7 +281,7 @@ def read_corpus(config: MineConfig) -> list[str]:
 
 
 def load(config: MineConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, dict[str, str]]":
-    """Load the models. Return them with the values that identify them."""
+    """Load the encoder and, if set, the reranker. Return them with the values that identify them."""
     import torch
     from transformers.utils import logging as transformers_logging
 
@@ -326,7 +338,7 @@ def folder_of(name: str) -> str:
 
 
 class Mined(NamedTuple):
-    """Mined rows, and counts of excluded texts.
+    """Mined rows, and the number of texts that each rule excluded.
 
     Each row has the anchor, the positive, negative_1 ..., and ``scores`` of the positive and each negative. The counts
     give, for each rule, the texts that would otherwise have been candidates.
@@ -343,8 +355,8 @@ def mine(
     reranker: "CachedReranker | None",
     cache_folder: str | None,
 ) -> Mined:
-    """Mine negatives with sentence-transformers. With a reranker, the scores of the positive and of each negative are
-    the reranker's; otherwise they are cosines.
+    """Mine negatives with ``mine_hard_negatives`` of sentence-transformers. With a reranker, the scores of the positive
+    and of each negative are the reranker's; otherwise they are cosines.
 
     An anchor that is itself in the corpus is passed as an additional positive of its own, because it must not become a
     negative. A margin considers its score as well.
@@ -385,7 +397,9 @@ def mine(
 
 
 def prompts_of(config: MineConfig, model: "SentenceTransformer") -> dict[str, Any]:
-    """Return the prompts of anchors and corpus. Null selects the encoder's own query and document prompts."""
+    """Return the prompts for the anchors and for the texts of the corpus. Null selects the encoder's own query and
+    document prompts.
+    """
     own = EncoderPrompts({name: prompt or "" for name, prompt in model.prompts.items()})
     query, corpus = config.query_prompt, config.corpus_prompt
     return {
@@ -395,7 +409,7 @@ def prompts_of(config: MineConfig, model: "SentenceTransformer") -> dict[str, An
 
 
 class CachedReranker:
-    """A sentence-transformers cross-encoder that saves each score immediately.
+    """Wrapper of a sentence-transformers cross-encoder that stores each score in a database immediately.
 
     A command that is resumed after it was killed therefore scores no pair twice. ``file`` is a database of the scores
     of this cross-encoder; None disables saving.
@@ -443,14 +457,12 @@ class CachedReranker:
     def _computed(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
         scores = self.model.predict(pairs, **options).float()
         if not scores.isfinite().all():
-            raise InputError(
-                key="reranker", expected="a model whose scores are finite numbers", hint="Choose another reranker."
-            )
+            raise InputError(key="reranker", expected="a model with finite scores", hint="Choose another reranker.")
         return scores
 
     @contextlib.contextmanager
     def _input_errors(self) -> Iterator[None]:
-        """Context manager that raises errors of the database as InputError."""
+        """Context manager that converts errors of the score database to InputError."""
         import sqlite3
 
         try:
@@ -459,15 +471,15 @@ class CachedReranker:
             raise InputError(
                 key="cache_folder",
                 value=self.file,
-                expected=f"a file that can be read and written ({error})",
+                expected=f"a database file that can be read and written ({error})",
                 hint="Free disk space, or set another cache_folder.",
             ) from error
         except sqlite3.DatabaseError as error:
             raise InputError(
                 key="cache_folder",
                 value=self.file,
-                expected=f"a database of scores ({error})",
-                hint="Delete the file; its scores are then computed again.",
+                expected=f"an undamaged database of scores ({error})",
+                hint="Delete the file. Its scores are then computed again.",
             ) from error
 
 
@@ -475,8 +487,8 @@ class CachedReranker:
 def kept_scores(
     config: MineConfig, model: "CrossEncoder | None", models: Mapping[str, str]
 ) -> Iterator[CachedReranker | None]:
-    """Context manager that yields the reranker, whose scores are stored in ``cache_folder``, in one folder per
-    reranker.
+    """Context manager that yields the reranker with its score cache, which is in a subfolder of ``cache_folder`` for
+    each reranker.
     """
     if model is None:
         yield None
@@ -494,8 +506,8 @@ def kept_scores(
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Context manager that makes draws from the global random generators, which the library uses, depend on the seed
-    alone.
+    """Context manager that seeds Python's global random generator, from which the library samples, and restores its
+    state on exit.
     """
     before = random.getstate()
     random.seed(seed)
@@ -507,13 +519,13 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_shown(shown: bool) -> Iterator[None]:
-    """Context manager that shows or hides the progress bars, which the library always displays."""
+    """Context manager that hides the library's progress bars unless ``shown``; the library cannot disable them."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(sys.stderr if shown else nowhere):
         yield
 
 
 def processes(config: MineConfig, *models: object) -> list[str] | bool:
-    """Return the device of each process that works with a copy of the models, or False to use only this process."""
+    """Return one device for each worker process that holds a copy of the models, or False to use only this process."""
     if config.devices == 1:
         return False
     for model in models:
@@ -524,7 +536,9 @@ def processes(config: MineConfig, *models: object) -> list[str] | bool:
 
 
 class ExitWithParentHook:
-    """Hook that travels with a model to the library's processes, which would otherwise outlive a killed command."""
+    """Model attribute that makes the library's worker processes exit with this command. It takes effect when the model
+    is unpickled in a worker.
+    """
 
     def __init__(self) -> None:
         self.parent = os.getpid()
@@ -534,8 +548,9 @@ class ExitWithParentHook:
 
 
 def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
-    """Return the library's ``cache_folder``, one per encoder, because the library distinguishes encoders only by the
-    name on their model card. A file that was truncated by a kill is removed from it.
+    """Return the folder in which the library caches the embeddings of this encoder. Each encoder gets its own folder,
+    because the library distinguishes encoders only by the name on their model card. A file that was truncated by a kill
+    is removed from it.
     """
     import numpy as np
 
@@ -554,8 +569,8 @@ def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
 def write(
     output: Path, account: dict[str, Any], pairs: MiningInput, mined: Iterable[Mapping[str, Any]], num_negatives: int
 ) -> None:
-    """Write the mined rows atomically, and a record next to them: what was read, the number of rows, and the number of
-    pairs with too few negatives.
+    """Write the mined rows atomically, and next to them a record of what was read, the number of rows, and the number
+    of pairs with too few negatives.
     """
     rows, input_rows = 0, set(pairs.rows)
     with atomic_file(output) as part:
@@ -569,7 +584,7 @@ def write(
             raise InputError(
                 key="num_negatives",
                 value=num_negatives,
-                expected="a number of negatives that at least one anchor has",
+                expected="a smaller number, since no pair has this many negatives",
                 hint="Reduce num_negatives, increase range_max, reduce the margin, or use a larger corpus.",
             )
         too_few = len(input_rows) - rows
@@ -585,15 +600,15 @@ def write(
 
 
 def about(output: Path) -> Path:
-    """Return the path of the record next to a finished file."""
+    """Return the path of the record that is written next to the output file."""
     return output.with_name(f"{output.name}.json")
 
 
 def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> bool:
-    """Return whether the file exists and belongs to this job.
+    """Return whether the output file exists and was mined with the same inputs and settings.
 
     Raises:
-        InputError: the file belongs to another job, or has no record.
+        InputError: the file was mined with other inputs or settings, or has no record.
     """
     if not output.exists():
         return False
@@ -604,7 +619,7 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
         raise InputError(
             key="output",
             value=output,
-            expected=f"a new file, or one whose {about(output).name} shows that this command wrote it",
+            expected=f"a new file, or a file of this command, which has a record {about(output).name} next to it",
             hint="Choose another output, or move the file.",
         ) from None
     if overwrite:
@@ -612,7 +627,9 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
     hint = overwrite_hint("output")
     check_version(record.get("version"), "mined negatives", key="output", value=output, hint=hint)
     if differing := differences(before, json.loads(json.dumps(identity))):
-        raise InputError(key="output", value=output, expected=f"the same job as before: {differing}", hint=hint)
+        raise InputError(
+            key="output", value=output, expected=f"the settings that the file was mined with: {differing}", hint=hint
+        )
     return True
 
 

@@ -39,13 +39,15 @@ MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts come from
 
 @dataclass(frozen=True, kw_only=True)
 class PreviewConfig:
-    """Own keys of ``contrastive-encoders preview``; the keys of ``train`` choose the batches."""
+    """Configuration keys of ``contrastive-encoders preview``. The keys of ``train``, which it also accepts, define the
+    batches.
+    """
 
     output: str | None = config_field(
-        None, "FILE.png, FILE.svg, or FILE.pdf for a figure of the lengths and of the positions of spans"
+        None, "output file for a figure of the sequence lengths and the span positions: FILE.png, FILE.svg, or FILE.pdf"
     )
-    batches: int = config_field(20, "number of batches for the counts of lengths, padding, and duplicates", ge=1)
-    examples: int = config_field(4, "number of examples of the first batch that are shown", ge=1)
+    batches: int = config_field(20, "number of batches over which lengths, padding, and duplicates are counted", ge=1)
+    examples: int = config_field(4, "number of examples from the first batch that are shown", ge=1)
     quiet: bool = config_field(False, "whether to print nothing")
 
 
@@ -71,14 +73,14 @@ def read_arguments(arguments: Sequence[str]) -> PreviewCommand:
     run = resolve(replace(run_config, output_dir=".")).trainings[0]
     if run.data is None:
         known = ", ".join(choices("data"))
-        raise InputError(key="data", value=None, expected=f"one of {known}, or an experiment")
+        raise InputError(key="data", value=None, expected=f"one of {known}", hint="Set data=NAME or experiment=NAME.")
     backbone, batch_size = run.backbone or "tiny", run.batch_size or BATCH
     return PreviewCommand(config, run.with_values(quiet=True, backbone=backbone, batch_size=batch_size))
 
 
 def _model_of_data(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the model of data that take part of their config from one model, with the backbone that needs no
-    download.
+    """Return the model choice and the defaults for data that inherit part of their config from a model. The default
+    backbone needs no download.
     """
     values = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     model = MODEL_OF.get(values.get("data", ""))
@@ -121,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check(run: ResolvedRun) -> None:
-    """Check the targets, values, and worker counts of a run."""
+    """Check the ``_target_`` keys, the values, and the worker counts of a run."""
     from contrastive_encoders.training.checks import check_values
     from contrastive_encoders.training.target_checks import check_targets
 
@@ -132,7 +134,9 @@ def check(run: ResolvedRun) -> None:
 
 
 def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
-    """Write the folder that ``backbone=tiny`` of a run would write, including the tokenizer."""
+    """Write the model folder with the tokenizer that a training run with ``backbone=tiny`` would write; return its
+    path.
+    """
     from transformers.utils import logging as transformers_logging
 
     from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
@@ -147,7 +151,9 @@ def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
 
 
 def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanLayout], list[tuple[str, str]]]:
-    """Return summaries of the batches, the documents of the first batch for the figure, and facts about the data."""
+    """Load batches; return their summaries, the span layouts of the first batch's documents for the figure, and facts
+    about the data.
+    """
     import torch
 
     from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
@@ -179,7 +185,9 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanL
 
 
 def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
-    """Return facts that a preview without a model cannot know."""
+    """Return a line about the maximum lengths that models use by default, because a preview without a model cannot know
+    the length.
+    """
     from contrastive_encoders.training.max_length import lengths_of_models
 
     models: dict[int, list[str]] = {}
@@ -190,7 +198,7 @@ def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
 
 
 def spans_of(data: Any, row: int) -> SpanLayout:
-    """Return the positions of the spans of a document in the first epoch."""
+    """Return the positions of the spans that are sampled from a document in the first epoch."""
     tokens, spans = data.span_builder.places(0, row)
     places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
     found = [

@@ -2,9 +2,10 @@
 
     contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER trials=20 data.path=FILE
 
-Grid, random, or bayes (TPE) search and hyperband by Optuna; a trial has the overrides that an agent
-would pass to it. The same command resumes after an interruption. --config-dir=FOLDER adds configs,
-and all overrides but those of the keys below are passed to each training.
+Optuna performs the search: grid, random, or bayes (TPE), optionally with hyperband. A trial gets the
+same arguments that a W&B agent would pass. After an interruption, run the same command again to
+resume. --config-dir=FOLDER adds configs, and all arguments other than the keys below are passed to
+each training run.
 """
 
 import argparse
@@ -40,13 +41,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SweepConfig(WorkersConfig):
-    """Own keys of ``contrastive-encoders sweep``; all other arguments are passed to each training run."""
+    """Configuration keys of ``contrastive-encoders sweep``. All other arguments are passed to each training run."""
 
-    output: str | None = config_field(None, "directory of the study and its runs")
+    output: str | None = config_field(None, "output directory of the Optuna study and its training runs")
     trials: int | None = config_field(
-        None, "number of trials; null: the number in the file, or the complete grid", ge=1
+        None,
+        "number of trials; null: the number in the sweep file, or the complete grid if the file contains no number",
+        ge=1,
     )
-    seed: int = config_field(1, "seed of the search", ge=1)
+    seed: int = config_field(1, "random seed of the search", ge=1)
 
 
 class SweepCommand(NamedTuple):
@@ -69,7 +72,9 @@ def read_arguments(arguments: Sequence[str]) -> SweepCommand:
     known, rest = parser.parse_known_args(arguments)
     if missing := [folder for folder in known.config_dir if not folder.is_dir()]:
         raise InputError(
-            key="--config-dir", value=missing[0], expected="an existing directory with model/ or experiment/"
+            key="--config-dir",
+            value=missing[0],
+            expected="an existing directory of configs, with folders such as model/ or experiment/",
         )
     if others := [argument for argument in rest if argument.startswith("-")]:
         raise InputError(key=others[0], expected="no option of Hydra other than --config-dir=FOLDER")
@@ -92,7 +97,7 @@ def read_arguments(arguments: Sequence[str]) -> SweepCommand:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the sweep. Return the exit code: 1 if a trial failed twice."""
+    """Run the trials of the sweep that are not finished. Return the exit code: 1 if a trial failed twice."""
     command = read_arguments(arguments)
     config = command.config
     try:
@@ -107,7 +112,10 @@ def run(arguments: Sequence[str]) -> int:
         if refused := trials.refused_folders():
             folders = shlex.join(map(str, refused))
             log.warning(
-                "%d trials were refused before and are skipped. To run them again: rm -r %s", len(refused), folders
+                "%d trials are skipped, because an earlier command rejected their settings. To run them again: rm -r "
+                "%s",
+                len(refused),
+                folders,
             )
 
         def record(job: Job, done: JobResult) -> None:
@@ -130,7 +138,9 @@ def run(arguments: Sequence[str]) -> int:
     overrides = (f"runs=[{command.output}/runs/*]", f"output={command.output / 'comparison'}")
     log.info("Compare: contrastive-encoders compare %s", shlex.join(overrides))
     if failed and not finished and all(one.status == 2 for one in failed):
-        raise InputError(f"All {len(failed)} trials were refused. {failed[0].output_tail}")
+        raise InputError(
+            f"All {len(failed)} trials were rejected, because their settings are invalid. {failed[0].output_tail}"
+        )
     return 1 if failed else 0
 
 

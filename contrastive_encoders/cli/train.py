@@ -13,7 +13,7 @@ from contrastive_encoders.training.resolve import finished_before, resolve
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Train the run of these overrides; in a multirun, that of one job."""
+    """Train the run that Hydra has composed from the overrides; in a multirun, the run of the current job."""
     resolved = resolve(compose(HydraConfig.get().overrides.task, config=cfg))
     if not finished_before(resolved):
         with exit_on_signals():

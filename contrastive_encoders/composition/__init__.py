@@ -1,1 +1,1 @@
-"""Composition of configs: keys, overrides, Hydra's config store."""
+"""Composition of configs with Hydra: config store, overrides, checks of keys, and key descriptions."""

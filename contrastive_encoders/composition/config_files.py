@@ -1,4 +1,4 @@
-"""Find ``configs/``, in a checkout and in an installed wheel."""
+"""Location of ``configs/``, in a checkout or in an installed wheel, and the choices of its groups."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ MEANINGS = "meanings"  # key of a file in configs/race: the meanings of its own 
 
 
 def choices(group: str) -> list[str]:
-    """Return the names that the command line may choose for a group, sorted."""
+    """Return the sorted names of the choices of a config group."""
     return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""Checks of config keys: types, ranges, and the nearest name for an unknown key."""
+"""Checks of config values, and lists of the keys that a command has."""
 
 import math
 import re
@@ -27,8 +27,8 @@ MAX_INTEGER, MAX_SEED = 10**18 - 1, 2**32 - 1
 
 
 def check_numbers(cfg: DictConfig) -> None:
-    """Check that no number in a config is NaN, infinite, or too long for a reader, and that all libraries accept the
-    seeds.
+    """Check that every number in a config is finite and has at most 18 digits, and that seeds are in the range that all
+    libraries accept.
 
     Raises:
         InputError: a number is invalid.
@@ -45,7 +45,7 @@ def check_numbers(cfg: DictConfig) -> None:
 
 
 def leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key of each value in nested mappings and lists, and the value."""
+    """Yield (dotted key, value) for each value in nested mappings and lists."""
     if isinstance(node, dict | list):
         for name, value in node.items() if isinstance(node, dict) else enumerate(node):
             yield from leaves(value, f"{key}.{name}" if key else str(name))
@@ -54,8 +54,8 @@ def leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def config_from_arguments(kind: type[Config], arguments: Sequence[str]) -> tuple[Config, list[str]]:
-    """Return the config of the arguments ``KEY=VALUE`` for keys of a settings class, without Hydra, and the other
-    arguments.
+    """Parse the arguments ``KEY=VALUE`` whose key belongs to the config dataclass ``kind``, without Hydra; return the
+    config and the remaining arguments.
 
     Raises:
         InputError: a value has another type or is out of bounds.
@@ -82,7 +82,7 @@ def _value_of(text: str, type_: Any) -> Any:
 
 
 def known_keys(config: str, arguments: Sequence[str]) -> Iterator[str]:
-    """Yield all dotted keys of the config that the group choices among the arguments lead to."""
+    """Yield all dotted keys of a command's config, composed with the group choices among the arguments."""
     GlobalHydra.instance().clear()
     groups = COMMAND_GROUPS.get(config, ())
     chosen = [
@@ -100,14 +100,14 @@ def known_keys(config: str, arguments: Sequence[str]) -> Iterator[str]:
 
 
 def config_folders(arguments: Sequence[str]) -> list[Path]:
-    """Return the config folders that a command line adds: ``--config-dir=FOLDER``, absolute."""
+    """Return the absolute paths of the config folders that the arguments ``--config-dir=FOLDER`` add."""
     found = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(arguments), flags=re.MULTILINE)
     return [Path(one).absolute() for one in found]
 
 
 def choices_with(key: str, config: str) -> list[str]:
-    """Return GROUP=CHOICE for each choice that adds this key, for groups of which a config has one choice, such as
-    recipes.
+    """Return GROUP=CHOICE for each choice that adds ``key`` to the config. The list is empty for commands with several
+    config groups.
     """
     groups = COMMAND_GROUPS.get(config, ())
     if len(groups) != 1:

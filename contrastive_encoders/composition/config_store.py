@@ -1,4 +1,4 @@
-"""Register settings classes with Hydra, and compose configs from them.
+"""Registration of config dataclasses with Hydra, and composition of configs.
 
 A node contains the default of each key. OmegaConf's own types express neither a choice nor a union with a list, so the
 node contains plain values, and `core.config_schema.build` compares them with the types and bounds of the fields.
@@ -25,7 +25,7 @@ STORE = ConfigStore.instance()
 
 
 class _SharedNodes(dict[str, Any]):
-    """The nodes of registered classes, which are not copied.
+    """Mapping of the registered config nodes that returns itself when it is copied.
 
     Hydra copies its entire store for each config and for each group that it lists, and copies a node again when it
     reads it. With these copies, --help takes two seconds longer.
@@ -43,7 +43,7 @@ NOT_COMPOSED = dict.fromkeys(
 
 
 def register(kinds: Mapping[str, type]) -> None:
-    """Register config dataclasses by name, so that a defaults list can refer to their keys: ``/settings/NAME@_here_``.
+    """Register config dataclasses by name, so that a defaults list can include their keys as ``/settings/NAME@_here_``.
 
     A key that is an empty mapping accepts any keys below it; its reader checks them.
     """
@@ -58,7 +58,7 @@ def register(kinds: Mapping[str, type]) -> None:
 
 
 def config_node(kind: Any) -> dict[str, Any]:
-    """Return the keys of a settings class with their defaults, as in a config, and the module that they configure."""
+    """Return the keys of a config dataclass with their defaults, and as ``_target_`` the class that they configure."""
     target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
     return target | {
         one.name: config_node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
@@ -71,10 +71,10 @@ def compose_config(
     choices: Mapping[str, str] | None = None,
     keys: Mapping[str, Any] | None = None,
 ) -> DictConfig:
-    """Compose ``configs/PRIMARY.yaml`` with these command line arguments.
+    """Compose ``configs/PRIMARY.yaml`` with command line arguments.
 
-    ``choices`` (group -> choice) and ``keys`` have the precedence of an experiment: above the file, below the
-    arguments.
+    ``choices`` (group -> choice) and ``keys`` have the precedence of an experiment: they override the file, and the
+    arguments override them.
     """
     chosen = [{f"override /{group}": choice} for group, choice in {**NOT_COMPOSED, **(choices or {})}.items()]
     STORE.store("given.yaml", {"defaults": [primary, *chosen, "_self_"], **(keys or {})})
@@ -104,18 +104,18 @@ def dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) -> None:
-    """Set a dotted key of a composed config.
+    """Set the value of a dotted key in a composed config.
 
     Args:
         in_python: whether error messages write keys as arguments of a function, ``model__lr``.
 
     Raises:
-        InputError: it does not exist.
+        InputError: the key does not exist.
     """
     place, _, name = key.rpartition(".")
     parent = OmegaConf.select(cfg, place) if place else cfg
     if not isinstance(parent, DictConfig):
-        raise InputError(key=key, expected=f"a key that exists, but {place} is {_shown(parent)} and has no keys")
+        raise InputError(key=key, expected=f"an existing key, but {place}={_shown(parent)} has no keys")
     if parent._get_flag("struct"):
         names = list(map(str, parent))
         if name not in names:
@@ -129,21 +129,19 @@ def _shown(value: Any) -> str:
 
 
 def keys_below(node: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a config, including groups."""
+    """Yield all dotted keys of a config, including keys whose values are mappings."""
     for key in map(str, node) if isinstance(node, DictConfig) and not node._is_none() else ():
         yield f"{prefix}{key}"
         yield from keys_below(node._get_node(key), f"{prefix}{key}.")
 
 
 def to_container(value: Any) -> Any:
-    """Return a config as plain mappings and lists, with interpolations resolved; other values are returned
-    unchanged.
-    """
+    """Convert a config to plain mappings and lists, with interpolations resolved. Return any other value unchanged."""
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _first_of(*names: Any, _root_: DictConfig) -> Any:
-    """Return the value of the first of these keys that has one, or else the last argument."""
+    """Return the value of the first of these keys that is not null. If all are null, return the last argument."""
     *keys, otherwise = names
     found = (OmegaConf.select(_root_, name) for name in keys)
     return next((value for value in found if value is not None), otherwise)

@@ -29,7 +29,9 @@ class KeyDoc(NamedTuple):
 
 
 class ConfigFile(NamedTuple):
-    """A file of ``configs/``, and the place of its keys: ``data``, or ``data.parts.NAME`` for a part of a mixture."""
+    """A file of ``configs/``, and the prefix of its keys, such as ``data``, or ``data.parts.NAME`` for a data source of
+    a mixture.
+    """
 
     path: Path
     package: str
@@ -37,7 +39,7 @@ class ConfigFile(NamedTuple):
 
     @property
     def about(self) -> str:
-        """The comment at the beginning of the file."""
+        """The comment at the beginning of the file, joined to one line."""
         comment = re.match(r"(#.*\n)*", self.path.read_text(encoding="utf-8"))
         lines = comment[0].splitlines() if comment else []
         return " ".join(line.lstrip("# ") for line in lines if "@package" not in line)
@@ -46,14 +48,15 @@ class ConfigFile(NamedTuple):
         return yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
 
     def included(self) -> Iterator["ConfigFile"]:
-        """Yield the files in its defaults list, except choices of a group."""
+        """Yield the files in this file's defaults list, except choices of a group."""
         for entry in self._defaults():
             if not entry.startswith(f"/{FOLDER}/") and entry != "_self_":
                 folder = CONFIGS if entry.startswith("/") else self.path.parent
                 yield ConfigFile(folder / f"{entry.removeprefix('/')}.yaml", self.package)
 
     def all_keys(self) -> Iterator[KeyDoc]:
-        """Yield the keys of the config dataclasses in its defaults list, then the other keys that it sets.
+        """Yield the keys of the config dataclasses in this file's defaults list, then the other keys that the file
+        sets.
 
         The value of a key is that of the file, or else its default.
         """
@@ -77,7 +80,9 @@ class ConfigFile(NamedTuple):
                 yield KeyDoc(name, value, meanings.get(name, ""))
 
     def _chosen(self) -> dict[str, str]:
-        """Return the choices in its defaults list that have their own place, such as ``/prompts@_global_.prompts``."""
+        """Return the choices in this file's defaults list that set a top-level key, such as
+        ``/prompts@_global_.prompts``.
+        """
         entries = (entry for entry in self.content().get("defaults", []) if isinstance(entry, dict))
         return {group: choice for entry in entries for group, choice in entry.items() if "@_global_." in group}
 
@@ -86,7 +91,8 @@ class ConfigFile(NamedTuple):
 
 
 def files_of_help(config: str, choices: Mapping[str, Any]) -> Iterator[ConfigFile]:
-    """Yield the files of a config; files that set keys of other files come last.
+    """Yield the files that ``--help`` documents for a config. Files that set keys of other files, such as experiments,
+    come last.
 
     Args:
         config: name of a file in ``configs/``.
@@ -104,7 +110,7 @@ def files_of_help(config: str, choices: Mapping[str, Any]) -> Iterator[ConfigFil
 
 
 def choice_file(group: str, name: str, package: str = "") -> ConfigFile:
-    """Return the file of a choice, in ``configs/GROUP/NAME.yaml``."""
+    """Return the file of a group's choice, ``configs/GROUP/NAME.yaml``."""
     path = CONFIGS / group / f"{name}.yaml"
     is_global = path.is_file() and "@package _global_" in path.read_text(encoding="utf-8")
     return ConfigFile(path, "" if is_global else package or group)
@@ -117,7 +123,7 @@ def _all_included(file: ConfigFile) -> Iterator[ConfigFile]:
 
 
 def keys_of_settings(kind: Any, package: str = "") -> Iterator[KeyDoc]:
-    """Yield the keys of a config dataclass by their full names, a group before its keys."""
+    """Yield the keys of a config dataclass with their full dotted names. A group precedes its keys."""
     for one in settings_keys(kind):
         name = _join(package, one.name)
         if dataclasses.is_dataclass(one.type):
@@ -134,7 +140,7 @@ def flow(value: Any) -> str:
 
 
 def interpolation_in_words(value: Any) -> str | None:
-    """Describe an interpolation of other keys; None for another value."""
+    """Describe an interpolation of other keys, as in ``value of `seed```. Return None for any other value."""
     if plain := re.fullmatch(r"\$\{([\w.]+)\}", str(value)):
         return f"value of `{plain.group(1)}`"
     if several := re.fullmatch(r"\$\{first_of:([\w.,]+)\}", str(value)):
@@ -148,7 +154,7 @@ def _join(package: str, name: str) -> str:
 
 
 def _is_among(name: str, known: set[str]) -> bool:
-    """Return whether a name is a known key, or a key below one."""
+    """Return whether a dotted name or one of its prefixes is a known key."""
     parts = name.split(".")
     return any(".".join(parts[:size]) in known for size in range(1, len(parts) + 1))
 
@@ -157,7 +163,7 @@ def _is_among(name: str, known: set[str]) -> bool:
 
 
 def _keys_and_meanings(*, _root_: DictConfig) -> str:
-    """Return all keys of a composed config with their values and meanings, for a template of Hydra's help."""
+    """Resolver for Hydra's help template: list all keys of a composed config with their values and meanings."""
     values: Any = OmegaConf.to_container(_root_, resolve=False)
     hydra = values.pop("hydra")
     choices, printed, known = hydra["runtime"]["choices"], set[str](), set[str]()
@@ -206,7 +212,7 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def row(key: KeyDoc) -> str:
-    """Return ``name=value`` and the meaning; for a group, whose keys follow, only the name."""
+    """Format a key as ``name=value`` with its meaning in a second column. A group, whose keys follow, has no value."""
     start = f"{key.name}." if key.is_group else f"{key.name}={_shown(key.value)}"
     if not key.meaning:
         return start
@@ -225,7 +231,7 @@ def _shown(value: Any) -> str:
 
 
 def wrap_text(line: str, indent: str = "    ") -> str:
-    """Break a line of ``--help`` if it is too long."""
+    """Wrap a line of ``--help`` to the width of the page."""
     return textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
 
 

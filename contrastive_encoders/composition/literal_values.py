@@ -1,4 +1,5 @@
-"""Text values on the command line: paths and column names are taken literally, regardless of their characters.
+"""Quoting of strings on the command line, so that paths and column names are taken literally, regardless of their
+characters.
 
 Hydra's grammar interprets parentheses, commas, quotes, and equals signs, and does not support letters outside ASCII. A
 value that it cannot parse, or would parse as something other than text, is quoted.
@@ -34,8 +35,8 @@ MULTIRUN = ("-m", "--multirun", "hydra.mode=MULTIRUN")
 
 
 def literal_overrides(config: str, overrides: Sequence[str], kind: type | None = None) -> list[str]:
-    """Return the command line arguments with text values quoted for Hydra. ``kind`` is the config dataclass of the
-    command; those of ``train`` and ``generate`` are registered.
+    """Return the command line arguments with the values of string keys quoted for Hydra. ``kind`` is the config
+    dataclass of the command; those of ``train`` and ``generate`` are registered.
 
     Raises:
         InputError: Hydra cannot parse a value that is not text; the hint is the same argument with quotes.
@@ -49,7 +50,9 @@ def literal_overrides(config: str, overrides: Sequence[str], kind: type | None =
             continue
         if "${" in match[3] and not _has_closed_references(match[3]):
             expected = 'a value in which each "${" begins a reference such as ${seed}'
-            raise InputError(key=match[2], value=match[3], expected=expected, hint="Rename a file of this name.")
+            raise InputError(
+                key=match[2], value=match[3], expected=expected, hint="If this is a file name, rename the file."
+            )
         kinds = _types_of(config, match[2], kind)
         literal = literal_override(override, kinds, multirun=multirun)
         if _parse(literal) is None:
@@ -61,7 +64,7 @@ def literal_overrides(config: str, overrides: Sequence[str], kind: type | None =
 
 
 def literal_override(override: str, kinds: Sequence[Any] = (), *, multirun: bool = False) -> str:
-    """Return ``KEY=VALUE`` with a text, or the texts of a list, in quotes if Hydra would not parse them literally.
+    """Return ``KEY=VALUE`` with the string, or the strings of a list, quoted if Hydra would not parse them literally.
 
     ``kinds`` are the types that the key may have. Without any, only what Hydra cannot parse is quoted. The user's own
     quotes and braces are kept, and so is a list of lists.
@@ -89,7 +92,9 @@ def literal_override(override: str, kinds: Sequence[Any] = (), *, multirun: bool
 
 
 def _is_read(parsed: Override, kinds: Sequence[Any], multirun: bool) -> bool:
-    """Return whether Hydra parses a value as one of these types, or as several values for a sweep."""
+    """Return whether Hydra already parses an override as intended: as a value of one of these types, or as several
+    values for a sweep.
+    """
     if parsed.is_delete() or (multirun and parsed.is_sweep_override()) or parsed.value() is None:
         return True
     if parsed.is_sweep_override():
@@ -113,7 +118,7 @@ def _with_list(key: str, value: str) -> str | None:
 
 
 def _as_text(text: str) -> str:
-    """Return a text in the form that Hydra parses literally, in quotes if necessary."""
+    """Return a string such that Hydra parses it literally: unchanged if possible, otherwise quoted."""
     if _is_quoted(text):
         return text
     parsed = _parse(f"x={text}")
@@ -130,12 +135,12 @@ def _has_closed_references(text: str) -> bool:
 
 
 def _split(values: str) -> list[str]:
-    """Split at commas, except in quotes and in balanced parentheses and brackets."""
+    """Split a string at commas, except at those in quotes and in balanced parentheses and brackets."""
     return TEXT.findall(values)
 
 
 def _quoted(key: str, value: str) -> str:
-    """Return the argument with its value in quotes; for a mapping or a list, each of its values is in quotes."""
+    """Return the argument with its value quoted; in a mapping or a list, each value is quoted separately."""
     override: str | None = None
     if value.startswith("{") and value.endswith("}"):
         pairs = [piece.partition(":") for piece in _split(value[1:-1])]
@@ -157,7 +162,7 @@ def _parse(override: str) -> Override | None:
 
 
 def _types_of(config: str, key: str, kind: type | None) -> list[Any]:
-    """Return the types that a key may have; none if it is unknown."""
+    """Return the types that a key may have; an empty list if the key is unknown."""
     if config == "generate":
         return [type_ for name, cls in REGISTERED.items() if name.startswith("recipe/") for type_ in _walk(cls, key)]
     if config != "train":

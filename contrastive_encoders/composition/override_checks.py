@@ -40,10 +40,11 @@ MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hyd
 
 
 def check_options(config: str, arguments: Sequence[str]) -> None:
-    """Parse Hydra's options, so that an invalid one leads to an error message instead of the parser's usage text.
+    """Check Hydra's options, so that an invalid option is reported by this project's error message instead of the
+    parser's usage text.
 
     Raises:
-        InputError: an option is unknown, lacks its value, or excludes another one.
+        InputError: an option is unknown, lacks its value, or conflicts with another option.
     """
     parser = get_args_parser()
     parser.error = refuse_option  # type: ignore[method-assign]
@@ -52,17 +53,17 @@ def check_options(config: str, arguments: Sequence[str]) -> None:
     if options:
         raise unknown_option(config, options[0], arguments)
     if rest:
-        hint = "Write all overrides together, either before or after the options."
-        raise InputError(key=rest[0], expected="no option between the overrides", hint=hint)
+        hint = "Write all overrides either before or after the options."
+        raise InputError(
+            key=rest[0], expected="all overrides next to each other, without an option in between", hint=hint
+        )
     modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
     if len(modes) > 1:
-        raise InputError(key=" ".join(modes), expected="one of these options", hint=f"Use {modes[0]} only.")
+        raise InputError(key=" ".join(modes), expected="at most one of these options", hint=f"Use only {modes[0]}.")
 
 
 def refuse_option(message: str) -> NoReturn:
-    """Raise the message of an ``argparse.ArgumentParser`` as an `InputError`, as a replacement of the parser's
-    ``error``.
-    """
+    """Replacement for ``argparse.ArgumentParser.error`` that raises the parser's message as an `InputError`."""
     option, _, reason = message.removeprefix("argument ").removeprefix("ambiguous option: ").partition(": ")
     if could_match := re.fullmatch(r"(\S+) could match (.*)", option):
         option, reason = could_match[1], f"one of {could_match[2]}"
@@ -72,7 +73,7 @@ def refuse_option(message: str) -> NoReturn:
 
 
 def help_hint(config: str, arguments: Sequence[str] = ()) -> str:
-    """Return a sentence that says where the keys of a command are listed.
+    """Return the hint that the command's ``--help`` lists its keys.
 
     Args:
         config: file of the command in ``configs/``.
@@ -101,7 +102,7 @@ def check_override_syntax(config: str, arguments: Sequence[str]) -> None:
     """Check overrides before Hydra composes them.
 
     Each config group must be set to the name of a choice. No override may name code that Hydra itself runs, set
-    gradient accumulation, or set an address for a key that requires a local path.
+    gradient accumulation, or set a URL for a key that requires a local path.
 
     Raises:
         InputError: an override violates one of these rules.
@@ -111,12 +112,17 @@ def check_override_syntax(config: str, arguments: Sequence[str]) -> None:
         key, _, value = override.partition("=")
         _check_path(key, value.strip("[]'\""))  # Hydra creates folders before the command begins
         if OBJECT_KEYS.fullmatch(key) or TARGET_OVERRIDE.match(override):
-            raise InputError(location=shorten(argument), expected="no code that Hydra runs before the command starts")
+            raise InputError(
+                location=shorten(argument),
+                expected="no override that makes Hydra run code before the command starts",
+                hint="Remove this argument.",
+            )
         if config == "train" and ACCUMULATED.fullmatch(key):
             raise InputError(
                 key=key,
                 value=value,
-                expected="no gradient accumulation, since large batches are split into chunks with the same gradient",
+                expected="no gradient accumulation, since a large batch is already split into chunks, with the same "
+                "gradient as the entire batch",
                 hint="Set batch_size to the total batch size (your batch times the accumulation steps) and "
                 "token_budget to the number of tokens that fit in memory. All examples of the batch are negatives of "
                 "each other, unlike with accumulated batches.",
@@ -126,10 +132,10 @@ def check_override_syntax(config: str, arguments: Sequence[str]) -> None:
 
 
 def check_paths(cfg: DictConfig) -> None:
-    """Check that output keys and local input keys are not addresses, which may also come from a YAML file.
+    """Check that no output key or local input key of the composed config contains a URL.
 
     Raises:
-        InputError: a key that must be a local path is an address.
+        InputError: a key that must be a local path is a URL.
     """
     for key, value in leaves(OmegaConf.to_container(cfg, resolve=False)):
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""OmegaConf resolvers: config values that depend on the machine or on other choices.
+"""OmegaConf resolvers for config values that depend on the machine or on other keys.
 
 These depend on the machine: the location of weights installed as a package, ``${installed:PACKAGE/FILE}`` and
 ``${installed_or_hub:PACKAGE/FILE,ID}``, ``${fast_precision:}``, and ``${on_cpu:4096}``. These depend on other choices:
@@ -22,7 +22,9 @@ INSTALLED_BY = {  # packages that contain weights
 
 
 def _installed(name: str) -> str:
-    """Return the path of ``PACKAGE/FILE``: weights can be installed as a Python package, without the Hub."""
+    """Return the path of ``FILE`` in the installed ``PACKAGE``, for weights that are distributed as a Python package
+    instead of on the Hub.
+    """
     package, _, inside = name.partition("/")
     spec = find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or ():
@@ -33,19 +35,19 @@ def _installed(name: str) -> str:
 
 
 def _installed_or_hub(name: str, hub_id: str) -> str:
-    """Return the path of ``PACKAGE/FILE``, or the Hub id if the package is not installed."""
+    """Return the path of ``FILE`` in ``PACKAGE``, or the Hub id if the package is not installed."""
     return _installed(name) if find_spec(name.partition("/")[0]) else hub_id
 
 
 def _fast_precision() -> str:
-    """Return bf16 if the GPU or the processor supports it natively; otherwise it would be slower than fp32."""
+    """Return bf16 if the GPU or the CPU supports it natively, else fp32, since bf16 would then be slower."""
     import torch  # takes seconds to import
 
     return "bf16" if multiplies_bf16("cuda" if torch.cuda.is_available() else "cpu") else "fp32"
 
 
 def _on_cpu(value: object) -> object:
-    """Return the value if there is no GPU, else null."""
+    """Return ``value`` if there is no GPU, else null."""
     import torch
 
     return None if torch.cuda.is_available() else value
@@ -57,7 +59,7 @@ def _unless(condition: object, value: object) -> object:
 
 
 def _of_documents(value: object, otherwise: object, *, _root_: DictConfig) -> object:
-    """Return ``value`` if the data are documents, which have no pairs of their own; else ``otherwise``."""
+    """Return ``value`` if the data are documents, which contain no labeled pairs; else ``otherwise``."""
     return value if "document" in (_root_.get("data") or {}) else otherwise
 
 

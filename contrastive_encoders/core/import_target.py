@@ -1,4 +1,4 @@
-"""Import the class at the ``_target_`` of a config."""
+"""Imports of the classes that ``_target_`` keys name."""
 
 import importlib
 import os
@@ -13,7 +13,7 @@ from contrastive_encoders.core import InputError
 
 
 def found_at(target: str) -> Any:
-    """Import the module of a target, and return its attribute of that name; None if there is none."""
+    """Return the object at the path ``package.module.NAME``; None if the module or the name does not exist."""
     module, _, name = target.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -22,18 +22,18 @@ def found_at(target: str) -> Any:
 
 
 def is_allowed(target: str, allowed: Sequence[str]) -> bool:
-    """Return whether a target begins with one of the prefixes of ``allow_targets``."""
+    """Return whether a target is one of the packages or modules in ``allow_targets``, or inside one of them."""
     return any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed)
 
 
 def untrusted(key: str, target: Any) -> InputError:
-    """Return the error about code that the user has not allowed."""
+    """Return the error about a ``_target_`` outside this project, Lightning, and ``allow_targets``."""
     hint = f"If you trust it, set allow_targets=[{str(target).partition('.')[0]}]."
     return InputError(key=key, value=target, expected="code of this project or of Lightning", hint=hint)
 
 
 def imported(key: str, target: str) -> Any:
-    """Import the object at a path in a config: a class or function of a module, or an attribute of a class.
+    """Import the object that a key names: a class or function of a module, or an attribute of a class.
 
     A module in the working directory is found regardless of how the command was started.
 
@@ -80,7 +80,7 @@ def _missing(key: str, target: str, module: str) -> InputError:
 
 
 def _import_failed(key: str, target: str, module: str, error: BaseException) -> InputError:
-    """Return the error with Python's message and the last executed line of the module's own code."""
+    """Return the error about a failed import, with Python's message and the line of the user's module that failed."""
     if isinstance(error, SyntaxError):
         place = f"{error.filename}, line {error.lineno}: {error.msg}"
     else:

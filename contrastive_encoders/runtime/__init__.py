@@ -1,1 +1,1 @@
-"""Processes: signals, exit codes, process groups, child processes, and workers."""
+"""Process management: signals, exit codes, process groups, child processes, and workers."""

@@ -21,8 +21,8 @@ MAX_PROCESSES_PER_CORE = 4
 
 
 def init_process() -> None:
-    """Handle signals, and exit together with the command or the torchrun that started this process. Every command calls
-    this first.
+    """Install signal handlers, and make this process exit when the command or the torchrun that started it exits. Every
+    command calls this first.
     """
     raise_signals()
     starter, parent = os.environ.get(PARENT_PID), os.getppid()
@@ -34,7 +34,9 @@ def init_process() -> None:
 
 
 def exit_with_parent(parent: int) -> None:
-    """Send SIGTERM to this process, a child of ``parent``, when ``parent`` has exited, and exit a minute later."""
+    """Start a thread that sends SIGTERM to this process when its parent process ``parent`` has exited, and that ends
+    this process a minute later.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -49,13 +51,13 @@ def exit_with_parent(parent: int) -> None:
 def start(
     command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
-    """Start a command of this project."""
+    """Start a command of this project as a child process that exits with this process."""
     env = os.environ if environment is None else environment
     return subprocess.Popen(command, env={**env, PARENT_PID: str(os.getpid())}, **options)
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

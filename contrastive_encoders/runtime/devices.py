@@ -1,4 +1,4 @@
-"""The ``device`` and ``devices`` keys of a command."""
+"""Resolution and checks of the keys ``device`` and ``devices``."""
 
 import os
 
@@ -8,7 +8,7 @@ from contrastive_encoders.runtime.process_group import local_rank
 
 
 def device_of(name: str) -> str:
-    """Return the device that ``device=`` refers to; ``auto`` is this process's GPU if there is one.
+    """Return the device that the key ``device`` names. ``auto`` is this process's GPU if there is one, else the CPU.
 
     Raises:
         InputError: the device does not exist.
@@ -27,7 +27,8 @@ def device_of(name: str) -> str:
 
 
 def check_devices(number: int, device: str) -> None:
-    """Check that this number of processes may be started, one per device, unless they have been started already.
+    """Check that the host has enough devices to start one process per device. If torchrun or srun has started the
+    processes, nothing is checked.
 
     Raises:
         InputError: there are fewer GPUs; or there are none, and more than four processes would share a core.

@@ -1,4 +1,4 @@
-"""Exit codes, and one-line messages instead of tracebacks.
+"""Exit codes of commands, and one-line error messages instead of tracebacks.
 
 The exit code is 0 on success; 2 if the command line, config, or input is invalid; 1 if the command failed while running
 or the disk is full; 130 and 143 if it was interrupted (docs/exit-codes.md). On a typo, Hydra alone would exit with 1
@@ -68,7 +68,7 @@ def exit_statuses(
     hydra: bool = False,
     failed: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Context manager that turns errors into a message and an exit code.
+    """Context manager that ends the command with a one-line message and an exit code if an error is raised.
 
     It wraps Hydra's ``main`` to catch the errors that Hydra raises itself, and the body of that function because Hydra
     prints its own message about errors that leave the function.
@@ -100,7 +100,7 @@ def exit_statuses(
 def exit_status_of(
     error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, arguments: Sequence[str]
 ) -> tuple[int, str] | None:
-    """Return the exit code for an error and its message; None for a bug in the program.
+    """Return the exit code and the message for an error; None for an unexpected error, whose traceback should be shown.
 
     The arguments are those of `exit_statuses`.
     """
@@ -117,7 +117,7 @@ def exit_status_of(
 
 @contextlib.contextmanager
 def as_exceptions(config: str, arguments: Sequence[str] = (), *, hydra: bool = False) -> Iterator[None]:
-    """Context manager for functions called from Python that raises the errors that would end a command.
+    """Context manager for the Python API: raises as `InputError` or `OutputError` the errors that would end a command.
 
     Args:
         config: file of the command in ``configs/``.
@@ -143,7 +143,7 @@ def as_exceptions(config: str, arguments: Sequence[str] = (), *, hydra: bool = F
 
 @contextlib.contextmanager
 def _raise_signals_first() -> Iterator[None]:
-    """Context manager that raises the interruption by a signal instead of an error that it caused.
+    """Context manager that raises the exception of a signal instead of a secondary error that the signal caused.
 
     A library that is interrupted in the middle of an operation may raise another error while it cleans up.
     """
@@ -186,14 +186,14 @@ def _exit(status: int, message: str = "", command: str = "") -> NoReturn:
 
 
 def _raised_in_hydra(error: BaseException) -> bool:
-    """Return whether Hydra raised the error while it composed a config, as opposed to the command that it calls."""
+    """Return whether the error was raised in Hydra's code, as opposed to the command that Hydra calls."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
 
 
 def _server_error(error: BaseException | None) -> str:
-    """Return the message of a server's client, wherever it was called. Return an empty string if no server failed, or
-    if the error was already explained.
+    """Return a message about a failed connection to a server, recognized anywhere in the chain of causes. Return an
+    empty string if no server failed, or if the error was already explained.
 
     The errors are recognized by their libraries, because the versions of other packages determine which client is used.
     Errors of W&B are its own exceptions and those raised during a call of W&B.
@@ -212,7 +212,8 @@ def _server_error(error: BaseException | None) -> str:
 
 
 def _disk_error(error: BaseException) -> tuple[int, str] | None:
-    """Return the exit code and a one-sentence message for an error of a disk, folder, or file; None for other errors.
+    """Return the exit code and a message for an operating system error about a disk, folder, or file; None for other
+    errors.
 
     Libraries written in Rust state the error number only in their message, and NumPy does not state it.
     """
@@ -231,29 +232,31 @@ def _disk_error(error: BaseException) -> tuple[int, str] | None:
 
 
 def input_error(error: BaseException | None) -> InputError | None:
-    """Return the error with the message for the user, which Hydra wraps when a constructor raises it."""
+    """Return the `InputError` in the chain of causes of an error, such as one that Hydra has wrapped; None if there is
+    none.
+    """
     while error is not None and not isinstance(error, InputError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def explained(error: BaseException, config: str, arguments: Sequence[str]) -> str:
-    """Return a one-sentence message about an error in a config composed from these arguments.
+    """Return the message about an error in a config that was composed from these arguments.
 
-    For an unknown key or choice it is this project's message, otherwise Hydra's.
+    For an unknown key or choice, it is a message of this project; for other errors, it may be Hydra's.
     """
     return str(_refusal(error, config, arguments))
 
 
 def _refusal(error: BaseException, config: str, arguments: Sequence[str]) -> BaseException:
-    """Return the error that is raised in place of Hydra's, whose own message suggests +KEY=VALUE."""
+    """Return the error that replaces an error of Hydra, whose message would suggest +KEY=VALUE."""
     if cause := input_error(error):
         return cause
     if isinstance(error, InterpolationResolutionError) and any("${" in argument for argument in arguments):
         return _interpolation_error(error, arguments)
     if isinstance(error, InterpolationResolutionError) and error.full_key:
         reason = str(error).splitlines()[0]
-        return InputError(key=error.full_key, expected=f"a reference to an existing key ({reason})")
+        return InputError(key=error.full_key, expected=f"only references to existing keys ({reason})")
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, arguments))
     if isinstance(error, UnsupportedValueType):
@@ -273,13 +276,15 @@ def _interpolation_error(error: InterpolationResolutionError, arguments: Sequenc
     return InputError(
         key=key.lstrip("+"),
         value=value,
-        expected=f"a reference to an existing key ({reason})",
+        expected=f"only references to existing keys ({reason})",
         hint=f"If the characters are meant literally, set {literal}.",
     )
 
 
 def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
-    """Return the error about the first argument whose key, or whose choice for a group, does not exist."""
+    """Return the error about the first argument with an unknown key or an unknown choice of a group; None if there is
+    none.
+    """
     overrides = list(_parsed(arguments))
     for override in overrides:  # first, because the keys of a group are unknown without its choice
         key, value = override.key_or_group, override.value()
@@ -310,14 +315,14 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
                 key=key,
                 **({} if value is None else {"value": value}),
                 expected="a key that exists here",
-                hint=f"It is a key of {', '.join(others)}. Remove it.",
+                hint=f"This key exists only with {', '.join(others)}. Remove it.",
             )
         return unknown_key(key, value, known, help_hint(config, arguments))
     return None
 
 
 def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
-    """Return the arguments as parsed by Hydra, without those that it cannot parse."""
+    """Yield the arguments as parsed by Hydra, omitting those that Hydra cannot parse."""
     parser = OverridesParser.create()
     for argument in arguments:
         with contextlib.suppress(HydraException):
@@ -325,7 +330,9 @@ def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
 
 
 def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:
-    """Return the error for a ``data`` key to set for each part of a mixture; None if no override names a part."""
+    """Return the error about a key ``data.KEY`` that must be set for each source of a mixture instead; None if no
+    override names a source.
+    """
     found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
     parts = sorted({match.group() for match in found if match})
     if not parts:

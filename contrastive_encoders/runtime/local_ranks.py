@@ -1,4 +1,4 @@
-"""Start the other ranks of this node, as torchrun does, for a command that was started without a launcher."""
+"""Start of the other ranks on this node, as torchrun does, for a command that was run without a launcher."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ def start_ranks(devices: int, nodes: int = 1) -> None:
     """Start this command again for each additional device of this node. This process becomes the first rank of the
     node.
 
-    With several nodes, the user starts the command on each and sets ``NODE_RANK``, ``MASTER_ADDR``, and
+    If there are several nodes, the user starts the command on each node and sets ``NODE_RANK``, ``MASTER_ADDR``, and
     ``MASTER_PORT``.
     """
     node = int(os.environ.get("NODE_RANK", "0"))
@@ -51,7 +51,7 @@ def _free_port() -> int:
 
 
 def _exit_with(children: list[subprocess.Popen[Any]]) -> None:
-    """Exit after a child has failed, because NCCL would wait for it forever.
+    """Exit after a child process has failed, because NCCL would wait for its rank forever.
 
     This process may be saving, so it has a minute to exit, unless the process group is not initialized yet.
     """

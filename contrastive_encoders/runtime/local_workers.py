@@ -1,4 +1,4 @@
-"""Workers as processes of this machine."""
+"""Workers that are processes on this machine."""
 
 import logging
 import multiprocessing
@@ -18,7 +18,9 @@ EXIT_TIMEOUT_S = 5.0  # for a process that was told to exit
 
 
 class LocalWorker:
-    """A spawned process. A forked one would have torch's threads without their locks."""
+    """Worker that runs as a spawned process on this machine. A forked process would have torch's threads without their
+    locks.
+    """
 
     def __init__(self, start: Start, place: int, workers: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -31,14 +33,16 @@ class LocalWorker:
         self.connection.send(start)
 
     def send(self, answer: Any) -> None:
-        """Send an answer. A worker that has exited cannot read it; this is noticed at the next message."""
+        """Send a task or other answer to the worker. A worker that has exited cannot read it; this is noticed at the
+        next message.
+        """
         try:
             self.connection.send(answer)
         except (BrokenPipeError, ConnectionResetError):
             logging.getLogger(__name__).debug("worker %s has exited", self.process.pid)
 
     def receive(self) -> Message | None:
-        """Wait for a message; None if the worker has exited."""
+        """Wait for the worker's next message, and return it; None if the worker has exited."""
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -46,11 +50,13 @@ class LocalWorker:
             return None
 
     def stop(self) -> None:
-        """Tell the process to exit without waiting for it."""
+        """Tell the process to exit, and do not wait for its end."""
         self.process.terminate()
 
     def end(self) -> str:
-        """End the process. Return how it had exited before, if it had."""
+        """End the process and wait for its end. Return the exit status or signal if it had exited before, else an empty
+        string.
+        """
         status = self.process.exitcode
         self.stop()
         self.process.join(EXIT_TIMEOUT_S)
@@ -61,7 +67,7 @@ class LocalWorker:
 
 
 def wait_for_messages(workers: Sequence[LocalWorker]) -> list[LocalWorker]:
-    """Wait until there are messages, and return the workers that have sent one or have exited."""
+    """Wait until a worker has sent a message or exited; return all such workers."""
     by_connection = {worker.connection: worker for worker in workers}
     return [by_connection[ready] for ready in multiprocessing.connection.wait(list(by_connection))]  # type: ignore[index]
 

@@ -1,4 +1,4 @@
-"""Log lines on stderr for commands and for functions called from Python."""
+"""Logging to stderr, for commands and for the Python API."""
 
 import contextlib
 import logging
@@ -24,7 +24,9 @@ NOISY_LOGGERS = (
 
 
 def log_to_terminal(quiet: bool = False) -> None:
-    """Log plain lines to stderr. Of several processes, only the first one logs information that all have."""
+    """Configure logging to stderr as plain messages. If there are several ranks, only rank 0 logs messages below the
+    level of warnings.
+    """
     first = find_ranks().rank == 0
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -33,7 +35,9 @@ def log_to_terminal(quiet: bool = False) -> None:
 
 @contextlib.contextmanager
 def logs_shown(quiet: bool = False) -> Iterator[None]:
-    """Context manager that shows these lines during a call from Python, if the caller has not configured logging."""
+    """Context manager that shows this project's log messages during a call of the Python API, if the caller has not
+    configured logging.
+    """
     root = logging.getLogger()
     if quiet or (root.handlers and root.isEnabledFor(logging.INFO)):
         yield
@@ -53,9 +57,7 @@ def logs_shown(quiet: bool = False) -> Iterator[None]:
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
-    """Handler that writes to the current stderr at the time of a message, because a live line replaces stderr and
-    continues below.
-    """
+    """Handler that looks up ``sys.stderr`` for each message, because a live progress line replaces it temporarily."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,4 +69,4 @@ class _ToStderr(logging.StreamHandler[TextIO]):
 
     @stream.setter
     def stream(self, stream: TextIO) -> None:
-        """Ignore the new stream."""
+        """Ignore the new stream, since ``sys.stderr`` is used at all times."""

@@ -1,4 +1,4 @@
-"""The ranks of a command, their process group, and decisions that rank 0 makes for all ranks.
+"""Ranks, initialization of the process group, and decisions that rank 0 makes for all ranks.
 
 torchrun, srun, or `local_ranks.start_ranks` starts the processes and sets their ranks in environment variables.
 """
@@ -46,8 +46,8 @@ class LauncherInfo(NamedTuple):
 
 
 def find_ranks() -> RankInfo:
-    """Return this process's rank and the world size from the process group, or from the variables of torchrun and
-    srun.
+    """Return this process's rank and the world size, from the process group or from the environment variables of
+    torchrun and srun.
     """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():
@@ -66,7 +66,7 @@ def local_rank() -> int:
 
 
 def launcher_info() -> LauncherInfo | None:
-    """Return the number of processes that torchrun or srun started; None if neither did, or for one process."""
+    """Return the number of processes that torchrun or srun started; None if there is one process or no launcher."""
     launcher, world = _launcher(), find_ranks().world
     if launcher is None or world == 1:
         return None
@@ -76,21 +76,22 @@ def launcher_info() -> LauncherInfo | None:
 
 
 def refuse_launcher() -> None:
-    """Check that a command that starts its own processes was not started by torchrun or srun.
+    """Check that torchrun or srun did not start this command, which starts its processes itself.
 
     Raises:
-        InputError: one of them started this command.
+        InputError: torchrun or srun started this command.
     """
     if launcher_info():
         raise InputError(
             key="devices",
-            expected="a command without torchrun and srun, since it starts its processes itself",
-            hint="Run the command directly, and set devices.",
+            expected="no launcher such as torchrun or srun, since this command starts its processes itself",
+            hint="Run the command without the launcher, and set devices=NUMBER.",
         )
 
 
 def init_process_group(backend: str) -> None:
-    """Initialize ``torch.distributed`` for all ranks, once. The group is destroyed when the interpreter exits.
+    """Initialize ``torch.distributed`` for all ranks, unless it is already initialized. The group is destroyed when the
+    interpreter exits.
 
     The process exits with code 1 if a rank does not join within the time limit.
     """
@@ -157,7 +158,8 @@ def _leave_group() -> None:
 
 
 def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
-    """Call ``decide`` on rank 0, and return its value on all ranks, which wait for it without a time limit.
+    """Call ``decide`` on rank 0, and return its result on all ranks. The wait for rank 0 has a time limit of 30 days
+    instead of the collective timeout.
 
     Raises:
         InputError: ``decide`` raised it on rank 0; the other ranks exit with code 2 and no message.
@@ -183,7 +185,7 @@ def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
 
 
 def gather(value: Value) -> list[Value]:
-    """Return the values of all ranks, by rank."""
+    """Return the list of the values of all ranks, indexed by rank."""
     ranks = find_ranks()
     if ranks.world == 1:
         return [value]
@@ -195,7 +197,7 @@ def gather(value: Value) -> list[Value]:
 
 
 def main_address() -> tuple[str, int]:
-    """Return host and port of rank 0."""
+    """Return the host and port at which rank 0 listens."""
     environment = os.environ
     if _launcher() != "srun":
         return environment.get("MASTER_ADDR", "127.0.0.1"), int(environment.get("MASTER_PORT", DEFAULT_PORT))

@@ -1,4 +1,4 @@
-"""Workers as actors of a Ray cluster (https://docs.ray.io): on other machines, without a shared disk."""
+"""Workers that are actors of a Ray cluster (https://docs.ray.io), on machines that need no shared disk."""
 
 import contextlib
 import functools
@@ -25,7 +25,7 @@ WORKER_PACKAGES = ("comparison", "core", "encoders", "export", "runtime", "synth
 
 
 class Resources(NamedTuple):
-    """The resources of an actor, by Ray's names."""
+    """Resources that a Ray actor reserves, named as in Ray. None means Ray's default."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -35,7 +35,7 @@ class Resources(NamedTuple):
 
 
 def join_cluster(cluster: str, resources: Resources) -> None:
-    """Join a cluster. With ``ray``, start one on this machine if there is none.
+    """Connect to a Ray cluster. If ``cluster`` is ``ray`` and there is no cluster, start one on this machine.
 
     Raises:
         InputError: Ray is not installed, the cluster does not respond, or it has no node with these resources.
@@ -54,13 +54,15 @@ def join_cluster(cluster: str, resources: Resources) -> None:
         raise InputError(
             key="cluster",
             value=cluster,
-            expected=f"a node with the resources of a worker: {amounts}",
+            expected=f"at least one node with the resources that a worker reserves: {amounts}",
             hint="Reduce num_cpus and num_gpus.",
         )
 
 
 def _connect(ray: Any, cluster: str) -> None:
-    """Connect from the main thread, because the processes that Ray starts exit together with that thread."""
+    """Connect to the cluster. This must be called from the main thread, because the processes that Ray starts exit
+    together with the calling thread.
+    """
     address = cluster.removeprefix("ray://")
     host, _, port = address.rpartition(":")
     environment = {"env_vars": {"PYTHONPATH": str(PACKAGE.parent), "TQDM_DISABLE": "1"}}
@@ -76,8 +78,9 @@ def _connect(ray: Any, cluster: str) -> None:
         raise InputError(
             key="cluster",
             value=cluster,
-            expected="auto on a node of the cluster, ray://HOST:PORT on another host, or ray to start one here, with "
-            f"the same versions of Python and Ray on all nodes ({why})",
+            expected=f"a cluster that can be reached, with the same versions of Python and Ray on all nodes ({why})",
+            hint="Set cluster=auto on a node of the cluster, cluster=ray://HOST:PORT on another host, or cluster=ray "
+            "to start a cluster on this host.",
         ) from None
 
 
@@ -94,8 +97,8 @@ def _check_answer(host: str, port: int) -> None:
 
 @functools.cache
 def software_versions() -> dict[str, str]:
-    """Return the versions that a driver and its workers must have in common, and a checksum of this project's
-    sources.
+    """Return the versions of Python and this project, and a checksum of its sources, which must be equal on the driver
+    and the workers.
     """
     sources = hashlib.sha256()
     for package in WORKER_PACKAGES:
@@ -109,13 +112,16 @@ def software_versions() -> dict[str, str]:
 
 
 class _ServedWorker:
-    """Ray actor. One of its threads does the work; messages wait until they are fetched."""
+    """Ray actor that runs the loop of a worker. One of its threads does the work; messages are queued until they are
+    fetched.
+    """
 
     def __init__(self) -> None:
         self.inbox, self.outbox = queue.SimpleQueue[Any](), queue.SimpleQueue[Message]()
 
     def begin(self, start: bytes, software: Mapping[str, str]) -> list[Message]:
-        """Start the thread if the software matches that of the driver; otherwise return an error.
+        """Start the worker's thread if its software versions match the driver's; otherwise return an error message for
+        the driver.
 
         ``start`` is pickled separately, so that it is not loaded by another version.
         """
@@ -144,7 +150,9 @@ class _ServedWorker:
         self.inbox.put(answer)
 
     def take(self) -> list[Message]:
-        """Wait for a message, and return all messages that have arrived, because each call costs a millisecond."""
+        """Wait for a message, and return all messages that have arrived. Fetching several at a time saves calls, which
+        take a millisecond each.
+        """
         found = [self.outbox.get()]
         with contextlib.suppress(queue.Empty):
             while True:
@@ -153,7 +161,9 @@ class _ServedWorker:
 
 
 class RayWorker:
-    """Actor with the resources that a worker requires. Ray waits if they are in use."""
+    """Driver's handle of a worker that runs as a Ray actor with the given resources. Ray delays the start of the actor
+    while the resources are in use.
+    """
 
     def __init__(self, start: Start, resources: Resources) -> None:
         import ray
@@ -168,7 +178,7 @@ class RayWorker:
         self.actor.put.remote(answer)
 
     def receive(self) -> Message | None:
-        """Wait for a message; None if the worker has exited."""
+        """Wait for the worker's next message, and return it; None if the worker has exited."""
         while not self.messages:
             try:
                 self.messages.extend(self.ray.get(self.next_messages))
@@ -179,7 +189,7 @@ class RayWorker:
                 return Raised(
                     InputError(
                         key="cluster",
-                        expected=f"workers that can start ({error.cause})",
+                        expected=f"workers that start without an error ({error.cause})",
                         hint="All nodes need the same version of contrastive-encoders.",
                     )
                 )
@@ -191,7 +201,7 @@ class RayWorker:
         self.ray.kill(self.actor)
 
     def end(self) -> str:
-        """Stop the actor. Return how it had exited before, if it had."""
+        """Stop the actor. Return the reason if it had exited before, else an empty string."""
         reason = ""
         try:
             self.ray.get(self.next_messages, timeout=0)
@@ -204,7 +214,7 @@ class RayWorker:
 
 
 def wait_for_messages(workers: Sequence[RayWorker]) -> list[RayWorker]:
-    """Wait until there are messages, and return the workers that have sent one or have exited."""
+    """Wait until a worker has sent a message or exited; return all such workers."""
     import ray
 
     if ready_workers := [worker for worker in workers if worker.messages]:

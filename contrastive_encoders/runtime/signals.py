@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C from the first moment of a command. Importing this module takes a few milliseconds."""
+"""Handlers for SIGTERM and Ctrl-C, from the start of a command. Importing this module takes a few milliseconds."""
 
 import contextlib
 import io
@@ -17,22 +17,24 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def install_signal_handlers() -> None:
-    """Exit immediately on a signal. Every command begins with this: nothing is in progress yet, and an import may
-    suppress an exception.
+    """Install handlers that exit immediately on SIGTERM or Ctrl-C. Every command begins with this: nothing is in
+    progress yet, and an import may suppress an exception.
     """
     _install(_exit)
     ignore_closed_pipes()
 
 
 def raise_signals() -> None:
-    """Raise SystemExit(143) on SIGTERM and KeyboardInterrupt on Ctrl-C, so that the command can clean up."""
+    """Install handlers that raise SystemExit(143) on SIGTERM and KeyboardInterrupt on Ctrl-C, so that the command can
+    clean up.
+    """
     _install(_raise)
     sys.unraisablehook = _send_again
 
 
 @contextlib.contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Context manager that exits immediately on a signal, for use while modules are imported."""
+    """Context manager in which SIGTERM or Ctrl-C ends the process immediately, for use while modules are imported."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     _install(_exit)
     try:
@@ -43,7 +45,7 @@ def exit_on_signals() -> Iterator[None]:
 
 
 def exit_on_sigterm() -> Any:
-    """Raise SystemExit(143) on SIGTERM; return the previous handler."""
+    """Install a handler that raises SystemExit(143) on SIGTERM; return the previous handler."""
     sys.unraisablehook = _send_again
     return signal.signal(signal.SIGTERM, _raise)
 
@@ -66,7 +68,7 @@ def ignore_closed_pipes() -> None:
 
 
 class _Pipe(io.FileIO):
-    """A file descriptor that is redirected to ``os.devnull`` when its reader is closed."""
+    """File descriptor of a pipe that is redirected to ``os.devnull`` after the pipe's reader has closed it."""
 
     def write(self, data: Any) -> int:
         try:

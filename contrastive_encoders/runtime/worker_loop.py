@@ -1,4 +1,6 @@
-"""The loop of a worker: load once, then process tasks; the same in every kind of process."""
+"""The loop of a worker, which loads a model once and then processes tasks. It is the same for local processes and Ray
+actors.
+"""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -7,29 +9,29 @@ from typing import Any, NamedTuple
 from contrastive_encoders.runtime.worker_tasks import WorkItem
 
 Start = Callable[[], Any]
-"""Loads what the work needs, once in each worker."""
+"""Function that loads the model or other data for the work, once in each worker."""
 Work = Callable[[Any, Iterator[WorkItem]], Iterator[tuple[int | None, Any]]]
-"""Takes what ``Start`` returned, and tasks as it has room for them; yields (number, result) in any order. A number of
-None is a report on what is under way, for a progress bar."""
+"""Function from the object that ``Start`` returned and an iterator of tasks, which it advances when it can accept
+another task, to (number, result) of the tasks in any order. If the number is None, the result is a progress report."""
 
 
 class More(NamedTuple):
-    """The worker can accept another task."""
+    """Message that the worker can accept another task."""
 
 
 class Result(NamedTuple):
-    """The result of a task."""
+    """Message with the result of a task."""
 
     number: int | None
     value: Any
 
 
 class Finished(NamedTuple):
-    """The worker has returned the results of all tasks that it accepted, and gets no more."""
+    """Message that the worker has returned the results of all accepted tasks, and gets no more tasks for this work."""
 
 
 class Raised(NamedTuple):
-    """The worker cannot continue because of an error."""
+    """Message that the worker cannot continue because of an error."""
 
     error: Exception
 
@@ -38,7 +40,9 @@ Message = More | Result | Finished | Raised
 
 
 def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], Any]) -> None:
-    """Receive work until None is received. For each work, request tasks and send their results."""
+    """Run the loop of a worker: receive functions (`Work`) and call each, until None is received. Each function
+    requests tasks and sends their results.
+    """
 
     def tasks() -> Iterator[WorkItem]:
         while True:

@@ -1,4 +1,4 @@
-"""Run numbered tasks on several processes. A driver assigns them, and a task whose worker exits is reassigned.
+"""Pools of workers that run numbered tasks. A driver assigns them, and a task whose worker exits is reassigned.
 
 The driver is responsible for output and input. Workers load their model once, are independent of each other, and read
 no file of the job, so they may run on other machines. Results are returned in the order in which they are finished.
@@ -26,24 +26,26 @@ class WorkerCrashError(Exception):
 
 
 class Worker(Protocol):
-    """A process that loads a model, or other data that the job needs, and processes tasks."""
+    """Interface to a process that loads a model, or other data that the job needs, and processes tasks."""
 
     def send(self, answer: Any) -> None: ...
 
     def receive(self) -> Message | None:
-        """Wait for a message; None if the worker has exited."""
+        """Wait for the worker's next message, and return it; None if the worker has exited."""
         ...
 
     def stop(self) -> None:
-        """Tell the worker to exit without waiting for it."""
+        """Tell the worker to exit, and do not wait for its end."""
 
     def end(self) -> str:
-        """End the worker. Return how it had exited before, or an empty string if it was still running."""
+        """End the worker. Return the status or reason if it had exited before, or an empty string if it was still
+        running.
+        """
         ...
 
 
 class InProcess:
-    """A pool of one worker, which is this process."""
+    """A pool that runs all tasks in this process."""
 
     def __init__(self, start: Start) -> None:
         self.start, self.state = start, None
@@ -62,8 +64,8 @@ class InProcess:
 
 
 class WorkerPool:
-    """A pool of ``size`` workers. ``hire`` starts the worker with an index, and ``wait`` waits for messages of
-    several.
+    """A pool of ``size`` worker processes. ``hire`` starts the worker with the given index, and ``wait`` waits for
+    messages of several workers.
     """
 
     def __init__(self, size: int, hire: Callable[[int], Worker], wait: Callable[[Sequence[Any]], list[Any]]) -> None:
@@ -86,7 +88,7 @@ class WorkerPool:
     def run(
         self, work: Work, tasks: Iterable[WorkItem], number: int | None = None, window: float = math.inf
     ) -> Answers:
-        """Yield (number, result) of every task as it is finished, and (None, report) in between.
+        """Yield (number, result) when a task is finished, and (None, report) for progress reports in between.
 
         Args:
             work: what a worker does with tasks. It is pickled.
@@ -122,12 +124,14 @@ class WorkerPool:
                     case None:
                         idle_losses = 0 if self._lose(place, queue) else idle_losses + 1
                         if idle_losses == MAX_IDLE_LOSSES:
-                            raise WorkerCrashError(f"{idle_losses} consecutive workers exited before their first task")
+                            raise WorkerCrashError(
+                                f"{idle_losses} consecutive workers exited before they finished a task"
+                            )
         if queue.failed:
             raise TaskFailedError(sorted(queue.failed))
 
     def _engage(self, work: Work, queue: TaskQueue, most: int) -> bool:
-        """Send the work to idle workers while there are tasks. Return whether any worker is busy."""
+        """Send the work to idle workers as long as there are tasks to assign. Return whether any worker is busy."""
         for place in range(most):
             if not queue.has_more():
                 break
@@ -168,12 +172,13 @@ def open_pool(
     num_cpus: float | None = None,
     num_gpus: float | None = None,
 ) -> InProcess | WorkerPool:
-    """Open a pool; with one worker and no cluster it is this process.
+    """Open a pool of workers: this process if there is one worker and no cluster, local processes, or actors of a Ray
+    cluster.
 
     Args:
         start: loads what the work needs, once per worker. It is pickled for other processes.
         workers: the number of processes.
-        cluster: ``ray``, ``auto`` or the address of a Ray cluster; None: processes of this machine.
+        cluster: ``ray``, ``auto``, or the address of a Ray cluster; None: processes on this machine.
         num_cpus: CPUs that a worker of a cluster reserves; None: Ray's default.
         num_gpus: GPUs that a worker of a cluster reserves; None: Ray's default.
 
@@ -188,7 +193,11 @@ def open_pool(
         return WorkerPool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
     for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
         if value is not None:
-            raise InputError(key=name, value=f"{value:g}", expected="null without cluster, whose nodes reserve it")
+            raise InputError(
+                key=name,
+                value=f"{value:g}",
+                expected="null if cluster is null, since only a cluster reserves resources",
+            )
     if workers == 1:
         return InProcess(start)
     from contrastive_encoders.runtime.local_workers import LocalWorker, wait_for_messages

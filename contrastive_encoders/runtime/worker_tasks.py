@@ -1,4 +1,4 @@
-"""Tasks of a job: the input of each task, and which worker has which task."""
+"""Tasks of a job, and their assignment to workers."""
 
 import math
 from collections import Counter, deque
@@ -9,14 +9,16 @@ MAX_TRIES = 3  # for a task whose worker exits
 
 
 class WorkItem(NamedTuple):
-    """A part of a job. Its result depends on the task alone, not on the worker or the number of attempts."""
+    """A task of a job, with its number and its input. Its result depends on the task alone, not on the worker or the
+    number of attempts.
+    """
 
     number: int
     payload: Any = None  # the worker's input for it; it is sent to the worker, so it must be picklable
 
 
 class TaskFailedError(Exception):
-    """Raised if the workers of some tasks exited in all attempts; ``numbers`` are the numbers of the tasks."""
+    """Raised if every worker that attempted a task exited before its result; ``numbers`` lists the failed tasks."""
 
     def __init__(self, numbers: list[int]) -> None:
         super().__init__(numbers)
@@ -24,7 +26,8 @@ class TaskFailedError(Exception):
 
 
 class TaskQueue:
-    """Queue of a job's tasks. It records which worker has which task, and reassigns the tasks of a worker that exited.
+    """Queue that assigns the tasks of a job to workers. It records which worker has which task, and reassigns the tasks
+    of a worker that exited.
 
     A task that was lost before is assigned to a worker without other tasks, so that the cause is certain if it is lost
     again. For tasks numbered in their order, no task is assigned whose number is ``window`` or more above that of the
@@ -44,7 +47,9 @@ class TaskQueue:
         return bool(self.retries) or self._next_new() is not None
 
     def next_for(self, worker: int) -> WorkItem | None:
-        """Return the next task for a worker; None if it must first finish its tasks, or if none is left."""
+        """Return the next task for a worker; None if the worker must first finish its tasks, or if no task can be
+        assigned.
+        """
         held = self.assigned.setdefault(worker, {})
         if any(number in self.losses for number in held):
             return None
@@ -70,8 +75,8 @@ class TaskQueue:
         self.open.remove(number)
 
     def requeue(self, worker: int) -> list[int]:
-        """Requeue the tasks of a worker that has exited, unless they failed too often. Return the numbers of all of
-        them.
+        """Requeue the tasks of a worker that has exited, except those that failed too often. Return the numbers of all
+        its tasks.
         """
         held = self.assigned.pop(worker, {})
         for number, task in held.items():
