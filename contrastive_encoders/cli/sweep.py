@@ -2,10 +2,10 @@
 
     contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER trials=20 data.path=FILE
 
-Optuna performs the search: grid, random, or bayes (TPE), optionally with hyperband. A trial gets the
-same arguments that a W&B agent would pass. After an interruption, run the same command again to
-resume. --config-dir=FOLDER adds configs, and all arguments other than the keys below are passed to
-each training run.
+Optuna performs the search: grid, random, or bayes (TPE), optionally with hyperband. A trial gets
+the same arguments that a W&B agent would pass. After an interruption, run the same command again
+to resume. --config-dir=FOLDER adds configs, and all arguments other than the keys below are passed
+to each training run.
 """
 
 import argparse

@@ -59,7 +59,7 @@ def check_options(config: str, arguments: Sequence[str]) -> None:
         )
     modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
     if len(modes) > 1:
-        raise InputError(key=" ".join(modes), expected="at most one of these options", hint=f"Use only {modes[0]}.")
+        raise InputError(key=" ".join(modes), expected="at most one of these options", hint=f"Use {modes[0]} only.")
 
 
 def refuse_option(message: str) -> NoReturn:

@@ -1,4 +1,6 @@
-"""Training runs from Python: ``run(RunConfig(...))``, and ``train(rows, ...)`` with the keys of the command line."""
+"""Training runs, and their Python API: ``run(RunConfig(...))``, or ``train(rows, ...)`` with the keys of the command
+line.
+"""
 
 from contrastive_encoders.training.api import TrainResult, run, train
 from contrastive_encoders.training.compose import compose

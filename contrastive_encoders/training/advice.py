@@ -1,4 +1,4 @@
-"""Advice if training did not improve the encoder, derived from measurements of the run.
+"""Suggestions on how to improve a run, derived from its measurements.
 
 Each sentence first states the fact, and then the settings for the next run.
 """
@@ -23,7 +23,7 @@ FALLING = 0.05
 
 
 class Facts(NamedTuple):
-    """Known facts about a run. A default means that the fact is unknown."""
+    """Facts about a run from which suggestions are derived. A default means that the fact is unknown."""
 
     examples: int
     steps: int
@@ -47,7 +47,7 @@ class Facts(NamedTuple):
 
 
 def suggestions(facts: Facts) -> list[str]:
-    """Return at most three pieces of advice, the most important first."""
+    """Return at most three suggestions on how to improve a run, the most important first."""
     key = facts.before
     found = list[str]()
     first, last = (facts.scores[0], facts.scores[-1]) if facts.scores else (0.0, 0.0)
@@ -106,8 +106,8 @@ def suggestions(facts: Facts) -> list[str]:
 
 
 def _num_conclusive_queries(facts: Facts, gain: float) -> int:
-    """Return the number of queries, to two digits, for which the confidence interval of a gain of this size would be
-    above 0. Return 0 if more queries are not advisable.
+    """Return the number of queries, rounded to two digits, with which a gain of this size would be significant: its
+    confidence interval would exclude 0. Return 0 if more queries are not advisable.
     """
     if facts.worse or not facts.queries or gain <= 0 or not gain <= facts.doubt <= gain * MAX_QUERIES**0.5:
         return 0
@@ -115,7 +115,8 @@ def _num_conclusive_queries(facts: Facts, gain: float) -> int:
 
 
 def end_of(losses: Sequence[float]) -> str:
-    """Return ``falling``, ``floor``, or ``still`` for a loss that never fell; empty if none of them is certain.
+    """Classify how the loss ended: ``falling`` (still decreasing), ``floor`` (no further decrease), ``still`` (never
+    decreased), or an empty string if none of these is certain.
 
     Means of quarters are compared using their standard errors, since the loss of a batch is noisy. A floor also needs
     evidence: the confidence interval of the decrease in the last half must be within `FALLING` of the total decrease.
@@ -149,10 +150,10 @@ def _difference(one: np.ndarray, other: np.ndarray) -> _Difference:
 
 
 def manifest_facts(manifest: Mapping[str, Any], reads: int | None = None) -> dict[str, Any]:
-    """Return the facts that a data manifest contains.
+    """Return the `Facts` fields that can be read from a data manifest.
 
     Args:
-        manifest: the data manifest. For a mixture, that of each part.
+        manifest: the data manifest. The manifest of a mixture contains that of each source.
         reads: maximum number of tokens that the encoder reads.
     """
     parts = list((manifest.get("parts") or {"": manifest}).values())
@@ -174,7 +175,7 @@ def manifest_facts(manifest: Mapping[str, Any], reads: int | None = None) -> dic
 
 
 def _unread(counts: Sequence[Mapping[str, Any]]) -> str:
-    """Return the shares of unknown tokens and of the rows that cannot be read."""
+    """Describe the share of unknown tokens, and the share of rows that the tokenizer cannot represent."""
     unknown, tokens, affected, rows = (
         sum(one[key] for one in counts) for key in ("unknown", "tokens", "rows_affected", "rows")
     )

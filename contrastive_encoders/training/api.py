@@ -73,12 +73,12 @@ class TrainResult:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Comparison with the encoder before training; None if that was not scored."""
+        """Comparison of the scores with those before training; None if the encoder was not scored before training."""
         return self.results.get("verdict")
 
 
 def run(config: RunConfig) -> Results:
-    """Train a run in this process, or resume it. If the run is finished, its results are only read.
+    """Train a run in this process, or resume an interrupted run. If the run is finished, its results are only read.
 
     Args:
         config: configuration of the run. Fields of its model and data that are not set, such as the seed, the batch
@@ -189,7 +189,7 @@ def train(
 
 
 def _chosen(keys: Mapping[str, Any], experiment: Any) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the choice of each config group, and dotted keys with plain values.
+    """Split the keyword arguments of `train` into the choices of config groups and dotted keys with plain values.
 
     A mapping is split into several keys, unless its names are arbitrary. A config is split into the choice of its
     class and the fields that differ from the defaults; keys that are set explicitly take precedence.
@@ -220,7 +220,7 @@ def _chosen(keys: Mapping[str, Any], experiment: Any) -> tuple[dict[str, str], d
 
 
 def _checked(run: Any, key: str = "run") -> RunConfig:
-    """Return a run with its paths as strings.
+    """Check a run that was created in Python, and return it with its paths converted to strings.
 
     Raises:
         InputError: the value is not a run, its model or data is not a config, or a stage is not a run.
@@ -233,9 +233,11 @@ def _checked(run: Any, key: str = "run") -> RunConfig:
         if config is not None and not _is_config(config):
             names = ", ".join(sorted({kind.__name__ for kind in kinds.values()}))
             shown = config if isinstance(config, str) else _name_of(config)
-            raise InputError(key=group, value=shown, expected=f"a config such as {names}")
+            raise InputError(key=group, value=shown, expected=f"a config object such as {names}")
     if not isinstance(run.stages, Mapping):
-        raise InputError(key="stages", value=type(run.stages).__name__, expected="a mapping of names to runs")
+        raise InputError(
+            key="stages", value=type(run.stages).__name__, expected="a mapping of stage names to RunConfig objects"
+        )
     values = {one.name: getattr(run, one.name) for one in fields(run)}
     paths: dict[str, Any] = {name: str(value) for name, value in values.items() if isinstance(value, Path)}
     stages = {name: _checked(stage, f"stages.{name}") for name, stage in run.stages.items()}
@@ -243,7 +245,7 @@ def _checked(run: Any, key: str = "run") -> RunConfig:
 
 
 def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name of the choice that a config belongs to, and its changed fields.
+    """Return the name of the group's choice whose class ``config`` has, and the fields that differ from their defaults.
 
     Raises:
         InputError: the value is not a config of this group.
@@ -260,7 +262,9 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _parts(parts: Any) -> Any:
-    """Return the parts of a mixture, with each config replaced by its choice and changed fields."""
+    """Return the data sources of a mixture, with each config object replaced by the name of its choice and its changed
+    fields.
+    """
     if not isinstance(parts, Mapping):
         return parts
     found = {}
@@ -271,12 +275,14 @@ def _parts(parts: Any) -> Any:
 
 
 def _config_with_experiment(group: str, config: Any, experiment: Any, changed: Mapping[str, Any]) -> InputError:
-    """Return the error about a config with an experiment: its default fields would undo settings of the experiment."""
+    """Return the error about a config object that is combined with an experiment. The object's default values would
+    override settings of the experiment.
+    """
     keys = ", ".join(f"{key.replace('.', '__')}={plain_value(value)!r}" for key, value in changed.items())
     return InputError(
         key=group,
         value=type(config).__name__,
-        expected=f"single keys with experiment={experiment}, because a config would replace all of its settings",
+        expected=f"single keys with experiment={experiment}, since a config object would replace all of its settings",
         hint=f"Set {keys}." if keys else f"Remove {group}.",
     )
 
@@ -294,7 +300,8 @@ def _train(config: RunConfig) -> tuple[Path, Results]:
         raise InputError(
             key="devices",
             value=config.devices,
-            expected="1 when called from Python; only the command trains with several processes",
+            expected="1 or auto on one node when called from Python, since only the command starts several processes",
+            hint="Set devices=1, or run contrastive-encoders train.",
         )
     if not _run_lock.acquire(blocking=False):
         raise InputError("Another run is in progress in this process. Wait until it ends.")

@@ -1,4 +1,4 @@
-"""Build the model, the data module, and the trainer of a resolved run."""
+"""Construction of the model, the data module, and the trainer of a resolved run."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,18 +12,20 @@ from contrastive_encoders.training.resolve import ResolvedRun
 
 
 def data_modules(data: Any) -> dict[str, Any]:
-    """Return the data module by its place, ``data``; for a mixture, that of each part: ``data.parts.NAME``."""
+    """Return a mapping of dotted keys to data modules: ``data``, or ``data.parts.NAME`` for each data source of a
+    mixture.
+    """
     return {f"data.parts.{name}": part for name, part in getattr(data, "parts", {}).items()} or {"data": data}
 
 
 def make_data(run: ResolvedRun, **changed: Any) -> Any:
-    """Return the data module of a run.
+    """Create the data module of a run.
 
     Args:
-        changed: keys of its config with other values.
+        changed: values that replace those of the data config.
 
     Raises:
-        InputError: the data cannot be read; the error names the part of a mixture.
+        InputError: the data cannot be read. For a mixture, the error names the data source.
     """
     data_class: Any = get_class(run.data.target)
     config = replace(run.data, **changed)
@@ -44,8 +46,8 @@ def make_data(run: ResolvedRun, **changed: Any) -> Any:
 
 
 def _inherit_prompts(run: ResolvedRun, data: Any) -> None:
-    """Set the prompts of the data to those of the backbone, if an encoder is trained and the data have no prompts of
-    their own.
+    """Set the prompts of the data to those of the backbone, if an encoder is trained and ``data.prompts`` is not
+    set.
     """
     from contrastive_encoders.encoders.loading.own_encoder import (
         prompts_to_inherit,  # imports torch, which is not needed for --help
@@ -61,7 +63,7 @@ def _inherit_prompts(run: ResolvedRun, data: Any) -> None:
 
 
 def make_model(run: ResolvedRun) -> Any:
-    """Return the LightningModule of a run.
+    """Create the LightningModule of a run.
 
     Raises:
         InputError: the backbone cannot be loaded.
@@ -76,5 +78,5 @@ def make_model(run: ResolvedRun) -> Any:
 
 
 def make_trainer(run: ResolvedRun, **arguments: Any) -> Any:
-    """Return Lightning's trainer."""
+    """Create Lightning's trainer from the run's ``trainer`` keys and these additional arguments."""
     return hydra.utils.instantiate(run.trainer, **arguments)

@@ -1,4 +1,4 @@
-"""Settings in which a run differs from an earlier one, and those that a resumed run may change."""
+"""Settings that differ between two runs, and whether a resumed run may change them."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ LENGTH = ("max_steps", "max_epochs")
 
 
 class SettingChange(NamedTuple):
-    """A key whose value has changed; null if it had or has no value."""
+    """A key with different values in two runs. A value is None if the key was or is not set."""
 
     key: str
     before: Any
@@ -28,12 +28,12 @@ class SettingChange(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """True if a resumed run must keep the value."""
+        """Whether a resumed run must keep the previous value."""
         return self._effect.on_resume == "fixed"
 
     @property
     def can_be_resumed(self) -> bool:
-        """True if a run can be resumed with the new value."""
+        """Whether a run can be resumed with the new value."""
         return self._effect.on_resume == "free"
 
     @property
@@ -53,11 +53,12 @@ class SettingChange(NamedTuple):
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings that affect the result and differ between two runs, each under one key.
+    """Return the settings that differ between two runs and affect the result. A setting that several keys inherit is
+    listed once.
 
     Args:
         before: all keys of a run, as `ResolvedRun.recorded_keys` returns them.
-        now: those of the other run.
+        now: all keys of the other run.
     """
     old, new = (json.loads(json.dumps(deciding_keys(keys), default=str)) for keys in (before, now))
     found = {one.key: one for one in _changes(old, new, "")}
@@ -65,8 +66,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingCh
 
 
 def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings in which a run differs from the run in a directory; none if the directory does not record
-    them.
+    """Return the settings that differ between a run and the run in ``folder``; an empty list if the folder contains no
+    readable config.
 
     Stages are compared with each other. A setting that differs in the same way in all of them is listed once.
     """
@@ -93,7 +94,7 @@ def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
 
 
 def described(found: Iterable[SettingChange]) -> str:
-    """Return changes as text: ``max_steps=4, not 8; model.lr=3e-05, not 1e-06``."""
+    """Format changes with their previous and current values: ``max_steps=4, not 8; model.lr=3e-05, not 1e-06``."""
     found = list(found)
     shown = "; ".join(map(str, islice(found, MAX_CHANGES)))
     return f"{shown}; and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else shown
@@ -112,7 +113,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> 
 
 
 def _follows(one: SettingChange, found: Mapping[str, SettingChange]) -> bool:
-    """Return whether a key has only inherited the value of a plain key of the run that is also listed."""
+    """Return whether a changed key merely inherits from a top-level key that has changed as well."""
     group, _, name = one.key.rpartition(".")
     if group == "trainer":
         return name in found or (name in LENGTH and any(key in found for key in LENGTH))

@@ -1,4 +1,4 @@
-"""Checks of a run's config before anything is built, trained or written."""
+"""Checks of a run's config, most of them before anything is built, trained, or written."""
 
 import re
 import shutil
@@ -48,7 +48,7 @@ MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
 def check_run(run: ResolvedRun) -> None:
-    """Check the stages of a run that will be trained, or the run itself.
+    """Check the config of a run, or of each stage that will be trained.
 
     Raises:
         InputError: model and data do not match, or a value is invalid.
@@ -65,7 +65,9 @@ def check_run(run: ResolvedRun) -> None:
 
 
 def check_model_and_data(run: ResolvedRun) -> Any:
-    """Check that model and data exist and match, and return the model's class."""
+    """Check that a model and data are chosen and that the model accepts the batches of the data; return the model's
+    class.
+    """
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
             suitable = next(
@@ -75,7 +77,8 @@ def check_model_and_data(run: ResolvedRun) -> Any:
                 key=group,
                 value=None,
                 expected=f"one of {', '.join(choices(group))}",
-                hint=f"Set {group}={suitable or 'NAME'} or experiment=NAME. See contrastive-encoders train --help.",
+                hint=f"Set {group}={suitable or 'NAME'} or experiment=NAME. contrastive-encoders train --help lists "
+                "them.",
             )
     model: Any = hydra.utils.get_class(run.model.target)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
@@ -87,7 +90,7 @@ def check_model_and_data(run: ResolvedRun) -> Any:
                 value=settings.target,
                 expected=f"data that yields {' or '.join(one.__name__ for one in consumes)} for "
                 f"model={model.objective}, but it yields {yields.__name__}",
-                hint="Choose another data or another model.",
+                hint="Choose other data with data=NAME, or another model with model=NAME.",
             )
         if model.objective == "reranker" and getattr(settings, "prompts", None):
             raise InputError(
@@ -100,16 +103,16 @@ def check_model_and_data(run: ResolvedRun) -> Any:
 
 
 def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
-    """Check that the weights of this model class can be averaged, if ``initial_weights_fraction`` is set."""
+    """If ``initial_weights_fraction`` is set, check that the weights of this run can be averaged."""
     if not run.initial_weights_fraction:
         return
     expected = None
     if is_stage:
-        expected = "null in a run with stages, since the next stage starts from the weights without averaging"
+        expected = "null in a run with stages, since a stage starts from the trained weights, not from an average"
     elif not issubclass(model, Objective):
-        expected = f"null with model={model.objective}, which does not train an encoder"
+        expected = f"null for model={model.objective}, which does not train an encoder"
     elif run.model.lora.rank is not None:
-        expected = f"null with model.lora.rank={run.model.lora.rank}, since averaging needs all weights"
+        expected = f"null if model.lora.rank={run.model.lora.rank}, since averaging requires all weights"
     if expected:
         raise InputError(
             key="initial_weights_fraction",
@@ -119,12 +122,17 @@ def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
         )
     if run.is_sharded:
         raise InputError(
-            key="trainer", value="fsdp", expected="ddp with initial_weights_fraction, which copies the weights"
+            key="trainer",
+            value="fsdp",
+            expected="ddp if initial_weights_fraction is set, since averaging copies the weights",
+            hint="Set trainer=ddp, or set initial_weights_fraction=null.",
         )
 
 
 def check_values(run: ResolvedRun) -> None:
-    """Check that each key of model, data, and trainer has a value of the declared type and within its bounds."""
+    """Check that the values of all keys of model, data, and trainer have the declared type and are within their
+    bounds.
+    """
     known = {one.name for one in keys_of(Trainer)}  # other keys are passed to Lightning unchanged
     build(Trainer, {name: value for name, value in run.trainer.items() if name in known}, "trainer.")
     for key, kind in run.missing.items():
@@ -149,7 +157,8 @@ def check_values(run: ResolvedRun) -> None:
         raise InputError(
             key="max_time",
             value=run.max_time,
-            expected="DD:HH:MM:SS, up to 23 hours, 59 minutes, and 59 seconds",
+            expected="DD:HH:MM:SS (days, hours, minutes, seconds), with at most 23 hours, 59 minutes, and 59 seconds",
+            hint="For one hour, set max_time=00:01:00:00.",
         )
     if run.max_steps == 0 or run.max_steps < -1:
         raise InputError(
@@ -160,8 +169,8 @@ def check_values(run: ResolvedRun) -> None:
 
 
 def check_device(run: ResolvedRun) -> None:
-    """Check the precision and the number of processes on a CPU, where Lightning would replace fp16 by bf16 with only a
-    warning, and start any number of processes.
+    """Check that the hardware and the strategy support the precision, the number of processes, and the callbacks. On a
+    CPU, Lightning would only warn when it replaces fp16 by bf16, and would start any number of processes.
     """
     keys = run.trainer
     accelerator = keys["accelerator"]
@@ -170,7 +179,7 @@ def check_device(run: ResolvedRun) -> None:
         raise InputError(
             key="precision",
             value="fp16",
-            expected="bf16 or fp32 on a CPU; fp16 needs a GPU",
+            expected="bf16 or fp32 on a CPU, since fp16 requires a GPU",
             hint="Set precision=bf16.",
         )
     devices = str(keys["devices"])  # Lightning reads "8" as 8
@@ -178,20 +187,28 @@ def check_device(run: ResolvedRun) -> None:
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
     if run.is_sharded and run.model.frozen_dtype == "nf4":
         raise InputError(
-            key="trainer", value="fsdp", expected="ddp with model.frozen_dtype=nf4, whose weights cannot be sharded"
+            key="trainer",
+            value="fsdp",
+            expected="ddp if model.frozen_dtype=nf4, since nf4 weights cannot be sharded",
+            hint="Set trainer=ddp.",
         )
     averaging = (pl.callbacks.StochasticWeightAveraging, pl.callbacks.WeightAveraging)
     for name, callback in run.callbacks.items() if run.is_sharded else ():
         if issubclass(hydra.utils.get_class(callback["_target_"]), averaging):
             raise InputError(
-                key="trainer", value="fsdp", expected=f"ddp with callbacks.{name}, which copies the weights"
+                key="trainer",
+                value="fsdp",
+                expected=f"ddp if callbacks.{name} is set, since this callback copies the weights",
+                hint=f"Set trainer=ddp, or remove callbacks.{name}.",
             )
     for key in ("num_workers", "tokenizer_workers"):
         check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
 def check_scoring(run: ResolvedRun, final: Scorer, during: Scorer) -> None:
-    """Check that the tasks that are scored during training exist, and that one of them computes the monitored score."""
+    """Check that the tasks in ``evaluation.during_training`` exist, and that one of them computes the monitored
+    score.
+    """
     names = list(dict.fromkeys(task.name for task in [*final, *during]))
     every = run.evaluation.every_n_steps
     if every:
@@ -209,8 +226,8 @@ def check_scoring(run: ResolvedRun, final: Scorer, during: Scorer) -> None:
         raise InputError(
             key="early_stopping",
             value=run.early_stopping,
-            expected="null without monitor, whose values decide when to stop",
-            hint="Set monitor=train/loss, or a score with evaluation.every_n_steps.",
+            expected="null if monitor is null, since the values of monitor determine when to stop",
+            hint="Set monitor=train/loss, or set monitor to a score and evaluation.every_n_steps to an interval.",
         )
     if monitor is None or monitor in LOGGED_BY_EVERY_RUN or run.callbacks:
         return
@@ -222,21 +239,21 @@ def check_scoring(run: ResolvedRun, final: Scorer, during: Scorer) -> None:
             key="monitor",
             value=monitor,
             expected="null or train/loss, since nothing is evaluated during training",
-            hint="Set evaluation.every_n_steps, or set monitor=null.",
+            hint="Set evaluation.every_n_steps=STEPS, or set monitor=null.",
         )
     known = sorted(during.score_names())
     if monitor not in known:
         raise InputError(
             key="monitor",
             value=monitor,
-            expected=f"train/loss or one of {', '.join(known)} (evaluation.during_training lists the tasks)",
+            expected=f"train/loss or one of {', '.join(known)}, the scores of the tasks in evaluation.during_training",
             hint=nearest_hint(monitor, known),
         )
 
 
 def _check_logged(run: ResolvedRun, monitor: str) -> None:
-    """Check that steps log the monitored metric. Metrics of the objective are known only at the first logged step
-    (telemetry.py).
+    """Check that training steps log the monitored metric. Metrics of the objective are known only at the first logged
+    step (telemetry.py).
     """
     parts = [f"{PART_PREFIX}{place.rpartition('.')[2]}" for place in run.datasets if place != "data"]
     known = [*LOGGED_BY_EVERY_RUN, *(parts if getattr(run.data, "homogeneous", False) else [])]
@@ -252,22 +269,22 @@ def _check_logged(run: ResolvedRun, monitor: str) -> None:
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the most similar known name; None if no name is similar."""
+    """Return a hint that contains the most similar known name; None if no name is similar."""
     near = nearest(name, known)
     return f"The nearest is {near}." if near else None
 
 
 def names_of(value: str | Sequence[str]) -> list[str]:
-    """Return the names of a key that has one name or a list of them."""
+    """Convert the value of a key, a name or a list of names, to a list."""
     return [value] if isinstance(value, str) else list(value)
 
 
 def check_room(folder: Path, model: pl.LightningModule) -> None:
-    """Check that a checkpoint fits on the disk: the weights, and four bytes for each of the optimizer's two moments per
-    trained weight.
+    """Check that the disk has enough free space for a checkpoint, which contains the weights and, for each trained
+    weight, two optimizer moments of four bytes each.
 
     Raises:
-        OutputError: it does not fit.
+        OutputError: there is too little space.
     """
     adam_bytes = 8  # per trained weight
     needed = sum(weight.nbytes + weight.requires_grad * adam_bytes * weight.numel() for weight in model.parameters())
@@ -284,7 +301,7 @@ def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, 
     from it.
 
     Raises:
-        InputError: it does not.
+        InputError: the checkpoint fails one of these checks.
     """
     if (why := unreadable(path)) and unreadable(path, WITHOUT_OPTIMIZER) is None:
         folder = Path(path).parent
@@ -292,19 +309,21 @@ def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, 
         raise InputError(
             key="resume",
             value=path,
-            expected="a checkpoint with optimizer state, which the best checkpoint of a finished run does not have",
+            expected="a checkpoint with optimizer state, which best.ckpt of a finished run does not contain",
             hint=f"To continue that run, set {words[0]}. To start a new run from its weights, set {words[1]} without "
             "resume.",
         )
     if why:
-        raise InputError(key="resume", value=path, expected=f"a checkpoint of a run, but the file is unusable ({why})")
+        raise InputError(
+            key="resume", value=path, expected=f"a readable checkpoint of a run, but the file is unusable ({why})"
+        )
     found = load_checkpoint(path)
     objective = found.get("objective")
     if objective != model.objective:
         raise InputError(
             key="resume",
             value=path,
-            expected=f"a checkpoint of objective {model.objective}, but its objective is {objective}",
+            expected=f"a checkpoint of the objective {model.objective}, but it was trained with {objective}",
         )
     check_settings(path, found, recipe)
     model.on_load_checkpoint(found)
@@ -317,5 +336,5 @@ def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, 
             value=path,
             expected=f"a checkpoint with the weights of this model, but {len(different)} differ; the first is {name}: "
             f"expected shape {own.get(name, 'none')}, got {saved.get(name, 'none')}",
-            hint="Resume with the backbone of that run.",
+            hint="Set backbone to the backbone of that run.",
         )

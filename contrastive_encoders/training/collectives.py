@@ -1,4 +1,4 @@
-"""Small numbers that all ranks agree on, or that are summed over ranks.
+"""Reductions of a few numbers over all ranks.
 
 Every function is a collective operation: all ranks must call it at the same point. With one process it returns its
 input. The numbers are exchanged between the hosts and not the GPUs, whose communication would first wait for all queued
@@ -15,12 +15,14 @@ _hosts: tuple[dist.ProcessGroup | None, dist.ProcessGroup | None] = (None, None)
 
 
 def maximum(values: Sequence[float]) -> list[float]:
-    """Return the maximum of each value over the ranks; the list is identical on every rank."""
+    """Return the maximum of each value over the ranks. Every rank gets the same list."""
     return _reduce(values, dist.ReduceOp.MAX)
 
 
 def total(values: Sequence[float]) -> list[float]:
-    """Return the sum of each value over the ranks, which is identical on every rank; exact for counts below 2**53."""
+    """Return the sum of each value over the ranks. Every rank gets the same list, which is exact for integers below
+    2**53.
+    """
     return _reduce(values, dist.ReduceOp.SUM)
 
 
@@ -38,7 +40,9 @@ def _reduce(values: Sequence[float], operation: dist.ReduceOp.RedOpType) -> list
 
 
 def _between_hosts() -> dist.ProcessGroup | None:
-    """Return a process group of all ranks for data in host memory. All ranks create it together, once."""
+    """Return a gloo process group of all ranks, for data in host memory; None if the default group uses gloo. All ranks
+    create the group together, at the first call.
+    """
     global _hosts
     if dist.get_backend() == dist.Backend.GLOO:
         return None

@@ -1,4 +1,4 @@
-"""Compose a run, its stages, and the parts of a mixture from overrides.
+"""Composition of a run's config, including its stages and the data sources of a mixture, from overrides.
 
 Overrides take precedence over the keys that an experiment sets under ``stages.NAME``: ``batch_size=8`` applies to all
 stages, and ``stages.nli.batch_size=8`` to one.
@@ -42,7 +42,7 @@ BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODEL_CONF
 
 
 class _StageKey(NamedTuple):
-    """One key that was set for a stage, and whether it creates the stage if it does not exist."""
+    """A key that was set for a stage. If ``creates``, the key adds the stage if it does not exist."""
 
     text: str
     name: str
@@ -52,7 +52,7 @@ class _StageKey(NamedTuple):
 
 
 class _Overrides(NamedTuple):
-    """The requested settings, for all stages."""
+    """Settings that were requested for all stages."""
 
     overrides: Sequence[str]
     chosen: Mapping[str, str]  # group -> name of a file
@@ -97,10 +97,10 @@ def compose(
 
 
 def check_overrides(overrides: Any) -> None:
-    """Check the type of overrides passed from Python.
+    """Check that the overrides that were passed from Python are a list of strings.
 
     Raises:
-        InputError: they are not a list of strings.
+        InputError: the overrides are not a list of strings.
     """
     if (
         isinstance(overrides, str)
@@ -145,7 +145,7 @@ def _composed_run(
 def _stage(
     name: str, written: Mapping[str, Any], own: Mapping[str, Any], explicit: _Overrides, known: Sequence[str]
 ) -> RunConfig:
-    """Return the config of a stage from the dotted keys ``written`` in config files and ``own`` from overrides."""
+    """Return the config of a stage from its dotted keys: ``written`` in config files, and ``own`` from overrides."""
     for key, value in {**written, **own}.items():
         _check_key(name, key)
         top, dot, _ = key.partition(".")
@@ -171,7 +171,7 @@ def _stage(
 
 
 def run_of(cfg: DictConfig, explicit_keys: Sequence[str] = ()) -> RunConfig:
-    """Return the run of a composed config, without its stages.
+    """Convert a composed config to a `RunConfig` without stages.
 
     Raises:
         InputError: a key of the model or of the data is unknown, or a class is not allowed.
@@ -198,8 +198,8 @@ def run_of(cfg: DictConfig, explicit_keys: Sequence[str] = ()) -> RunConfig:
 
 
 def _refuse_unread(cfg: DictConfig) -> None:
-    """Check that each key belongs to a run or is used by an interpolation. ``+KEY=...`` and user-defined config files
-    may add others.
+    """Check that each top-level key is a key of a run or is used by an interpolation. ``+KEY=...`` and user-defined
+    config files may add other keys.
     """
     referenced = set(
         re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False)))))
@@ -212,12 +212,16 @@ def _refuse_unread(cfg: DictConfig) -> None:
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:
-    """Return the parts of a mixture that name their kind, as configs of that kind with their own keys."""
+    """Return the data sources of a mixture that are defined by a key ``data``: the config of this choice, updated with
+    the other keys of the source.
+    """
     data = cfg.get("data") or {}
     parts = data.get("parts")
     if "parts" in data and not isinstance(parts, DictConfig):
         raise InputError(
-            key="data.parts", value=parts, expected="a mapping of names to keys, such as data.parts.NAME.data=qa"
+            key="data.parts",
+            value=parts,
+            expected="a mapping of source names to their keys, such as data.parts.NAME.data=qa",
         )
     if parts is None:
         return {}
@@ -230,8 +234,8 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
                 raise InputError(
                     key=f"{place}.data",
                     value=kind,
-                    expected="no value, since the experiment has set the data of this part",
-                    hint="Choose another name for your part.",
+                    expected="no value, since the experiment already defines a source with this name",
+                    hint="Choose another name for your data source.",
                 )
             continue
         if not isinstance(kind, str):
@@ -256,7 +260,7 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
                 key=f"{place}.data",
                 value=kind,
                 expected="data other than a mixture, since mixtures cannot be nested",
-                hint="Add its parts to data.parts.",
+                hint="Add the sources of that mixture to data.parts instead.",
             )
         own = {key: value for key, value in part.items() if key != "data"}
         check_known_keys(own, map(str, known), f"{place}.")
@@ -265,7 +269,7 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
-    """Return the settings at a place of a config; None if nothing was chosen."""
+    """Convert a config node, such as ``model`` or ``data``, to its config dataclass; None if nothing was chosen."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         return None
     target = node["_target_"]
@@ -284,7 +288,9 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
 
 
 def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
-    """Return the values of the keys. Keys that are not set keep their placeholder, which `read` recognizes."""
+    """Return the keys of a config node with their values resolved. A key that is not set keeps its placeholder, which
+    `read` recognizes.
+    """
     known = {one.name: one for one in keys_of(kind)}
     raw: Any = OmegaConf.to_container(node, resolve=False)
     found = {}
@@ -299,10 +305,10 @@ def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
 
 
 def _stages(cfg: DictConfig, for_stages: Sequence[_StageKey]) -> dict[str, Mapping[str, Any]]:
-    """Return the names of stages in their order, with their keys in the config files."""
+    """Return a mapping of stage names, in training order, to the keys that config files set for the stage."""
     written: Any = to_container(cfg.get("stages", {}))
     if not isinstance(written, dict):
-        raise InputError(key="stages", value=written, expected="a mapping of names of stages to their keys")
+        raise InputError(key="stages", value=written, expected="a mapping of stage names to keys")
     for name, keys in written.items():
         _check_stage(str(name), keys)
     found = {str(name): keys or {} for name, keys in written.items()}
@@ -319,22 +325,24 @@ def _stages(cfg: DictConfig, for_stages: Sequence[_StageKey]) -> dict[str, Mappi
 def _check_stage(name: str, keys: Any) -> None:
     if not NAME.fullmatch(name) or not isinstance(keys, dict | None):
         raise InputError(
-            key=f"stages.{name}", value=keys, expected="a name of letters, digits, - and _, with a mapping of its keys"
+            key=f"stages.{name}",
+            value=keys,
+            expected="a name of letters, digits, - and _, with a mapping of the stage's keys",
         )
 
 
 def unknown_stage(key: str, value: Any, name: str, names: Sequence[str]) -> InputError:
-    """Return the error about a key that names a stage which the run does not have."""
+    """Return the error about a key of a stage that the run does not contain."""
     add = f"Set +stages.{name}.KEY=VALUE to add a stage."
     if not names:
-        return InputError(key=key, value=value, expected="no stage, since this run has none", hint=add)
+        return InputError(key=key, value=value, expected="no key of a stage, since this run has no stages", hint=add)
     near = nearest(name, names, cutoff=0.4)
     hint = f"The nearest is {near}. {add}" if near else add
     return InputError(key=key, value=value, expected=f"a stage of this run ({', '.join(names)})", hint=hint)
 
 
 def _split(overrides: Sequence[str]) -> tuple[list[str], list[_StageKey]]:
-    """Split overrides into those for all stages and keys of single stages."""
+    """Split overrides into those for all stages and those for single stages."""
     parser, for_all, for_one = OverridesParser.create(), list[str](), list[_StageKey]()
     for text in overrides:
         if not STAGE_OVERRIDE.match(text):
@@ -346,7 +354,7 @@ def _split(overrides: Sequence[str]) -> tuple[list[str], list[_StageKey]]:
             for_all.append(text)  # Hydra raises an error for it, with its position
             continue
         if override.is_sweep_override():
-            raise InputError(location=text, expected="one value, since keys of stages cannot be swept")
+            raise InputError(location=text, expected="one value, since a multirun cannot sweep over keys of stages")
         value = override.value()
         if _is_stage_key(override.key_or_group, value):
             sign = text[: len(text) - len(text.lstrip("+"))]
@@ -364,10 +372,10 @@ def _is_stage_key(key: str, value: Any) -> bool:
 
 
 def _stage_keys(key: str, value: Any, creates: bool) -> list[_StageKey]:
-    """Return the keys of stages at a dotted key, which is ``stages`` or a key below it."""
+    """Return the stage keys that an override sets. Its key is ``stages``, ``stages.NAME``, or ``stages.NAME.KEY``."""
     _, name, rest = [*key.split(".", 2), "", ""][:3]
     if not rest and not isinstance(value, Mapping):
-        expected = "keys of this stage with their values" if name else "a mapping of names to keys of stages"
+        expected = "keys of this stage with their values" if name else "a mapping of stage names to keys"
         raise InputError(key=key, value=value, expected=expected)
     if not name:
         return [one for stage, keys in value.items() for one in _stage_keys(f"{key}.{stage}", keys or {}, creates)]
@@ -380,5 +388,5 @@ def _check_key(name: str, key: str) -> None:
         raise InputError(
             key=f"stages.{name}.{key}",
             expected="a key that may differ between stages",
-            hint=f"Set {key} for the entire run.",
+            hint=f"Set {key} for the entire run, without stages.{name}.",
         )

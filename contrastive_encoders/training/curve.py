@@ -1,4 +1,4 @@
-"""``curve.png``: the monitored score, the losses and the learning rate over steps."""
+"""The learning curve ``curve.png``: the monitored score, the losses, and the learning rate over the steps."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ MAX_OTHERS = 5
 
 
 class Reference(NamedTuple):
-    """Reference values for the curve of a score, all from ``results.json``."""
+    """Values from ``results.json`` that are shown in the learning curve for comparison."""
 
     best_step: int | None = None
     final: Mapping[str, float] = {}  # scores of the weights of that step, if available
@@ -26,12 +26,12 @@ class Reference(NamedTuple):
     baselines: Mapping[str, float] = {}
 
     def curves(self, rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-        """Return the logged scores, with the final scores added if they were not logged."""
+        """Return the curve of each logged score; a final score that was not logged is added at the best step."""
         logged = lines_of(rows)
         return logged if self.best_step is None else add_scores(logged, float(self.best_step), self.final)
 
     def lines(self, name: str) -> dict[str, float]:
-        """Return the values that are constant over the steps, by label."""
+        """Return the values that are drawn as horizontal lines for a score: label -> value."""
         found = {"before": self.before[name]} if name in self.before else {}
         alike = {other: value for other, value in self.baselines.items() if is_alike(other, name)}
         for other, value in alike.items():
@@ -43,10 +43,10 @@ class Reference(NamedTuple):
 def draw_curve(
     metrics_csv: str | Path, picture: str | Path, *, monitor: str | None, against: Reference, title: str
 ) -> None:
-    """Plot ``metrics.csv`` as a PNG.
+    """Draw the learning curve from ``metrics.csv``, and write it as a PNG.
 
     Raises:
-        RenderError: it could not be drawn.
+        RenderError: the figure could not be drawn.
         ValueError: a value is not a number, for example after an edit by hand.
     """
     from contrastive_encoders.training.curve_figure import curve_figure  # it imports Altair
@@ -56,14 +56,14 @@ def draw_curve(
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:
-    """Return the names of losses: ``train/loss`` first, then its parts."""
+    """Return the names of the logged losses: ``train/loss`` first, then the losses of single terms or data sources."""
     names = {name for row in rows for name in row if name in LOSSES or (name.startswith("train/") and "loss" in name)}
     return sorted(names, key=lambda name: (name != LOSSES[0], name))
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
-    """Return the names of scores: the monitored score first, then development and retrieval scores, among these first
-    nDCG@10, then others; Pearson last.
+    """Return the names of the logged scores, sorted: the monitored score first, then development and retrieval scores
+    (nDCG@10 before the others), then other scores. Pearson correlations come last within a group.
     """
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
@@ -76,8 +76,8 @@ def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
 
 
 def others_of(run: Curves, scores: Sequence[str]) -> list[str]:
-    """Return the scores that are drawn small next to the first: those with values during training, then those with only
-    initial and final values.
+    """Return the scores that get small charts next to the monitored score: first those with values during training,
+    then those with only initial and final values.
     """
     since = [name for name in scores[1:] if run.lines[name][0][-1] > 0]
     return sorted(since, key=lambda name: len(run.lines[name][0]) < 3)[:MAX_OTHERS]

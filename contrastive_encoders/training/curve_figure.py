@@ -1,5 +1,5 @@
-"""The figure of a run: the scores on the left, with the monitored one alone and large; losses and learning rate on the
-right.
+"""The figure of a run's learning curves: on the left, a large chart of the monitored score and small charts of other
+scores; on the right, losses and learning rate.
 """
 
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, t
 
 
 def _monitored(run: Curves, name: str, against: Reference) -> alt.TopLevelMixin:
-    """Return a chart of the monitored score, reference values as lines, and its best step with the confidence
-    interval.
+    """Return a chart of the monitored score with reference values as horizontal lines, and a mark at the best step with
+    the confidence interval.
     """
     steps, values = run.lines[name]
     lines = [
@@ -83,5 +83,7 @@ def _curve(run: Curves, name: str) -> alt.Chart:
 
 
 def _scale(values: Sequence[float]) -> alt.Scale:
-    """Return a logarithmic scale if the values span decades, as perplexities do, which start in the thousands."""
+    """Return a logarithmic scale for positive values that exceed 100, such as perplexities, which start in the
+    thousands; otherwise a linear scale.
+    """
     return alt.Scale(type="log") if min(values) > 0 and max(values) > 100 else alt.Scale(zero=False)

@@ -1,4 +1,4 @@
-"""Summary of a run's data as text: skipped rows, duplicate rows, truncated texts, unknown tokens."""
+"""Text summary of a run's data: skipped rows, duplicate rows, truncated texts, and unknown tokens."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ MAX_WITH_TAGS = 0.1  # of the rows
 
 
 def name_of(data: Any) -> str:
-    """Return the path of the data, or the class that generates them."""
+    """Return the path of the data, or the name of the data class if the data have no path."""
     paths = getattr(data, "path", None)
     if paths is None:
         return str(data.target).rpartition(".")[2]
@@ -29,10 +29,10 @@ def name_of(data: Any) -> str:
 def account_of(
     found: Mapping[str, Any], batches: type | None = None, prefix: str = "data."
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name and the content of each line of the summary.
+    """Yield (name, text) for each line of the data summary.
 
     Args:
-        found: a data manifest. For a mixture, the lines of each part follow each other.
+        found: a data manifest. For a mixture, the lines of the first source come first, then those of the next source.
         batches: the class of the batches, on which the advice depends.
         prefix: prefix of the keys of these data, for the advice.
     """
@@ -76,21 +76,19 @@ def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> s
 
 
 def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
-    """Return whether the tokenizer does not know a share of the texts that is large enough to require another
-    backbone.
-    """
+    """Return whether the share of unknown tokens or affected rows is so large that another backbone is required."""
     unknown, tokens, affected, rows = (unknown_tokens[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
     return unknown >= MIN_UNKNOWN * max(1, tokens) or affected >= MIN_AFFECTED * max(1, rows)
 
 
 def multilingual(batches: type | None) -> str:
-    """Return the setting of a multilingual backbone that can be trained on batches of this class."""
+    """Return the override ``backbone=NAME`` of a multilingual backbone that can be trained on batches of this class."""
     return f"backbone={MULTILINGUAL.get(batches, MULTILINGUAL[None])}"
 
 
 def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
-    """Return the counts of unknown tokens if there are rows that can only be read in part, with advice from some share
-    on.
+    """Describe the unknown tokens if the tokenizer cannot represent some rows completely. If their share is large,
+    advice on another backbone is added.
     """
     if found is None or not (is_unread(found) or (found["rows_affected"] and not found["bytes"])):
         return ""
@@ -115,7 +113,7 @@ def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
 
 
 def _html(source: Mapping[str, Any], prefix: str) -> str:
-    """Return the share of the rows with HTML tags if it is large enough."""
+    """Describe the share of the rows that contain HTML tags; empty if the share is small."""
     counts = source.get("html", {"rows": 0, "with_tags": 0})
     rows, with_tags = counts["rows"], counts["with_tags"]
     if with_tags <= MAX_WITH_TAGS * rows:
@@ -126,7 +124,7 @@ def _html(source: Mapping[str, Any], prefix: str) -> str:
 
 
 def _files(source: Mapping[str, Any]) -> str:
-    """Return the number of files of each kind, for a folder of documents or for several files."""
+    """Describe the number of files of each type; empty for a single file unless files were skipped."""
     read, skipped = (
         ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
         for key in ("kinds", "passed_over")

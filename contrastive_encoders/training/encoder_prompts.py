@@ -1,4 +1,4 @@
-"""The prompts of a run: those of ``data.prompts``, or by default those of the backbone.
+"""Prompts of a run: ``data.prompts`` if set, else the prompts of the backbone.
 
 Training texts, scores, and the exported directory use the same ones.
 """
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def settle_prompts(model: Any, data: Any) -> None:
-    """Set the prompts of the encoder to those of the training texts, unless they are the backbone's own, and tell the
-    objective which texts begin with which prompts. The data must be set up.
+    """Set the prompts of the encoder to those of the training texts, unless the texts inherit the backbone's prompts,
+    and pass the prompts of each text column to the objective. The data must be set up.
 
-    The first text of a row is a query, the second a document; the text of a one-text row is both. If the parts of a
-    mixture have different prompts for a role, the role has none.
+    The first text of a row is a query, the second a document; the text of a one-text row is both. If the data sources
+    of a mixture have different prompts for a role, this role has no prompt in the encoder.
     """
     if not isinstance(model, Objective):
         return
@@ -50,7 +50,9 @@ def settle_prompts(model: Any, data: Any) -> None:
 
 
 def _warn_of_missing_roles(prompts: EncoderPrompts, key: str, width: int) -> None:
-    """Warn that the backbone has no prompt for queries or for documents, which the rows contain."""
+    """Warn that none of the backbone's prompts is named query or document, although the rows contain queries and
+    documents.
+    """
     named = {name: text for name, text in prompts.named.items() if text}
     query, document = (
         next((text for name, text in named.items() if any(word in name.lower() for word in words)), "")

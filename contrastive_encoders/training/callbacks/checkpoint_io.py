@@ -17,8 +17,8 @@ from contrastive_encoders.io.checkpoint import SHARDS, load_checkpoint, with_ful
 
 
 class SafeCheckpointIO(TorchCheckpointIO):
-    """Stream the checkpoint to the file and sync it to the disk. Lightning's own class first serializes all of it in
-    memory.
+    """Checkpoint plugin that streams a checkpoint to its file and syncs the file to the disk. Lightning's class first
+    serializes the entire checkpoint in memory.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,9 @@ class SafeCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load a checkpoint as Lightning does; a sharded checkpoint is loaded completely."""
+        """Load a checkpoint as Lightning does. A sharded checkpoint is loaded with the optimizer states of all
+        ranks.
+        """
         found = super().load_checkpoint(path, weights_only=True)
         if SHARDS not in found:
             return found
@@ -52,7 +54,9 @@ class SafeCheckpointIO(TorchCheckpointIO):
 
 
 class _Sink:
-    """File that stores the first write error, which torch's writer would convert to an uninformative RuntimeError."""
+    """Wrapper of a file that stores the first write error, because torch's writer would convert it to an uninformative
+    RuntimeError.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -71,7 +75,7 @@ class _Sink:
 
 
 def reason(error: OSError) -> str:
-    """Return the error as a message for the user."""
+    """Return the reason of a write error as text for an error message."""
     if error.errno in NO_ROOM:
         return f"no space left on the device ({error.strerror})"
     return error.strerror or str(error)

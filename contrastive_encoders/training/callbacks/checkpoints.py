@@ -1,4 +1,4 @@
-"""Checkpoints: ``last.ckpt`` to resume from and ``best.ckpt`` to export.
+"""Saving of checkpoints: ``last.ckpt``, from which a run resumes, and ``best.ckpt``, which is exported.
 
 Files are written atomically: to a temporary file in the same folder, synced, and renamed. The former ``last.ckpt`` is
 kept as ``previous.ckpt``. One small reduction per step lets all ranks agree on whether to save now (by rank 0's clock)
@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class RunCheckpoints(Checkpoint):
-    """Save a checkpoint every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end, and on request
-    by a signal.
+    """Callback that saves a checkpoint every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end
+    of training, and when the process receives a signal.
 
     ``monitor`` is a key of ``trainer.callback_metrics``; among equal values the earlier step is kept. Without a
     monitored value the best checkpoint is the last one. ``best_score`` is None until there is a score. Training ends
@@ -101,8 +101,8 @@ class RunCheckpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best score, unless it belongs to another metric, is in the folder of another run, or its
-        checkpoint is damaged.
+        """Restore the best score, unless the monitored metric has changed, or best.ckpt does not exist in this folder
+        or is damaged.
         """
         same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
         if not same_score or not self.best_path.exists() or self._best_is_damaged:
@@ -126,13 +126,14 @@ class RunCheckpoints(Checkpoint):
         self._best_is_damaged = bool(damaged)
         if damaged and trainer.is_global_zero:
             log.warning(
-                "%s: %s. The best checkpoint is now chosen among the following steps only.", self.best_path, why
+                "%s: %s. The best checkpoint will be selected among the steps from now on.", self.best_path, why
             )
             atomic_link(resumed, self.best_path)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Undo Lightning's count of an epoch that ended at ``max_steps`` before its last batch. Otherwise a run that is
-        resumed with more steps would end that many epochs too early.
+        """Correct the epoch counters in the checkpoint: Lightning counts an epoch as complete if ``max_steps`` ends it
+        before its last batch. Otherwise a run that is resumed with more steps would end as many epochs too early as
+        were counted too many.
         """
         loop = checkpoint["loops"]["fit_loop"]
         if loop["epoch_loop.batch_progress"]["is_last_batch"]:
@@ -189,8 +190,8 @@ class RunCheckpoints(Checkpoint):
         return int(signum), bool(due)
 
     def _improved(self, trainer: pl.Trainer) -> bool:
-        """Return whether a new monitored value is better than the best one. A value that merely remains in the metrics
-        is not new.
+        """Return whether there is a new value of the monitored score and it is better than the best value. A value that
+        merely remains in the metrics is not new.
         """
         if self.monitor is None or (found := trainer.callback_metrics.get(self.monitor)) is None:
             return False
@@ -215,7 +216,9 @@ class RunCheckpoints(Checkpoint):
             trainer.should_stop = True
 
     def _is_the_same(self, found: Any) -> bool:
-        """Return whether this is the tensor of the last check, without a device synchronization."""
+        """Return whether the value is the same tensor as at the previous check, determined without a device
+        synchronization.
+        """
         before, self._last_value = self._last_value, found
         if not isinstance(found, Tensor) or not isinstance(before, Tensor):
             return False
@@ -223,12 +226,12 @@ class RunCheckpoints(Checkpoint):
         return found.data_ptr() == before.data_ptr() and version_of(found) == version_of(before)
 
     def _is_unscored(self) -> bool:
-        """Return whether there is no score, so that the best checkpoint is the last one."""
+        """Return whether no score has been monitored, so that the last checkpoint counts as the best."""
         return self.best_step is None
 
     def _has_other_weights(self, trainer: pl.Trainer) -> bool:
-        """Return whether the weights differ from those in last.ckpt, because another callback has replaced them by an
-        average. This is a collective operation.
+        """Return whether the current weights differ from those in last.ckpt, as they do after a callback has replaced
+        them by an average. This is a collective operation.
         """
         now, other = trainer.strategy.lightning_module_state_dict(), False
         if trainer.is_global_zero or any(isinstance(tensor, DTensor) for tensor in now.values()):
@@ -243,8 +246,8 @@ class RunCheckpoints(Checkpoint):
     # -------------------------------------------------------------------------------------------- how
 
     def _save(self, trainer: pl.Trainer, last: bool, best: bool) -> None:
-        """Save the checkpoints. This is a collective operation. If both files are due at the same step, the file is
-        written once and linked.
+        """Save last.ckpt, best.ckpt, or both. This is a collective operation. If both files are due at the same step,
+        the file is written once and linked.
         """
         if not last and not best:
             return
@@ -285,8 +288,8 @@ class RunCheckpoints(Checkpoint):
 
 
 def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
-    """Return the checkpoint to resume from, and a warning if it is not the newest one. Return (None, None) if there is
-    no checkpoint.
+    """Return the path of the checkpoint to resume from, and a warning if it is not the newest checkpoint. Return (None,
+    None) if there is no checkpoint.
 
     Raises:
         InputError: there are checkpoints, but none is readable.
@@ -302,14 +305,15 @@ def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
         return previous, f"{last} cannot be read ({broken}). Resuming from {PREVIOUS}, the checkpoint before it."
     raise InputError(
         location=str(last),
-        expected=f"a complete checkpoint, here or in {PREVIOUS}",
+        expected=f"a complete checkpoint in this file or in {PREVIOUS}",
         value=f"a file that cannot be read ({broken})",
         hint=overwrite_hint("output_dir"),
     )
 
 
 def keep_resumable(folder: Path) -> None:
-    """Reduce the checkpoints of a finished run to last.ckpt, which can be resumed, and the weights of best.ckpt.
+    """Delete the checkpoints of a finished run except last.ckpt, from which it can be resumed, and the weights of
+    best.ckpt.
 
     A sharded best.ckpt keeps its optimizer state, which is in the same files.
     """
@@ -323,7 +327,7 @@ def keep_resumable(folder: Path) -> None:
 
 
 def keep_best_weights(folder: Path) -> None:
-    """Reduce the checkpoints of a stage to the weights of best.ckpt, from which the next stage begins."""
+    """Delete the checkpoints of a stage except the weights of best.ckpt, from which the next stage starts."""
     best = folder / BEST
     if not best.exists() or unreadable(best, WITHOUT_OPTIMIZER):
         return
@@ -334,11 +338,11 @@ def keep_best_weights(folder: Path) -> None:
 
 
 def unreadable(path: str | Path, needed: Sequence[str] = NEEDED) -> str | None:
-    """Return a short reason why a checkpoint cannot be loaded, or None if it can. All of its contents are compared with
-    their checksums.
+    """Return the reason why a checkpoint cannot be loaded, as a phrase, or None if it can be loaded. All of its
+    contents are compared with their checksums.
 
     Args:
-        needed: entries that it must have.
+        needed: entries that the checkpoint must contain.
     """
     if not Path(path).exists():
         return "no such file"

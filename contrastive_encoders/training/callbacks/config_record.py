@@ -1,4 +1,6 @@
-"""The config of a run in its checkpoints, and its precedence over the restored state of callbacks."""
+"""Storage of a run's config in its checkpoints, and precedence of the current config over restored callback
+arguments.
+"""
 
 import inspect
 from collections.abc import Mapping
@@ -13,8 +15,8 @@ from contrastive_encoders.training.resume import CONFIG, RATES_DIFFER, RESUMED, 
 
 
 class ConfigRecord(pl.Callback):
-    """Store all keys of the run and the names of weights in each checkpoint, and keep callback arguments as in the
-    config.
+    """Callback that stores all keys of the run and the names of the weights in each checkpoint, and keeps the arguments
+    of callbacks as the config sets them.
 
     Some callbacks restore one of their arguments from a checkpoint, as Lightning's EarlyStopping does with its
     patience.
@@ -38,7 +40,7 @@ class ConfigRecord(pl.Callback):
                 group[NAMES] = names
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Keep the arguments of all callbacks; their states are restored after this."""
+        """Remember the arguments of all callbacks before Lightning restores the states of the callbacks."""
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # a connector sets it
         for callback in callbacks:
             names = inspect.signature(type(callback).__init__).parameters

@@ -1,5 +1,5 @@
-"""Estimate of the time and memory of a run: before the first step from a probe, and after the third from
-measurements.
+"""Estimates of a run's time and memory: from a probe before the first step, and from measurements after the third
+step.
 """
 
 import logging
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
-    """Number of tokens in a step: the mean, and the 99th percentile."""
+    """Number of tokens per optimizer step: the mean and the 99th percentile."""
 
     mean: float
     most: float
 
 
 class Mark(NamedTuple):
-    """A point in time during training."""
+    """A point in time during training, with the step number and the time spent on scoring up to then."""
 
     step: int
     time: float  # seconds
@@ -43,7 +43,7 @@ class Mark(NamedTuple):
 
 
 class MemoryProbe(NamedTuple):
-    """Memory of a forward and a backward pass over some tokens."""
+    """Time and memory of one forward and backward pass over ``tokens`` tokens."""
 
     tokens: int
     seconds: float
@@ -51,7 +51,7 @@ class MemoryProbe(NamedTuple):
 
 
 class RunEstimate(pl.Callback):
-    """Log the expected time of all steps and of scoring, and the peak memory, unless ``quiet``.
+    """Callback that logs the estimated time of training and scoring and the estimated peak memory, unless ``quiet``.
 
     The probe requires a single process and a model whose loss is computed from embeddings. Other runs are estimated
     after the third step only.
@@ -63,7 +63,9 @@ class RunEstimate(pl.Callback):
         self._first: Mark | None = None  # after it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Run the probe. Scoring before training comes first, so its time is already known."""
+        """Run the probe and log the first estimate. Scoring before training comes first, so its time is already
+        known.
+        """
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if self.quiet or trainer.world_size > 1 or not hasattr(data, "batch") or not self._steps(trainer):
             pass
@@ -113,13 +115,13 @@ class RunEstimate(pl.Callback):
         return shown("before step 1", training, self.score_callback.seconds, max(peak_memory_bytes(), memory))
 
     def _steps(self, trainer: pl.Trainer) -> int:
-        """Return the number of remaining steps; 0 if it is unknown."""
+        """Return the number of remaining steps; 0 if the number is unknown."""
         total = trainer.estimated_stepping_batches
         return 0 if total == float("inf") else int(total) - trainer.global_step
 
     def _scoring_between(self, trainer: pl.Trainer) -> float:
-        """Return the total seconds of the scorings between the remaining steps, each assumed to be as long as the last
-        one.
+        """Return the estimated seconds for scoring during the remaining steps, if each evaluation takes as long as the
+        last one.
         """
         every, step = self.score_callback.every_n_steps, trainer.global_step
         if not every or not len(self.score_callback.during):
@@ -129,13 +131,15 @@ class RunEstimate(pl.Callback):
 
 
 def shown(when: str, training: float, scoring: float, memory: float) -> str:
-    """Return ``estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB``."""
+    """Format an estimate: ``estimate before step 1: 0:02:10 of training, 0:00:12 of evaluation at the end, 2.4 GiB at
+    most``.
+    """
     scored = f", {clock(scoring)} of evaluation at the end" if scoring else ""
     return f"estimate   {when}: {clock(training)} of training{scored}, {memory / 2**30:.1f} GiB at most"
 
 
 def tokens_of_step(module: Objective, data: Any) -> Step:
-    """Return the tokens of a step, estimated from a sample of the examples, which are loaded two at a time."""
+    """Estimate the number of tokens per step from a sample of the examples, which are loaded two at a time."""
     pairs = np.array_split(_sample(data), max(1, min(SAMPLE, data.num_examples) // 2))
     tokens = [_sequences(module, data, pair).lengths.sum() / len(pair) for pair in pairs]
     size = data.batch_size * data.passes
@@ -144,7 +148,7 @@ def tokens_of_step(module: Objective, data: Any) -> Step:
 
 
 def run_probe(module: Objective, data: Any) -> MemoryProbe:
-    """Run a forward and a backward pass over some examples. No weight, gradient, or random state changes."""
+    """Measure a forward and backward pass over a few examples. No weight, gradient, or random state changes."""
     rows = _sample(data)
     per_example = _sequences(module, data, rows).lengths.sum() / len(rows)
     number = max(2, int(PROBE_TOKENS / per_example))
@@ -186,7 +190,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _sample(data: Any) -> np.ndarray:
-    """Return equally spaced examples in random order."""
+    """Return the indices of equally spaced examples, in random order."""
     rows = np.unique(np.linspace(0, data.num_examples - 1, min(SAMPLE, data.num_examples)).astype(np.int64))
     return np.random.default_rng(0).permutation(rows)
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: finish the step, save, stop, and report the exit code.
+"""Graceful shutdown on SIGTERM or SIGINT: finish the current step, save a checkpoint, stop, and report the exit code.
 
 Lightning's own handlers run collective operations in the signal handler, and hang when the signal reaches an entire
 process group. The handlers here set a flag. ``RunCheckpoints`` lets the ranks agree on it at the end of a step, so it
@@ -19,7 +19,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interruption(pl.Callback):
-    """Callback that sets ``exit_status`` after ``fit``: None, or the exit code (143 for SIGTERM, 130 for SIGINT).
+    """Callback that handles SIGTERM and SIGINT during ``fit``. Afterwards, ``exit_status`` is the exit code (143 for
+    SIGTERM, 130 for SIGINT), or None if there was no signal.
 
     A second SIGINT raises KeyboardInterrupt immediately, for users who cannot wait for the step and the checkpoint.
     """

@@ -1,4 +1,4 @@
-"""Progress of training: a live line on a terminal, log lines elsewhere."""
+"""Display of training progress: a live line on a terminal, otherwise log lines."""
 
 import logging
 import time
@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class TrainingProgress(pl.Callback):
-    """Live line on rank 0 of a terminal, otherwise one log line per log step; silent if ``quiet``.
+    """Callback that shows the progress of training: a live line on rank 0 if stderr is a terminal, otherwise one log
+    line per log step. It shows nothing if ``quiet``.
 
     Rates and loss are those of the last log step of ``Telemetry``, so that no device synchronization is needed. The
     remaining time is estimated from the total time that this process has spent since training began, including scoring.
@@ -69,7 +70,7 @@ class TrainingProgress(pl.Callback):
         self._stop()
 
     def _stop(self) -> None:
-        """Restore the terminal in all cases."""
+        """Stop the live line, which restores the terminal."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -90,7 +91,8 @@ def described(
     score: Any,
     seconds_left: float | None,
 ) -> str:
-    """Return ``step 20/40  loss 0.412  stsb-dev spearman 61.20  35 ex/s  0:01:10 left  9,120 tokens/s  4% padding``.
+    """Format the progress: ``step 20/40 loss 0.412 stsb-dev spearman 61.20 35 ex/s 0:01:10 left 9,120 tokens/s 4%
+    padding``.
 
     A narrow terminal truncates the end; 80 columns show the values before the tokens. The monitored score is shown with
     its task and metric, and the rates are those of examples and real tokens.

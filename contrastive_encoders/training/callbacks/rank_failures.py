@@ -1,4 +1,4 @@
-"""Detect ranks that have died, so that the others report this instead of the timeout of a collective."""
+"""Detection of ranks that have died, so that the other ranks report this instead of a collective's timeout."""
 
 import os
 import socket
@@ -22,14 +22,16 @@ RESUME_HINT = "Rerun the same command to resume from the last checkpoint."
 
 
 class ProcessLocation(NamedTuple):
-    """Host and process id of a rank."""
+    """Host and process ID of a rank."""
 
     host: str
     number: int
 
 
 class RankFailureMonitor(pl.Callback):
-    """Callback that records where all ranks run; `named` reports those that have died."""
+    """Callback that records the host and process ID of every rank. `name_dead_ranks` reports the ranks that have
+    died.
+    """
 
     def __init__(self) -> None:
         self.here = ProcessLocation(socket.gethostname(), os.getpid())
@@ -37,7 +39,7 @@ class RankFailureMonitor(pl.Callback):
 
     @contextmanager
     def name_dead_ranks(self) -> Iterator[None]:
-        """Context manager for joint operations of the ranks.
+        """Context manager for collective operations that reports ranks that have died if the operation fails.
 
         Raises:
             TrainingError: another rank has died, and this one cannot continue. The first of the remaining ranks names

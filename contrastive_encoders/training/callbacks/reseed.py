@@ -1,4 +1,4 @@
-"""Reproducible dropout: torch is seeded from (seed, step, rank) before every batch.
+"""Reproducible dropout: before every batch, torch is seeded with a hash of the seed, the step, and the rank.
 
 A resumed run therefore draws the same numbers as an uninterrupted run, and no generator state has to be stored. With
 another number of processes it draws different numbers, and a log message says so if there is dropout.
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Reseed(pl.Callback):
-    """Seed torch, on the CPU and on every GPU, before each batch."""
+    """Callback that seeds torch, on the CPU and on every GPU, before each batch."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -49,7 +49,9 @@ DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
 
 
 def has_dropout(module: nn.Module) -> bool:
-    """Return whether a part of a module uses dropout in training, as a layer or with its own rate."""
+    """Return whether a module or a submodule uses dropout in training, as a dropout layer or through an attribute with
+    a dropout rate above 0.
+    """
     return any(
         (isinstance(part, DROPOUT) and part.p > 0)
         or any(isinstance(rate, float) and rate > 0 for name, rate in vars(part).items() if "drop" in name)
@@ -58,6 +60,6 @@ def has_dropout(module: nn.Module) -> bool:
 
 
 def mixed(*numbers: int) -> int:
-    """Return a 63-bit seed; seeds of neighboring inputs are unrelated."""
+    """Return a 63-bit seed that is a hash of the numbers, so that the seeds of similar numbers are unrelated."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

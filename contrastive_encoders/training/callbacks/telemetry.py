@@ -1,4 +1,4 @@
-"""Training metrics, cost counters, and the check for a loss that is not finite.
+"""Logging of training metrics and costs, and checks that losses and weights are finite.
 
 The host never waits for the device on a step that is not logged. Counts are stored on the host. The first step with a
 NaN loss is stored in a scalar on the device, which is read at log steps and before a checkpoint is written.
@@ -30,14 +30,15 @@ MAX_EXACT_INT = 2**53  # no step had a bad loss: larger than every step, and exa
 
 
 class Telemetry(pl.Callback):
-    """Log every ``every_n_steps`` optimizer steps, and at the last one, to all loggers of the trainer.
+    """Callback that logs training metrics to all loggers of the trainer every ``every_n_steps`` optimizer steps and at
+    the last step.
 
     Modules never call ``self.log``. A training step returns ``core.StepOutput``, whose loss and metrics are averaged
-    over ranks here. For a mixture, ``train/loss/PART`` is the mean over this part's batches since the last log step.
-    The values are also in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After ``fit``,
-    ``total`` is the cost of the run over all ranks and interruptions. If ``monitor`` is missing from the values of the
-    first log step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its rows up to that checkpoint;
-    otherwise it is started from scratch.
+    over ranks here. For a mixture, ``train/loss/PART`` is the mean over the batches of the data source PART since the
+    last log step. The values are also in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
+    ``fit``, ``total`` is the cost of the run over all ranks and interruptions. If ``monitor`` is missing from the
+    values of the first log step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its rows up to
+    that checkpoint; otherwise it is started from scratch.
     """
 
     def __init__(self, *, every_n_steps: int, monitor: str | None = None, resumed: bool = False) -> None:
@@ -65,7 +66,9 @@ class Telemetry(pl.Callback):
     # ------------------------------------------------------------------------------- Lightning's hooks
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Restore the counts. Lightning calls this before ``on_fit_start``, or after it if weights are sharded."""
+        """Restore the rows of metrics.csv up to the checkpoint. Lightning calls this before ``on_fit_start``, or after
+        it if weights are sharded.
+        """
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
                 own = logger.path.parent.resolve() in Path(str(trainer.ckpt_path)).resolve().parents
@@ -92,7 +95,9 @@ class Telemetry(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Record a batch. ``outputs`` is the ``StepOutput``, which is only a mapping in Lightning's signature."""
+        """Count the examples and tokens of a batch, and log at log steps. ``outputs`` is the ``StepOutput``, which is
+        only a mapping in Lightning's signature.
+        """
         for name in COUNTS:
             self._counts[name] += outputs["spent"][name]
             self._window_counts[name] += outputs["spent"][name]
@@ -108,7 +113,9 @@ class Telemetry(pl.Callback):
             self._log(trainer, pl_module, outputs)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Check the losses on every rank before anything is written, so that no bad checkpoint replaces a good one."""
+        """Check the losses and weights on every rank before a checkpoint is written, so that no bad checkpoint replaces
+        a good one.
+        """
         self._refuse_bad_losses(pl_module)
         _refuse_bad_weights(pl_module, trainer.global_step)
         for logger in trainer.loggers:
@@ -119,7 +126,9 @@ class Telemetry(pl.Callback):
         self.total = self._spent()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state. Every rank calls this when a checkpoint is created; it is a collective operation."""
+        """Return the costs and the accumulated losses for a checkpoint. Every rank calls this when a checkpoint is
+        created; it is a collective operation.
+        """
         state: dict[str, Any] = {"spent": dict(self._spent())}
         if self._parts and self._first_bad is not None:
             sums = agreement.total([float(losses) for losses, _ in self._parts.values()])
@@ -149,12 +158,14 @@ class Telemetry(pl.Callback):
         )
 
     def _compiling(self) -> Cost:
-        """Return the cost of compilations since this fit began."""
+        """Return the cost of compiling models since this call of ``fit`` began."""
         now, before = cost(), self._compiled_before
         return Cost(now.seconds - before.seconds, now.graphs - before.graphs)
 
     def _with_before(self, found: Cost) -> dict[str, float]:
-        """Return the total cost of compilations; empty if there were none."""
+        """Return the total cost of compiling models, including the cost before the run was resumed; empty if nothing
+        was compiled.
+        """
         seconds = self._before.get("compile_seconds", 0.0) + found.seconds
         graphs = self._before.get("compiled_graphs", 0) + found.graphs
         return {"compile_seconds": seconds, "compiled_graphs": graphs} if graphs else {}
@@ -191,8 +202,8 @@ class Telemetry(pl.Callback):
         self._window_counts = dict.fromkeys(COUNTS, 0)
 
     def _refuse_unknown_monitor(self, values: Mapping[str, float]) -> None:
-        """Check that the monitored name is logged. Each log step has the same names except those of the parts of a
-        mixture.
+        """Check that the logged values contain the monitored metric. Each log step has the same names except those of
+        the parts of a mixture.
         """
         monitor, known = self.monitor or "", [name for name in values if name.startswith("train/")]
         if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):
@@ -200,7 +211,8 @@ class Telemetry(pl.Callback):
         raise InputError(
             key="monitor",
             value=monitor,
-            expected=f"a metric of this objective ({', '.join(known)}) or a score of evaluation.during_training",
+            expected=f"a metric of this objective ({', '.join(known)}) or a score of a task in "
+            "evaluation.during_training",
         )
 
     # ----------------------------------------------------------------------------------------- the guard
@@ -211,7 +223,9 @@ class Telemetry(pl.Callback):
         self._unchecked.append((step, batch.rows))
 
     def _refuse_bad_losses(self, pl_module: pl.LightningModule) -> None:
-        """Check the losses. This is a collective operation: a bad loss on one rank stops all of them."""
+        """Check that all losses since the last check are finite. This is a collective operation: a bad loss on one rank
+        stops all of them.
+        """
         if self._first_bad is None:
             return
         bad_here = self._first_bad.item()
@@ -228,7 +242,7 @@ class Telemetry(pl.Callback):
 
 
 def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the means of the metrics and the sums of the counts over ranks, with one transfer to the host and one
+    """Return the mean of each metric and the sum of each count over the ranks, with one transfer to the host and one
     small reduction.
     """
     names = sorted(metrics)
@@ -253,7 +267,7 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
 
 
 def is_last_step(trainer: pl.Trainer) -> bool:
-    """Return whether this is the last step by the limits of the trainer, at the end of a batch."""
+    """Return whether the batch that ends was the last one according to the limits of the trainer."""
     if 0 <= trainer.max_steps <= trainer.global_step:
         return True
     epochs = trainer.max_epochs
