@@ -9,6 +9,7 @@ import torch
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sampling.example_order import ExampleOrder
 from contrastive_encoders.datamodules.sampling.stream import BatchStream, EpochBatches
+from tests.variations import slow_after
 
 
 def build(pass_index, examples):
@@ -42,7 +43,7 @@ def test_an_epoch_broken_off_is_followed_by_the_next():
 
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("at", [0, 3, 5, 10, 12])
+@pytest.mark.parametrize("at", slow_after(3, [0, 5, 12, 3, 10]))
 def test_a_resumed_stream_goes_on_as_the_uninterrupted_one(at, workers, passes):
     uninterrupted = take(stream(passes=passes), 40)
     first = stream(num_workers=workers, passes=passes)

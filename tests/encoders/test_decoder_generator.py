@@ -15,6 +15,7 @@ from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from tests.data import batches, data_module, sequences_of, write_rows
 from tests.decoders import BEGIN, END, save_decoder
 from tests.objectives import built
+from tests.variations import slow_after
 
 PROMPTS = {  # the models of the tests have 64 positions
     "entailment": {"prefix": 'So: "', "suffix": '" means'},
@@ -93,7 +94,7 @@ def by_transformers(folder, assembly="pieces"):
     return model, found
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "opt"])
+@pytest.mark.parametrize("family", slow_after(2, ["llama", "gpt2", "gemma2", "opt"]))
 @pytest.mark.parametrize(
     "options", [{}, {"token_budget": 70}, {"token_budget": 70, "activation_checkpointing": "on"}], ids=str
 )

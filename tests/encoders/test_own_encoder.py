@@ -22,6 +22,7 @@ from contrastive_encoders.export.sentence_transformers import export_encoder, pa
 from contrastive_encoders.training.startup_summary import changed_keys
 from tests.encoders.test_behind_pooling import NORMALIZE, changed, dense, made
 from tests.objectives import built
+from tests.variations import slow_after
 
 library = pytest.importorskip("sentence_transformers")
 
@@ -65,6 +66,12 @@ DIRECTORIES = {
     "last_unit": Directory("lasttoken", (NORMALIZE,), 16, PROMPTS, "query"),
     "last_dense_unit": Directory("lasttoken", (dense(32, 8, torch.nn.ReLU), NORMALIZE), 100),
 }
+VARIED = [
+    "mean",
+    "mean_roberta",
+    "cls_dense_prompts",
+    "last_dense_unit",
+]  # each differs from the others in most options
 
 
 def write(directory, how, backbones):
@@ -90,7 +97,7 @@ def backbones(tiny_bert, tiny_mlm, tmp_path_factory):
     return {"tiny_bert": larger, "tiny_mlm": tiny_mlm}
 
 
-@pytest.fixture(scope="module", params=DIRECTORIES)
+@pytest.fixture(scope="module", params=slow_after(4, [*VARIED, *(name for name in DIRECTORIES if name not in VARIED)]))
 def directory(request, backbones, tmp_path_factory):
     return write(tmp_path_factory.mktemp("own") / request.param, DIRECTORIES[request.param], backbones)
 

@@ -18,6 +18,7 @@ from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from contrastive_encoders.export.transformers_folder import transformers_example
 from tests.objectives import built
+from tests.variations import slow_after
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]
 BY_HAND = {  # of hidden states (layers + 1, tokens, width)
@@ -52,7 +53,9 @@ def test_every_pooler_is_tried():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("with_mlm", "activation_checkpointing"), [(True, "on"), (False, "off"), (True, "layers")])
+@pytest.mark.parametrize(
+    ("with_mlm", "activation_checkpointing"), slow_after(1, [(True, "on"), (False, "off"), (True, "layers")])
+)
 def test_poolers_take_the_states_of_transformers(family, with_mlm, activation_checkpointing):
     torch.manual_seed(1)
     model = transformers.AutoModelForMaskedLM.from_config(FAMILIES[family]()).eval()

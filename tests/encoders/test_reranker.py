@@ -21,6 +21,7 @@ from contrastive_encoders.export.reranker import write_reranker
 from tests.conftest import SENTENCES
 from tests.data import batches, data_module, write_rows
 from tests.objectives import built
+from tests.variations import slow_after
 
 TEXTS = ["", *SENTENCES, " ".join(SENTENCES[:4]), " ".join(SENTENCES)]
 
@@ -65,7 +66,7 @@ def ragged(tokenizer, texts):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("max_length", [6, 24, 130])
+@pytest.mark.parametrize("max_length", slow_after(2, [6, 130, 24]))
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_two_texts_are_joined_as_the_tokenizer_joins_them(family, max_length, side, folders):
     tokenizer = AutoTokenizer.from_pretrained(folders / family)

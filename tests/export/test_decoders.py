@@ -21,6 +21,7 @@ from contrastive_encoders.export.onnx_graph import export_onnx, onnx_example
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import BEGIN, END, save_decoder, tokenizer_of_a_decoder
 from tests.objectives import built
+from tests.variations import slow_after
 
 TEXTS = ["The ferry leaves the harbour.", "", "Rain fell on the orchard for the third day in a row.", "rain " * 80]
 LONGEST = 24
@@ -61,7 +62,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("family", "pooling", "attention", "end"), [*CASES, ("llama", "mean", "bidirectional", True)])
+@pytest.mark.parametrize(
+    ("family", "pooling", "attention", "end"), slow_after(9, [("llama", "mean", "bidirectional", True), *CASES])
+)
 def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling, attention, end):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     keys = {"pooling": pooling, "attention": attention, "append_eos": end, "max_length": LONGEST}

@@ -21,6 +21,7 @@ from contrastive_encoders.export.formats import onnx
 from contrastive_encoders.export.onnx_graph import GRAPH, INT8_GRAPH, export_onnx, onnx_example
 from tests.export.texts import TORTURE
 from tests.in_process import run_here
+from tests.variations import slow_after
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_onnx = pytest.mark.skipif(
@@ -45,9 +46,12 @@ def by_the_example(folder: Path, code: str, graph: str = GRAPH):
 @needs_onnx
 @pytest.mark.parametrize(
     ("family", "pooling"),
-    zip(
-        itertools.cycle(["tiny_mlm", "tiny_bert"]),
-        [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped],
+    slow_after(
+        6,
+        zip(
+            itertools.cycle(["tiny_mlm", "tiny_bert"]),
+            [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped],
+        ),
     ),
 )
 def test_the_graph_gives_the_vectors_of_the_encoder(request, tmp_path, family, pooling):

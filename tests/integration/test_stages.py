@@ -21,6 +21,7 @@ from contrastive_encoders.io.results import read_results
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.integration.curves import reached
+from tests.variations import slow_after
 
 ROOT = Path(__file__).resolve().parents[2]
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
@@ -395,7 +396,9 @@ IN_STAGES = [
 ]
 
 
-@pytest.mark.parametrize("line", [line.removeprefix("contrastive-encoders train ") for line in IN_STAGES])
+@pytest.mark.parametrize(
+    "line", slow_after(2, [line.removeprefix("contrastive-encoders train ") for line in IN_STAGES])
+)
 def test_the_commands_of_the_guide(line, tables, small_eval, command, tmp_path):
     """The commands run as written, except for the texts, a tiny backbone and few steps."""
     (tmp_path / "train").mkdir()

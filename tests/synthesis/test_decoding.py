@@ -14,6 +14,7 @@ from contrastive_encoders.synthesis.decoding.continuations import Prompt, Statis
 from contrastive_encoders.synthesis.decoding.loop import decode
 from tests.synthesis.naive import chi_square, drawn, numbers, restricted
 from tests.synthesis.settings import decoding
+from tests.variations import slow_after
 
 FAMILIES = ["gpt2", "opt", "neox", "llama", "mistral", "bloom"]
 LABELS = {"1": "the same", "0.5": "somewhat similar", "0": "completely different"}
@@ -84,7 +85,7 @@ def one_at_a_time(generator, prompt, sample, how):
     return text, False, len(tokens)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_after(3, FAMILIES))
 def test_every_text_is_what_decoding_one_at_a_time_gives(toy_generator, family):
     # BLOOM's attention is float32 for any type of weights, and supports no fully masked row in float64
     generator = toy_generator(family, quote=2.0, dtype=torch.float32 if family == "bloom" else torch.float64)

@@ -11,6 +11,7 @@ from contrastive_encoders.synthesis.decoding.loop import decode
 from tests.synthesis.naive import drawn, numbers, restricted
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
+from tests.variations import slow_after
 
 
 def sentences(count, longest=14):
@@ -62,7 +63,7 @@ def test_every_text_is_what_decoding_one_at_a_time_gives(family):
     assert len({closed for _, closed, _ in found.values()}) == 2, "some end and some do not"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_after(2, FAMILIES))
 def test_neither_batch_size_nor_order_nor_shards_change_a_text(family):
     model = generator(family, end=2.0)
     prompts = prompts_for(model, sentences(12), range(3))
