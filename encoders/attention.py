@@ -1,7 +1,7 @@
-"""Causal or bidirectional attention of decoders, set in the config and verified on the model; and dropout settings.
+"""Attention (causal or bidirectional) and dropout of a backbone, as set in its transformers config.
 
 transformers reads and saves ``config.is_causal``, so that an exported folder is used as it was trained. Model families
-that build their own masks ignore the setting, which can be detected only from the hidden states.
+that build their own masks ignore this entry. Only the hidden states show which attention such a model computes.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ STATE_DROPOUT_NAMES = (
 
 
 def set_attention(config: Any, attention: str | None, name: str, *, setting: str = "backbone") -> None:
-    """Set the attention in a transformers config.
+    """Set causal or bidirectional attention in a transformers config.
 
     Args:
         config: Config to change in place.
@@ -50,12 +50,14 @@ def set_attention(config: Any, attention: str | None, name: str, *, setting: str
     if attention is None:
         return
     if attention not in ATTENTION:
-        raise InputError(key=f"{PREFIX[setting]}attention", value=attention, expected=f"null, {', '.join(ATTENTION)}")
+        raise InputError(
+            key=f"{PREFIX[setting]}attention", value=attention, expected=f"null, {', or '.join(ATTENTION)}"
+        )
     if not is_decoder_alone(config):
         raise InputError(
             key=f"{PREFIX[setting]}attention",
             value=attention,
-            expected=f"null, because {name} is a {config.model_type}, whose attention is always bidirectional",
+            expected=f"null, because {name} is a {config.model_type} model, whose attention is always bidirectional",
             hint="Leave attention unset, or choose a causal language model.",
         )
     config.is_causal = attention == "causal"
@@ -67,7 +69,7 @@ def is_decoder_alone(config: Any) -> bool:
 
 
 def set_dropout(config: Any, everywhere: float | None, in_attention: float | None, backbone: str) -> None:
-    """Set dropout probabilities in a transformers config, under the names of the model family.
+    """Set the dropout probabilities in a transformers config, whose entries have different names in each model family.
 
     Args:
         config: Config to change in place.
@@ -89,14 +91,14 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
             raise InputError(
                 key=f"model.{key}",
                 value=probability,
-                expected=f"null, because {backbone}, a {config.model_type}, has no such dropout",
+                expected=f"null, because {backbone}, a {config.model_type} model, has no such dropout",
             )
         for name in names:
             setattr(config, name, probability)
 
 
 def has_dropout(encoder: nn.Module) -> bool:
-    """Return whether an encoder has dropout.
+    """Return whether any module of an encoder has a dropout probability above 0.
 
     Modules that store the probability as a number, such as Llama's attention and BART's layers, are included.
     """
@@ -108,17 +110,17 @@ def has_dropout(encoder: nn.Module) -> bool:
 
 
 def is_causal(config: Any) -> bool:
-    """Return whether the config of a decoder has causal attention. The result has no meaning for encoders."""
+    """Return whether the config of a decoder requests causal attention. The result has no meaning for encoders."""
     return getattr(config, "is_causal", True) is not False
 
 
 def check_attention(
     transformer: PreTrainedModel, attention: str | None, name: str, *, setting: str = "backbone"
 ) -> None:
-    """Check that the attention of a model is as configured.
+    """Check that a model computes the configured attention, causal or bidirectional.
 
     Raises:
-        InputError: If it is not.
+        InputError: If the model computes the other one.
     """
     if attention is not None and reads_ahead(transformer) != (attention == "bidirectional"):
         kind = "bidirectional" if attention == "causal" else "causal"
@@ -126,30 +128,34 @@ def check_attention(
             key=f"{PREFIX[setting]}attention",
             value=attention,
             expected=f"null, because transformers computes {kind} attention for {name}, a "
-            f"{transformer.config.model_type}, whatever its config says",
+            f"{transformer.config.model_type} model, regardless of its config",
             hint="Leave attention unset, or choose another model family (Llama, Mistral, Qwen, Gemma, Phi, GPT-2 ...).",
         )
 
 
 def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *, setting: str = "backbone") -> None:
-    """Check that a pooling does not use only the first token of a causal model, which attends to no other token.
+    """Check that the pooling of a causal model uses other tokens than the first, which attends to itself only.
 
     Raises:
-        InputError: If it does.
+        InputError: If it uses only the first token.
     """
     if pooler.reads_first_token and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
         prefix = PREFIX[setting]
         raise InputError(
             key=f"{prefix}pooling",
             value=pooler.name,
-            expected=f"a pooling of other tokens than the first, because {name} is a causal language model",
+            expected="a pooling that uses other tokens than the first, which attends to no other token in the causal "
+            f"language model {name}",
             hint=f"Set {prefix}pooling=mean, or {prefix}attention=bidirectional.",
         )
 
 
 @torch.no_grad()
 def reads_ahead(transformer: PreTrainedModel) -> bool:
-    """Return whether the first token's hidden state changes with the last token, alone and in a padded batch."""
+    """Return whether the attention is bidirectional: the first token's hidden state depends on the last token.
+
+    This must hold for a single text and in a padded batch.
+    """
     trunk, training = transformer.base_model, transformer.training
     device = next(trunk.parameters()).device
     ids_BT = torch.arange(5, 13, device=device).repeat(2, 1)

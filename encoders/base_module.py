@@ -25,7 +25,7 @@ from contrastive_encoders.io.checkpoint import VERSION
 
 
 class TrainedModule(pl.LightningModule):
-    """Base class of trained modules.
+    """Base class of the models that this package trains.
 
     ``settings`` is the config, and ``hparams`` contains the same values for checkpoints. A subclass defines its name
     (``objective``), the class of its batches (``consumes``), the architecture of ``backbone=tiny`` (``tiny_backbone``),
@@ -55,22 +55,22 @@ class TrainedModule(pl.LightningModule):
         raise NotImplementedError
 
     def check_batch(self, batch: Any) -> None:
-        """Check that a batch contains everything that the settings require, without computation.
+        """Check that a batch contains everything that the settings require, without a forward pass.
 
         Raises:
-            InputError: If it does not.
+            InputError: If something is missing.
         """
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return the number of negatives of each anchor of a global batch; None if the loss has none."""
+        """Return the number of negatives of each anchor in a global batch, or None if the loss uses no negatives."""
         return None
 
     def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
-        """Return whether any term of the loss can have a gradient on a global batch with these numbers of negatives."""
+        """Return whether the loss can have a gradient on a global batch with these numbers of negatives."""
         return True
 
     def special_learning_rates(self) -> dict[nn.Parameter, float]:
-        """Return learning rates of weights outside the backbone that differ from ``lr``."""
+        """Return the learning rates of those weights outside the backbone whose learning rate is not ``lr``."""
         return {}
 
     def configure_model(self) -> None:
@@ -95,7 +95,7 @@ class TrainedModule(pl.LightningModule):
         Raises:
             InputError: If this model cannot be sharded.
         """
-        raise InputError(key="trainer", value="fsdp", expected=f"ddp for model={self.objective}")
+        raise InputError(key="trainer", value="fsdp", expected=f"ddp, because model={self.objective} cannot be sharded")
 
     def configure_optimizers(self) -> Any:
         return optimizer_of(self.settings, self, self.transformer, self.special_learning_rates(), self.trainer)
@@ -106,14 +106,14 @@ class TrainedModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip gradients as Lightning does, and keep their norm (hook of Lightning)."""
+        """Clip the gradients as Lightning does, and store their norm before clipping (hook of Lightning)."""
         if gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
             self.clip(optimizer, gradient_clip_val)
         else:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def clip(self, optimizer: Any, most: float) -> None:
-        """Clip the gradients to the norm ``most``. The norm before clipping is stored in ``gradient_norm``."""
+        """Clip the gradients to a norm of at most ``most``. The norm before clipping is stored in ``gradient_norm``."""
         self.gradient_norm = clip_gradients(optimizer, most)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ class TrainedModule(pl.LightningModule):
                     del checkpoint["state_dict"][name]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the frozen weights, which a checkpoint with adapters does not contain, from the loaded backbone."""
+        """Add the weights of the frozen backbone to a checkpoint with adapters, which does not contain them."""
         if RECORD in checkpoint and (frozen := weights_not_checkpointed(self)):
             check_digest(self, checkpoint[RECORD], "resume")
             if is_sharded(self):

@@ -28,7 +28,7 @@ class Distance(NamedTuple):
 
 
 class ContrastiveObjective(Objective):
-    """Objective with in-batch negatives.
+    """Base class of objectives whose loss contrasts texts with other texts of the batch (in-batch negatives).
 
     The output of the guide is passed to ``loss``. Diagnostics are computed every ``log_every_n_steps`` steps.
     """
@@ -45,8 +45,8 @@ class ContrastiveObjective(Objective):
                 raise InputError(
                     key=f"model.guide_{name}_margin",
                     value=margin,
-                    expected="null without a guide",
-                    hint="Set model.guide, too.",
+                    expected="null if there is no guide",
+                    hint="To use a margin, set model.guide.",
                 )
         check_teacher(settings.teacher, teacher_weight=settings.teacher_weight, distance=settings.distance)
         super().__init__(settings)
@@ -57,11 +57,11 @@ class ContrastiveObjective(Objective):
         self.prompt_places: Sequence[slice] = ()  # token positions of the prompt that all texts of a column share
 
     def texts(self, batch: Any) -> Sequence[Ragged]:
-        """Return the texts of each view that the guide reads, before any mask or prompt."""
+        """Return the sequences of each view that the guide reads: not masked, and without the appended prompt."""
         return self.views(batch)
 
     def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Any:
-        """Compute the loss, as `Objective.loss`, with information about which candidates are not negatives.
+        """Compute the loss, as `Objective.loss`, with arguments that specify which candidates are not negatives.
 
         The keyword arguments are the outputs of `guide_embeddings` (``guide``) and `loss_hashes` (``text_hashes``). The
         functions in `losses` accept both.
@@ -74,16 +74,16 @@ class ContrastiveObjective(Objective):
         self.prompt_places = [prompt_slice(self.encoder.tokenizer, prompt) for prompt in same]
 
     def loss_hashes(self, batch: Any) -> Sequence[Tensor] | None:
-        """Return the (sequences,) int64 hashes of the texts of each view.
+        """Return the hashes that the loss compares to exclude equal texts, (sequences,) int64 for each view.
 
-        Return None with ``exclude_equal_texts=false``, unless rows have lists: their other positives and empty texts
-        must be excluded from the negatives.
+        Return None if ``exclude_equal_texts`` is False and rows have no lists of texts. If they have lists, their other
+        positives and empty texts must be excluded from the negatives.
         """
         has_lists = getattr(batch, "all_positives", None) is not None
         return self.view_hashes(batch) if self.settings.exclude_equal_texts or has_lists else None
 
     def view_hashes(self, batch: Any) -> list[Tensor]:
-        """Return the (sequences,) int64 hashes of the texts of each view, without the prompts of the columns.
+        """Return the hashes of the texts of each view, (sequences,) int64, without the prompts of the data columns.
 
         Empty texts that fill up a row have the hash `FILLER`.
         """
@@ -96,7 +96,10 @@ class ContrastiveObjective(Objective):
         return found
 
     def accepted(self, batch: Any) -> Tensor | None:
-        """Return the (N, P) hashes of texts to exclude from the negatives of an anchor; None if rows have no lists."""
+        """Return the hashes of texts that are not negatives of an anchor, (anchors, texts) int64.
+
+        These are all positives of the anchor's row, and empty texts. Return None if rows have no lists of positives.
+        """
         positives = getattr(batch, "all_positives", None)
         if positives is None:
             return None
@@ -105,7 +108,7 @@ class ContrastiveObjective(Objective):
         return torch.cat([hashes, torch.full_like(hashes[:, :1], FILLER)], dim=1)
 
     def guide_embeddings(self, batch: Any) -> Guide | None:
-        """Return the guide's embeddings of a batch with its margins; None if there is no guide."""
+        """Return the guide's embeddings of a batch and the margins, or None if there is no guide."""
         if self.guide is None:
             return None
         texts = self.texts(batch)
@@ -134,7 +137,7 @@ class ContrastiveObjective(Objective):
         return LossOutput(loss, {**contrast.metrics, "distance_to_teacher": distance.detach()})
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Return diagnostics of the pairs of all ranks.
+        """Return diagnostics of the embeddings of pairs from all ranks.
 
         They are computed only at logged steps, because they need an eigendecomposition.
         """
@@ -153,9 +156,10 @@ class ContrastiveObjective(Objective):
         )
 
     def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
-        """Return whether any anchor has a negative.
+        """Return whether there is a teacher, or any anchor has a negative with another embedding than the positive.
 
-        Equal texts that are not excluded differ by dropout, or by the other direction.
+        Equal texts that are not excluded have different embeddings if there is dropout. They also count if the loss has
+        several directions.
         """
         if self.settings.teacher is not None or num_negatives is None or num_negatives.any():
             return True
@@ -169,12 +173,12 @@ class ContrastiveObjective(Objective):
 
 
 class HardNegativesObjective(ContrastiveObjective):
-    """Contrastive objective with InfoNCE, whose anchors may have hard negatives."""
+    """Base class of contrastive objectives with the InfoNCE loss and optional hard negatives."""
 
     settings: HardNegativesConfig
 
     def with_negatives(self, views: list[Ragged], negatives: Ragged | None) -> list[Ragged]:
-        """Return the views, and the hard negatives if there are any.
+        """Return the views, followed by the hard negatives if there are any.
 
         Raises:
             InputError: If hard negatives have a weight in the settings, but the data has none.
@@ -185,7 +189,7 @@ class HardNegativesObjective(ContrastiveObjective):
                     key=f"model.{key}",
                     value=weight,
                     expected="0, because the data has no hard negatives",
-                    hint="Set it to 0, or use data with three columns.",
+                    hint="Set it to 0, or use data with a third column of hard negatives.",
                 )
         return views if negatives is None else [*views, negatives]
 
@@ -203,8 +207,9 @@ class HardNegativesObjective(ContrastiveObjective):
 
 
 def values_per_view(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
-    """Return the column of each view. The last column also applies to further views.
+    """Return the value of each view, given the values of the data columns.
 
-    If there are no columns, ``otherwise`` is returned for each view.
+    The value of the last column also applies to further views. If there are no columns, ``otherwise`` is returned for
+    each view.
     """
     return [columns[min(place, len(columns) - 1)] if columns else otherwise for place in range(views)]

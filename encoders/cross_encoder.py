@@ -48,7 +48,7 @@ EXAMPLE_RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
 class PairForm(NamedTuple):
-    """The special tokens around two texts, and the token types of each of the five parts."""
+    """Format of a pair: special tokens before, between, and after the texts, and token types of all five parts."""
 
     before: np.ndarray
     between: np.ndarray
@@ -63,14 +63,14 @@ class PairForm(NamedTuple):
 
 
 class JoinedPairs(NamedTuple):
-    """Pairs, each joined to a single sequence."""
+    """Pairs of texts, each joined to one token sequence."""
 
     sequences: Ragged
     types: Tensor | None  # (tokens,) int64 token types; None: the tokenizer returns none
 
 
 class CrossEncoderOutput(NamedTuple):
-    """The result of a training step."""
+    """The logits of the pairs in a training step."""
 
     logits_N: Tensor  # float32, with gradient
     padding_tokens: int  # number of padding tokens computed
@@ -86,7 +86,7 @@ class Float32Linear(nn.Linear):
 
 
 class CrossEncoder(nn.Module):
-    """Model that scores pairs of texts.
+    """Cross-encoder: reads a query and a document as one sequence, and returns one logit per pair.
 
     Args:
         transformer: Model for sequence classification with one label.
@@ -96,7 +96,7 @@ class CrossEncoder(nn.Module):
         activation_checkpointing: Activation checkpointing mode: "auto", "on", "off", or "layers".
 
     Raises:
-        InputError: If ``max_length`` leaves no room for two texts.
+        InputError: If ``max_length`` is too small for two texts.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CrossEncoder(nn.Module):
 
     @property
     def head(self) -> list[nn.Module]:
-        """Layers after the hidden states."""
+        """Modules that compute the logits from the hidden states."""
         inside = set(self.transformer.base_model.modules())
         return [layer for layer in self.transformer.modules() if layer not in inside and layer is not self.transformer]
 
@@ -136,7 +136,9 @@ class CrossEncoder(nn.Module):
         return next(self.parameters()).device
 
     def join(self, queries: Ragged, documents: Ragged, query_of: np.ndarray) -> JoinedPairs:
-        """Join document i of (N,) to the query ``query_of[i]``. Both are tokenized as single texts with special tokens.
+        """Join each of N documents to its query, which has the index ``query_of[i]`` for document i.
+
+        Both are tokenized as single texts with special tokens.
 
         For texts that have not been truncated before, the ids equal those of
         ``tokenizer(query, document, truncation="longest_first", max_length=max_length)``.
@@ -174,7 +176,7 @@ class CrossEncoder(nn.Module):
         return ((*one, types_BT) for one, (types_BT, _) in zip(laid, types, strict=True))
 
     def score_chunk(self, ids_BT: Tensor, mask_BT: Tensor, types_BT: Tensor | None) -> Tensor:
-        """Compute the (B,) float32 logits of (B, T) ids.
+        """Compute the logits (B,) float32 of pairs given as token ids (B, T).
 
         The function calls no collective operation, and only dropout is random.
         """
@@ -239,7 +241,7 @@ class CrossEncoder(nn.Module):
 
 
 def pair_form(tokenizer: Any) -> PairForm:
-    """Determine the special tokens around two texts, by encoding two texts separately and as a pair.
+    """Determine the format of pairs of a tokenizer, by encoding two texts separately and as a pair.
 
     Raises:
         InputError: If the tokenizer does not concatenate the two texts.
@@ -253,8 +255,8 @@ def pair_form(tokenizer: Any) -> PairForm:
         raise InputError(
             key="backbone",
             value=type(tokenizer).__name__,
-            expected=f"a tokenizer that encodes the pair a, b as {first} followed by {second}, but it returns "
-            f"{both['input_ids']}",
+            expected=f"a tokenizer that encodes the pair of texts a and b as {first} and later {second}, but it "
+            f"returns {both['input_ids']}",
             hint="Choose another backbone.",
         )
     ids = np.array(both["input_ids"], np.int64)
@@ -281,7 +283,7 @@ def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple
     """Truncate the lengths of N pairs of texts so that each pair fits into ``room`` tokens.
 
     As in the tokenizers library, only the longer text is truncated if that suffices. Otherwise each text gets half of
-    the room, and the longer one gets the odd token.
+    ``room``, and the longer text gets the odd token.
     """
     shorter, longer = np.minimum(first_N, second_N), np.maximum(first_N, second_N)
     half = np.full_like(shorter, room // 2)
@@ -296,7 +298,7 @@ def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple
 def join_pairs(
     queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairForm, max_length: int
 ) -> JoinedPairs:
-    """Join queries and documents, see `CrossEncoder.join`."""
+    """Join queries and documents to pairs, as `CrossEncoder.join` describes."""
     head, tail = form.around_one
     kinds = queries.lengths[query_of] - head - tail, documents.lengths - head - tail
     kept = longest_first(*kinds, max_length - form.number)
@@ -361,7 +363,8 @@ def load_cross_encoder(
         raise InputError(
             key=setting,
             value=backbone,
-            expected=f"a model family that can score pairs in transformers, but this is a {config.model_type}",
+            expected="a model family with a classification head in transformers, but this is a "
+            f"{config.model_type} model",
             hint="Choose BERT, RoBERTa, ModernBERT, DeBERTa, or another encoder.",
         )
     config.num_labels = 1
@@ -383,10 +386,10 @@ def load_cross_encoder(
             key=setting,
             value=backbone,
             expected="weights that fit config.json, but "
-            f"{(lacking or sorted(str(key[0]) for key in info['mismatched_keys']))[0]} is missing or has another size",
+            f"{(lacking or sorted(str(key[0]) for key in info['mismatched_keys']))[0]} is missing or has another shape",
             hint="The copy may be incomplete: download or copy the model again.",
         )
-    _draw(model, missing, seed or 0)
+    _initialize_head(model, missing, seed or 0)
     return cast(PreTrainedModel, model)
 
 
@@ -412,8 +415,8 @@ def not_trained(where: str, architectures: Sequence[str]) -> InputError:
 
 
 @torch.no_grad()
-def _draw(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
-    """Initialize the weights of a new head as transformers does, but from a seed."""
+def _initialize_head(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
+    """Initialize the weights ``names`` of a new head with the distribution that transformers uses, from a seed."""
     spread = float(getattr(model.config, "initializer_range", None) or 0.02)
     drawn = torch.Generator().manual_seed(seed)
     for name in names:

@@ -35,7 +35,7 @@ class Dense(nn.Module):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Content of the config.json of a Dense module in sentence-transformers."""
+        """The layer's options, as in the config.json of a Dense module of sentence-transformers."""
         return {
             "in_features": self.linear.in_features,
             "out_features": self.linear.out_features,
@@ -45,7 +45,7 @@ class Dense(nn.Module):
 
     @property
     def is_tanh_layer(self) -> bool:
-        """True for the layer of BERT's pooler and of SimCSE: square, with a bias and tanh."""
+        """Whether the layer has the form of BERT's pooler and SimCSE's MLP: square, with a bias and tanh."""
         return is_tanh_layer(self.options)
 
     @property
@@ -99,7 +99,7 @@ def activation_of(path: str) -> type[nn.Module]:
 
 
 def dense_layers(head: nn.Module | None) -> list[Dense]:
-    """Return the Dense layers of a head: none, one, or the layers of a sequence."""
+    """Return the Dense layers of a head, which is None, one layer, or an ``nn.Sequential`` of layers."""
     if head is None:
         return []
     return [head] if isinstance(head, Dense) else [cast(Dense, layer) for layer in cast(nn.Sequential, head)]

@@ -1,4 +1,4 @@
-"""Distillation of a teacher's embeddings, which are part of the batch: distances, and projections to their width.
+"""Distillation of a teacher's embeddings: the distance to them, and projections to the teacher's width.
 
 Shape letters: N rows, C texts of a row, W width of the teacher's embeddings, D width of the encoder's embeddings.
 """
@@ -17,7 +17,7 @@ DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_
 
 
 class EmbeddingDistillationLoss(nn.Module):
-    """Distance of embeddings, or prefixes of them, to a teacher's embeddings.
+    """Distance from embeddings, or from prefixes of embeddings, to a teacher's embeddings.
 
     Each size that differs from ``width`` has a linear projection. Projections are trained and saved in checkpoints, but
     are not part of the encoder.
@@ -41,7 +41,7 @@ class EmbeddingDistillationLoss(nn.Module):
                     self.projections[str(size)] = nn.Linear(size, width)
 
     def forward(self, vectors: Sequence[Tensor], batch: Any) -> Tensor:
-        """Return the mean distance over all texts of the batch, () float32, from (sequences, D) embeddings per view."""
+        """Return the mean distance over all texts of the batch, () float32. A view of ``vectors`` is (sequences, D)."""
         with torch.autocast(vectors[0].device.type, enabled=False):
             embeddings_ND = torch.cat([one.float() for one in vectors])
             if self.normalize:
@@ -53,7 +53,7 @@ class EmbeddingDistillationLoss(nn.Module):
 
 
 def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
-    """Return the teacher's embeddings, (sequences of all views, W) float32, in the order of the views.
+    """Return the teacher's embeddings in the batch, (sequences of all views, W) float32, in the order of the views.
 
     All views of a `SentenceBatch` contain the same texts. For other batches, the views contain the first texts of the
     rows, the second texts, and all further texts, of which those of one row are consecutive.
@@ -71,7 +71,7 @@ def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
 
 
 def check_teacher(teacher: str | None, **others: float | str | None) -> None:
-    """Check that settings of distillation are given only with a teacher.
+    """Check that no settings of distillation are given if there is no teacher.
 
     Raises:
         InputError: If one of the ``others`` is given, but no teacher.
@@ -79,5 +79,8 @@ def check_teacher(teacher: str | None, **others: float | str | None) -> None:
     for name, value in others.items():
         if teacher is None and value is not None:
             raise InputError(
-                key=f"model.{name}", value=value, expected="null without a teacher", hint="Set model.teacher, too."
+                key=f"model.{name}",
+                value=value,
+                expected="null if there is no teacher",
+                hint="To use it, set model.teacher.",
             )

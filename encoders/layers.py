@@ -1,4 +1,4 @@
-"""Depth of each weight in a backbone: embeddings 0, layers from 1 upwards, then the head.
+"""Depth of each weight in a backbone: 0 for embeddings, 1 and up for layers, and the largest depth for the head.
 
 The depth determines which weights `freeze` freezes, and the learning rate of the others: discriminative fine-tuning
 (Howard and Ruder, 2018, section 3.2), as layer-wise decay in the fine-tuning of ELECTRA (Clark et al., 2020, appendix
@@ -29,16 +29,17 @@ log = logging.getLogger(__name__)
 
 
 class Depths(NamedTuple):
-    """Depths ``of`` all weights of the backbone. Depths above ``layers`` are those of weights after the last layer."""
+    """Depth ``of`` each weight, and number of ``layers``. The weights after the last layer have a larger depth."""
 
     of: dict[nn.Parameter, int]
     layers: int
 
 
 def depths(transformer: PreTrainedModel) -> Depths:
-    """Return the depths of all weights. The layers of a decoder are counted after those of the encoder.
+    """Return the depths of all weights of a transformer.
 
-    A weight that is used in two places, such as embeddings in a language-model head, has the lower of the two depths.
+    The layers of a decoder are counted after those of the encoder. A weight that is used twice,
+    such as embeddings in a language-model head, has the lower of the two depths.
     """
     trunk = cast(PreTrainedModel, transformer.base_model)
     found = {weight: 0 for name, weight in trunk.named_parameters() if _is_embedding(trunk, name)}
@@ -113,7 +114,7 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
         raise InputError(
             key="model.keep_layers",
             value=kept,
-            expected=f"a choice with layer 0, because it has weights that no other layer of {backbone} has",
+            expected=f"indices that include 0, because layer 0 of {backbone} has weights that no other layer has",
         )
     trunk.set_submodule(name, nn.ModuleList(stack[place] for place in kept))
     reduce_config(trunk.config, kept)
@@ -126,7 +127,7 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
 
 
 def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> None:
-    """Freeze the embeddings, and with ``layers:N`` also the N lowest layers including their adapters, in place.
+    """Freeze the embeddings in place. If ``what`` is ``layers:N``, also freeze the N lowest layers and their adapters.
 
     Raises:
         InputError: If there are no such layers.
@@ -170,7 +171,7 @@ def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
 
 
 def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:
-    """Return the learning rates of weights below the top layer, which has ``lr``.
+    """Return the learning rates of all weights below the top layer, whose learning rate is ``lr``.
 
     Each lower layer has the rate of the next layer times ``decay``; embeddings have the lowest rate.
     """

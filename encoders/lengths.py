@@ -26,7 +26,10 @@ def longest_input(config: Any) -> int:
 
 
 def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -> int:
-    """Return the minimum of 512, the limits of backbone and tokenizer, and ``stated`` (sentence-transformers)."""
+    """Return the smallest of 512, the limits of the backbone and the tokenizer, and ``stated``, if it is given.
+
+    ``stated`` is the maximum length in a sentence-transformers folder.
+    """
     return int(min(USUAL_LENGTH, longest_input(config), tokenizer.model_max_length, stated or USUAL_LENGTH))
 
 
@@ -42,10 +45,10 @@ def own_length(own: EncoderSettings | None, config: Any, tokenizer: Tokenizer) -
 
 
 def length_to_train(requested: int | None, default: int, config: Any, backbone: str) -> int:
-    """Return ``model.max_length``, or the default.
+    """Return the ``requested`` maximum length (``model.max_length``), or the default if it is None.
 
     Raises:
-        InputError: If it is more than the backbone allows.
+        InputError: If the requested length is more than the backbone allows.
     """
     longest = longest_input(config)
     if requested is not None and requested > longest:

@@ -42,7 +42,7 @@ class AdapterRecord(TypedDict):
 
 
 class AdapterBase(NamedTuple):
-    """The base model of a new adapter."""
+    """The base model of a new adapter, and the adapters that already exist on this model."""
 
     base: str
     adapters: list[LoraKeys]
@@ -66,24 +66,24 @@ def lora_enabled(lora: Any, frozen_dtype: str | None) -> bool:
             raise InputError(
                 key=f"model.lora.{key}",
                 value=lora[key],
-                expected=f"{'null' if off is None else off} without model.lora.rank, because there is no adapter",
-                hint="The usual rank is 16.",
+                expected=f"{'null' if off is None else off} if model.lora.rank is not set, because there is no adapter",
+                hint="To train an adapter, set model.lora.rank, usually to 16.",
             )
     if frozen_dtype not in (None, "fp32"):
         raise InputError(
             key="model.frozen_dtype",
             value=frozen_dtype,
-            expected="fp32 without model.lora.rank, because nothing is frozen",
-            hint="The usual rank is 16.",
+            expected="fp32 if model.lora.rank is not set, because no weights are frozen",
+            hint="To train an adapter, set model.lora.rank, usually to 16.",
         )
     return False
 
 
 def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
-    """Return the base model of a new adapter on ``backbone``.
+    """Return the base model of a new adapter on ``backbone``, and the existing adapters.
 
-    With ``stages=stack``, a run that trained an adapter is resolved to its base model and its adapters. Otherwise the
-    base model consists of the merged weights of the run.
+    If ``stages`` is "stack", a run that trained an adapter is resolved to its base model and its adapters. Otherwise
+    the base model consists of the merged weights of the run.
     """
     if not (lora and lora["rank"] and lora["stages"] == "stack" and run_folder(backbone)):
         return AdapterBase(backbone, [], {})
@@ -108,7 +108,7 @@ def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
 def adapt(
     transformer: PreTrainedModel, lora: LoraKeys, under: AdapterBase, frozen_dtype: str, *beside: nn.Module
 ) -> None:
-    """Freeze the transformer, and inject adapters into its trunk: the existing ones, and a new one that is trained.
+    """Freeze a transformer, and inject its existing adapters and a new trained adapter into its trunk.
 
     Args:
         transformer: Model to adapt, in place.
@@ -135,7 +135,7 @@ def adapt(
         raise InputError(
             key="model.frozen_dtype",
             value="nf4",
-            expected=f"bf16 or fp32, because a {transformer.config.model_type} has no linear layers of torch",
+            expected=f"bf16 or fp32, because a {transformer.config.model_type} model has no linear layers of torch",
         )
     if frozen_dtype != "fp32":
         cast_frozen_to_bf16(transformer, *beside, rounded=frozen_dtype == "bf16")
@@ -208,7 +208,7 @@ def merged(transformer: PreTrainedModel) -> PreTrainedModel:
 
 
 def record_of(module: nn.Module) -> AdapterRecord | None:
-    """Return the description of the adapters in a module for a checkpoint; None if it has no adapters."""
+    """Return the description of a module's adapters that checkpoints contain, or None if it has no adapters."""
     for prefix, part in module.named_modules():
         if "adapted" in vars(part):
             record = cast(AdapterRecord, part.adapted)
@@ -228,7 +228,7 @@ def record_of(module: nn.Module) -> AdapterRecord | None:
 
 
 def take_digests(module: nn.Module, record: AdapterRecord) -> None:
-    """Copy the digests of the weights below and next to the adapters from the record of another process."""
+    """Set the digests of the module's frozen weights to those in the record of another process."""
     for part in module.modules():
         if "adapted" in vars(part):
             own = cast(AdapterRecord, part.adapted)
@@ -248,7 +248,7 @@ def is_adapter(name: str) -> bool:
 
 
 def weight_of(linear: Any) -> Tensor:
-    """Return the effective weight (out, in) of a linear layer with its adapters, with gradient and without dropout."""
+    """Return the weight (out, in) of a linear layer plus those of its adapters, with gradient and without dropout."""
     weight = linear.weight
     for adapter in getattr(linear, "active_adapters", ()):
         weight = weight + linear.get_delta_weight(adapter)
@@ -263,10 +263,10 @@ def digest(trunk: nn.Module) -> str:
 
 
 def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
-    """Check the weights below and next to the adapters of ``module`` against the digests of the record.
+    """Check that the frozen weights of ``module``, below and next to its adapters, have the digests in the record.
 
     Raises:
-        InputError: If they differ.
+        InputError: If the digests differ.
     """
     own = record_of(module)
     if own is None:
@@ -283,7 +283,7 @@ def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
 
 
 def _inject(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
-    """Inject an adapter, with peft's initialization (Kaiming uniform for A, zeros for B) drawn from the seed."""
+    """Inject an adapter, and initialize it like peft (Kaiming uniform for A, zeros for B), but from its seed."""
     from peft import LoraConfig, inject_adapter_in_model
 
     config = LoraConfig(
@@ -306,7 +306,7 @@ def _inject(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
 
 
 def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[str]:
-    """Return the value of peft's ``target_modules``, after a check of the names.
+    """Check the names of the layers to adapt, and return the value of peft's ``target_modules``.
 
     peft selects layers by the suffix of their names, and ignores names without a matching layer. It would also adapt a
     language-model head, whose weights may be tied to the embeddings.

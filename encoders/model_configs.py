@@ -28,7 +28,7 @@ class TinySizes:
     layers: int = config_field(2, "number of layers of the encoder (and of the decoder, if there is one)", ge=1)
     heads: int = config_field(4, "number of attention heads", ge=1)
     intermediate_size: int = config_field(1024, "width of the feed-forward layers", ge=1)
-    max_length: int = config_field(512, "maximum length of a text in tokens, special tokens included", ge=1)
+    max_length: int = config_field(512, "maximum length of a text in tokens, including special tokens", ge=1)
     dropout: float = config_field(0.1, "dropout probability of attention and hidden states", ge=0, le=1)
     lowercase: bool = config_field(True, "whether the tokenizer lowercases texts")
 
@@ -48,7 +48,7 @@ class LoraKeys(TypedDict):
 class LoRAConfig:
     """Configuration of LoRA (Hu et al. 2021): low-rank matrices are trained and the backbone is frozen.
 
-    Needs the extra ``lora``.
+    Requires the extra ``lora``.
 
     Example:
         >>> from contrastive_encoders import LoRAConfig, PairsConfig
@@ -62,20 +62,21 @@ class LoRAConfig:
     alpha: float | None = config_field(
         None, "scale of LoRA updates, which are multiplied by alpha / rank; null: twice the rank", gt=0
     )
-    dropout: float = config_field(0.0, "dropout on the input of the LoRA matrices", ge=0, lt=1)
+    dropout: float = config_field(0.0, "dropout probability on the input of the LoRA matrices", ge=0, lt=1)
     targets: str | Sequence[str] = config_field(
-        "auto", "layers to adapt: names, e.g. [q_proj,v_proj]; auto: all linear layers except a language-model head"
+        "auto",
+        "names of the layers to adapt, e.g. [q_proj,v_proj]; auto: all linear layers except the language-model head",
     )
     stages: Literal["merge", "stack"] = config_field(
         "merge",
-        "treatment of the previous stage's adapter: merge: merge it into the weights; stack: keep it, frozen, "
-        "below the new one",
+        "what happens to the previous stage's adapter; merge: it is merged into the weights; stack: it is "
+        "kept, frozen, below the new adapter",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial LoRA weights")
 
     @property
     def keys(self) -> LoraKeys:
-        """Keys as a checkpoint records them."""
+        """The keys in the form in which checkpoints store them."""
         return cast(LoraKeys, asdict(self))
 
 
@@ -84,32 +85,36 @@ class BackboneConfig:
     """Configuration keys of the backbone: its name, the trained weights, their precision, and the tokens of a chunk."""
 
     backbone: str = config_field(
-        inherits_from="backbone", meaning="hub id, directory of a model, or directory of a run"
+        inherits_from="backbone",
+        meaning="model to start from: a hub id, the directory of a model, or the directory of a run",
     )
     freeze: str | None = config_field(
-        inherits_from="freeze", meaning="embeddings: freeze the embeddings; layers:N: also the N lowest layers"
+        inherits_from="freeze",
+        meaning="weights of the backbone to freeze; embeddings: the embeddings; layers:N: also the N lowest layers; "
+        "null: none",
     )
     lora: LoRAConfig = field(
         default_factory=LoRAConfig,
-        metadata={"meaning": "needs the extra lora: pip install 'contrastive-encoders[lora]'"},
+        metadata={"meaning": "LoRA adapters; require the extra lora: pip install 'contrastive-encoders[lora]'"},
     )
     frozen_dtype: Literal["fp32", "bf16", "nf4"] = config_field(
         "fp32",
-        "precision of the frozen weights if lora.rank is set; bf16: half the memory; nf4: an eighth during "
-        "training (needs the extra quantization: pip install 'contrastive-encoders[quantization]')",
+        "precision of the frozen weights if lora.rank is set; bf16: half the memory of fp32; nf4: an eighth "
+        "of the memory of fp32 during training (requires the extra quantization: pip install "
+        "'contrastive-encoders[quantization]')",
     )
     compile: bool | str = config_field(
         False,
-        "whether to use torch.compile, which takes a minute or more at the start; or the name of another "
-        "backend, such as aot_eager",
+        "whether to compile the layers with torch.compile, which takes a minute or more at the start; the "
+        "name of a backend, such as aot_eager: compile them with this backend",
     )
     token_budget: int | None = config_field(
-        inherits_from="token_budget", meaning="maximum number of tokens per forward pass, padding included", ge=1
+        inherits_from="token_budget", meaning="maximum number of tokens per forward pass, including padding", ge=1
     )
     activation_checkpointing: Literal["auto", "on", "off", "layers"] = config_field(
         "auto",
-        "recomputation of activations in the backward pass; auto: if a batch exceeds token_budget; layers: also "
-        "layer by layer, for long texts",
+        "when activations are recomputed in the backward pass; auto: if a batch exceeds token_budget; on: "
+        "always; off: never; layers: as with auto, and in addition layer by layer, for long texts",
     )
 
 
@@ -118,33 +123,43 @@ class OptimizerConfig:
     """Configuration keys of the optimizer and its learning-rate schedule."""
 
     optimizer: T5Optimizer = config_field(
-        "adamw", "name of the optimizer; adafactor_scaled: as in T5's pretraining, for random weights with lr=0.02"
+        "adamw",
+        "name of the optimizer; adafactor_scaled: Adafactor with the scaled updates of T5's pretraining, for "
+        "random weights with lr=0.02",
     )
     lr: float = config_field(3.0e-5, "peak learning rate", ge=0)
     weight_decay: float = config_field(0.0, "decoupled weight decay", ge=0)
     betas: Sequence[float] = config_field(
-        (0.9, 0.999), "AdamW's betas (adamw only, like eps and bias_correction)", ge=0, lt=1
+        (0.9, 0.999),
+        "the two betas of AdamW (betas, eps, and bias_correction apply to optimizer=adamw only)",
+        ge=0,
+        lt=1,
     )
     eps: float = config_field(1.0e-8, "term added to the denominator of AdamW for numerical stability", ge=0)
-    bias_correction: bool = config_field(True, "whether AdamW corrects bias; false: as in older published runs")
+    bias_correction: bool = config_field(
+        True, "whether AdamW corrects the bias of its moments; false: no correction, as in older published runs"
+    )
     lr_schedule: ScheduleName = config_field(
         "linear",
-        "name of the schedule; linear_from_zero: as in transformers, with learning rate 0 at the first step",
+        "name of the learning-rate schedule; linear_from_zero: linear as in transformers, with learning rate "
+        "0 at the first step",
     )
     warmup_ratio: float = config_field(
         0.0,
-        "fraction of the steps used for warmup; for linear_constant, the fraction with a constant learning "
-        "rate before the decay",
+        "fraction of the steps used for warmup; with lr_schedule=linear_constant, the fraction with a "
+        "constant learning rate before the decay",
         ge=0,
         le=1,
     )
     schedule_ratio: float = config_field(
-        32.0, "ratio of the highest to the lowest learning rate with slanted_triangular"
+        32.0,
+        "ratio of the highest to the lowest learning rate (lr_schedule=slanted_triangular, paper_literal, or "
+        "official_code_bug)",
     )
     layer_decay: float | None = config_field(
         None,
-        "ratio of each layer's learning rate to that of the layer above, such as 0.9; embeddings have the "
-        "lowest; null: the same for all layers",
+        "ratio of each layer's learning rate to that of the next higher layer, such as 0.9; embeddings have "
+        "the lowest learning rate; null: all layers have the same learning rate",
         gt=0,
         le=1,
     )
@@ -165,19 +180,19 @@ class EncoderConfig(TrainableConfig):
 
     pooling: str | None = config_field(
         None,
-        f"pooling of the hidden states: {', '.join(POOLERS)}; null: the pooling of the backbone, or for a plain "
-        "transformer cls (simcse, tsdae), "
-        "first_decoder (gense), or mean (all others)",
+        f"pooling of the hidden states: {', '.join(POOLERS)}; null: the pooling of the backbone if it is a "
+        "sentence encoder, else cls (model=simcse, tsdae), first_decoder (model=gense), or mean (other "
+        "models)",
     )
     normalize: bool | None = config_field(
         None,
         "whether to L2-normalize embeddings in evaluation and exports, so that dot product and cosine rank "
-        "alike; null: as the backbone does",
+        "alike; null: normalized if the backbone is a sentence encoder that does so",
     )
     keep_layers: int | Sequence[int] | None = config_field(
         None,
-        "layers of the backbone to keep, counted from 0, e.g. [0,2,3,5]; a number: that many, evenly spaced "
-        "from the first to the last; null: all",
+        "layers of the backbone to keep, as a list of indices from 0, e.g. [0,2,3,5], or as a number of "
+        "layers, evenly spaced from the first to the last; null: all layers",
     )
     append_eos: bool | None = config_field(
         None, "whether to append the end-of-sequence token to every text, for pooling=last with a decoder"
@@ -200,14 +215,15 @@ class EncoderConfig(TrainableConfig):
     )
     max_length: int | None = config_field(
         None,
-        "maximum length in tokens for evaluation and export; null: that of the backbone, or for a plain "
-        "transformer what it allows, up to 512",
+        "maximum length of a text in tokens for evaluation and export; null: the maximum length of the "
+        "backbone if it is a sentence encoder, else the limit of the transformer, at most 512",
         ge=1,
     )
     attn_implementation: str = config_field(
         "auto",
-        "auto: sequences are packed without padding if the model supports it; unpadded: the same, or an "
-        "error; sdpa, eager, flash_attention_2, ...: padded, as in transformers",
+        "implementation of attention in training; auto: sequences are packed without padding if the model "
+        "supports it, else padded; unpadded: always packed, with an error if the model does not support it; "
+        "sdpa, eager, flash_attention_2, ...: padded, as in transformers",
     )
 
 
@@ -218,15 +234,17 @@ class EmbeddingConfig(EncoderConfig):
     matryoshka: Sequence[int] | None = config_field(
         None,
         "Matryoshka sizes, e.g. [768,256,64]: the loss is summed over the first 768, 256, and 64 dimensions "
-        "of the embeddings",
+        "of the embeddings; null: the loss of the full embeddings",
     )
     matryoshka_weights: Sequence[float] | None = config_field(
-        None, "weight of each Matryoshka size, e.g. [1,1,0.5]; null: 1"
+        None, "weight of each Matryoshka size in the loss, e.g. [1,1,0.5]; null: 1 for each size"
     )
 
 
-TEACHER = "an encoder (directory, hub id, or run) whose embeddings, computed once before training, are learned"
-DISTANCE = "distance to minimize: cosine: 1 - cosine similarity to the teacher's embeddings; mse: mean squared error"
+TEACHER = "encoder (directory, hub id, or run) whose embeddings, computed once before training, the model learns"
+DISTANCE = (
+    "distance to the teacher's embeddings, which is minimized; cosine: 1 - cosine similarity; mse: mean squared error"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,46 +253,58 @@ class ContrastiveConfig(EmbeddingConfig):
 
     temperature: float = config_field(0.05, "temperature of the softmax, by which cosines are divided", gt=0)
     exclude_equal_texts: bool = config_field(
-        True, "whether equal texts of the global batch are excluded as negatives; false: as in the papers"
+        True,
+        "whether equal texts in the global batch are excluded from each other's negatives; false: they are "
+        "negatives, as in the papers",
     )
     guide: str | None = config_field(
         None,
-        "an encoder (directory, hub id, or run) that filters false negatives: candidates that it finds more "
-        "similar to a text than the positive are left out",
+        "encoder (directory, hub id, or run) that filters false negatives: a candidate that it finds more "
+        "similar to a text than the text's positive is not used as a negative; null: no filter",
     )
     guide_absolute_margin: float | None = config_field(
-        None, "margin subtracted from the positive's cosine before the guide compares candidates; null: 0", ge=0, le=2
+        None,
+        "margin of the guide: candidates are excluded if their cosine exceeds the positive's cosine minus "
+        "this margin; null: 0",
+        ge=0,
+        le=2,
     )
     guide_relative_margin: float | None = config_field(
-        None, "margin as a fraction of the positive's cosine, such as 0.05; null: 0", ge=0, le=1
+        None,
+        "margin of the guide as a fraction of the positive's cosine, such as 0.05 (the larger of both "
+        "margins applies); null: 0",
+        ge=0,
+        le=1,
     )
-    teacher: str | None = config_field(None, f"{TEACHER}, in addition to the contrastive loss")
+    teacher: str | None = config_field(None, f"{TEACHER} in addition to the contrastive loss; null: no teacher")
     teacher_weight: float | None = config_field(
         None, "weight of the distance to the teacher's embeddings in the loss; null: 1", gt=0
     )
     distance: Literal["cosine", "mse"] | None = config_field(None, f"{DISTANCE}; null: cosine")
     log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps", meaning="steps between two log entries of diagnostics", ge=1
+        inherits_from="log_every_n_steps", meaning="number of steps between two log entries of the diagnostics", ge=1
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardNegativesConfig(ContrastiveConfig):
-    """Configuration keys of an objective whose anchors may have hard negatives of their own."""
+    """Configuration keys of an objective whose anchors may have hard negatives."""
 
     hard_negative_weight: float = config_field(
-        0.0, "value added to the logits of an anchor's own hard negatives: with w, each counts e^w times"
+        0.0,
+        "value w added to the logits of an anchor's hard negatives, so that each counts e^w times for this anchor",
     )
     hardness_strength: float = config_field(
         0.0,
-        "weight by hardness (EmbeddingGemma uses 5): with s, an anchor's own hard negative counts e^(s * cosine) times",
+        "strength s of weighting by hardness (EmbeddingGemma uses 5): each hard negative counts e^(s * "
+        "cosine) times for its anchor",
         ge=0,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePairConfig(EmbeddingConfig):
-    """Configuration keys of an objective that learns from labeled pairs, optimized as in SBERT's published runs."""
+    """Configuration keys of objectives that learn from labeled pairs, with the optimizer settings of SBERT."""
 
     lr: float = new_default(OptimizerConfig, "lr", 2.0e-5)
     weight_decay: float = new_default(OptimizerConfig, "weight_decay", 0.01)

@@ -1,4 +1,4 @@
-"""Base class of objectives: ``views`` returns the sequences to encode, and ``loss`` compares their embeddings.
+"""Base class of objectives, whose ``views`` returns the sequences to encode, and whose ``loss`` compares embeddings.
 
 A subclass defines these two methods, ``objective``, ``consumes``, and the config class. The base class implements
 chunked batches, Matryoshka, adapters, checkpoints, evaluation, and export.
@@ -29,14 +29,14 @@ from contrastive_encoders.losses.duplicate_masking import text_hashes
 
 
 class LossOutput(NamedTuple):
-    """The loss and the metrics of a batch on this rank: scalars whose mean over ranks is that of the global batch."""
+    """Loss and metrics of a batch on this rank: scalars whose mean over ranks is the value of the global batch."""
 
     loss: Tensor
     metrics: dict[str, Tensor]  # detached
 
 
 class StepResult(NamedTuple):
-    """The result of a training step on this rank."""
+    """Loss, metrics, and numbers of tokens of a training step on this rank."""
 
     loss: Tensor
     metrics: dict[str, Tensor]
@@ -45,7 +45,7 @@ class StepResult(NamedTuple):
 
 
 def negatives_unlike_positive(positives: Ragged, negatives: Ragged) -> Tensor:
-    """Count the hard negatives of each positive whose text differs from the positive's."""
+    """Return the number of hard negatives of each row whose text differs from the text of the row's positive."""
     positives_B, negatives_N = (text_hashes(one.ids, one.lengths) for one in (positives, negatives))
     differs_BH: Tensor = negatives_N.view(len(positives_B), -1) != positives_B[:, None]
     return differs_BH.sum(1)
@@ -99,7 +99,7 @@ class Objective(TrainedModule):
         self.prefixes = prefixes(sizes, weights, self.encoder.width)
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Load the encoder that is trained."""
+        """Load the encoder to train."""
         return trainable.load()
 
     @property
@@ -108,7 +108,7 @@ class Objective(TrainedModule):
 
     @property
     def changes(self) -> dict[str, list[Any]]:
-        """Settings in which the untrained encoder differs from its backbone, see `TrainableEncoder.changes`."""
+        """Settings in which the encoder before training differs from its backbone, see `TrainableEncoder.changes`."""
         return self.trainable.changes(self.encoder)
 
     def shard(self, mesh: DeviceMesh) -> None:
@@ -122,11 +122,13 @@ class Objective(TrainedModule):
 
     @property
     def sizes(self) -> list[int]:
-        """Sizes of the trained prefixes (Matryoshka), without the full embedding size."""
+        """Sizes of the Matryoshka prefixes that are trained, except the size of the full embedding."""
         return [one.size for one in self.prefixes if one.size < self.encoder.width]
 
     def views(self, batch: Any) -> Sequence[Ragged]:
-        """Return the sequences to encode, including special tokens, such as those of left texts and right texts.
+        """Return the token sequences to encode, one item per view, such as the left texts and the right texts.
+
+        Sequences include special tokens.
 
         Args:
             batch: Batch of this process, an instance of ``consumes``.
@@ -150,17 +152,17 @@ class Objective(TrainedModule):
         raise NotImplementedError
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Return further detached scalars to log, by name. The arguments are those of `loss`."""
+        """Return further scalars to log, by name and detached. The arguments are those of `loss`."""
         return {}
 
     def project(self, vectors_ND: Tensor) -> Tensor:
-        """Map (N, width) embeddings before the loss, by layers that are not exported. The base class has none."""
+        """Map the embeddings (N, width) before the loss, with layers that are not exported. The base class has none."""
         return vectors_ND
 
     def compute_loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
-        """Compute the loss, summed over prefixes of the embeddings if there are any, and all metrics.
+        """Compute all metrics and the loss, which is summed over the Matryoshka prefixes of the embeddings, if any.
 
-        ``known`` are further arguments of the loss.
+        ``known`` are further keyword arguments of `loss`.
         """
 
         def compute(*cut: Tensor) -> LossOutput:
@@ -174,20 +176,21 @@ class Objective(TrainedModule):
         return LossOutput(loss, {**metrics, **of_prefixes, **self.metrics(vectors, batch)})
 
     def compute(self, views: Sequence[Ragged], batch: Any) -> StepResult:
-        """Encode the views and compute the loss. Override it if the loss needs more than the embeddings."""
+        """Encode the views and compute the loss. Override this method if the loss needs more than the embeddings."""
         sequences = concatenate(views)
         encoded = self.encoder.encode_sequences(sequences)
         compute = self.compute_encoded_loss(encoded.vectors, [len(view.lengths) for view in views], batch)
         return StepResult(*compute, int(sequences.lengths.sum()), encoded.padding_tokens)
 
     def compute_encoded_loss(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
-        """Compare the embeddings of all views. ``lengths`` are the numbers of sequences of each view."""
+        """Compute the loss from the embeddings of all views. ``lengths`` are the numbers of sequences of the views."""
         return self.compute_loss(self.project(vectors_ND).split(lengths), batch)
 
     def learn_from_teacher(self, width: int, seed: int) -> None:
-        """Prepare for batches with a teacher's embeddings of this width.
+        """Set up distillation from batches that contain a teacher's embeddings of this width.
 
-        It must be called before the optimizer is created and a checkpoint is loaded. ``seed`` initializes projections.
+        This method must be called before the optimizer is created and a checkpoint is loaded. ``seed`` initializes the
+        projections.
         """
         sizes = [one.size for one in self.prefixes] or [self.encoder.width]
         distance = getattr(self.settings, "distance", None) or "cosine"
@@ -206,7 +209,7 @@ class Objective(TrainedModule):
         return {"loss": computed.loss, "metrics": computed.metrics, "spent": spent}
 
     def all_equal(self, left: Ragged, right: Ragged) -> bool:
-        """Return whether the texts of each pair are equal and there is no dropout."""
+        """Return whether the two texts of every pair have equal embeddings: they are equal, and there is no dropout."""
         left_N, right_N = (text_hashes(one.ids, one.lengths) for one in (left, right))
         return torch.equal(left_N, right_N) and not has_dropout(self.encoder)
 

@@ -21,12 +21,12 @@ def optimizer_of(
     rates: Mapping[nn.Parameter, float],
     trainer: Any,
 ) -> dict[str, Any]:
-    """Return Lightning's optimizer dictionary for the weights of a module.
+    """Return the dictionary of optimizer and schedule that Lightning's ``configure_optimizers`` returns.
 
     ``rates`` are learning rates of weights outside the transformer that differ from ``lr``.
 
     Raises:
-        InputError: If all weights are frozen, or if the run has no end, which a schedule needs.
+        InputError: If all weights are frozen, or if the run has no limit, which a schedule needs.
     """
     # Not trainer.estimated_stepping_batches: with max_epochs, it sets up the loader before its state is restored,
     # and a resumed run would restart its epoch.
@@ -45,7 +45,7 @@ def optimizer_of(
         raise InputError(
             key="freeze",
             value=settings.freeze,
-            expected="a value that leaves weights to train",
+            expected="a value that does not freeze all weights",
             hint="Freeze fewer layers.",
         )
     rates = decayed_rates(transformer, settings.lr, settings.layer_decay) | dict(rates)
@@ -55,7 +55,7 @@ def optimizer_of(
                 key="model.optimizer",
                 value=settings.optimizer,
                 expected="adamw, because trainer=fsdp shards the weights",
-                hint="Choose a model.lr for it; 2e-5 is usual.",
+                hint="Choose a learning rate (model.lr) for AdamW; 2e-5 is usual.",
             )
         return adafactor(
             module,
@@ -78,9 +78,9 @@ def optimizer_of(
 
 
 def clip_gradients(optimizer: Any, most: float) -> Tensor:
-    """Clip the gradients of an optimizer's weights, in place, to the norm ``most``.
+    """Clip the gradients of an optimizer's weights to a norm of at most ``most``, in place.
 
-    Return the norm before clipping, on the device.
+    Return the norm before clipping, as a tensor on the device.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     return full_tensor(nn.utils.clip_grad_norm_(weights, most))

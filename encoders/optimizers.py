@@ -16,7 +16,7 @@ NAMES = "names"  # key in a checkpoint: names of the weights of a parameter grou
 
 
 def slanted_triangular(total_steps: int, *, warmup_ratio: float, ratio: float) -> Schedule:
-    """Return a schedule that increases linearly up to the cut, then decreases linearly to 1 / ratio.
+    """Return a schedule that increases linearly from 1 / ratio to 1 in the warmup, then decreases to 1 / ratio.
 
     It is eq. 3 of Howard and Ruder (2018).
     """
@@ -31,10 +31,10 @@ def slanted_triangular(total_steps: int, *, warmup_ratio: float, ratio: float) -
 
 
 def published_constant(steps_per_epoch: int, epochs: int, *, warmup_ratio: float, ratio: float) -> Schedule:
-    """Return the schedule of AllenNLP 1.1 with DeCLUTR's lazy reader, which took the completed steps for an epoch.
+    """Return the schedule of DeCLUTR's published runs, which took the number of completed steps for an epoch's length.
 
-    The learning rate is constant in the first epoch (base / 32 if there is only one epoch) and follows the triangle
-    from the second epoch.
+    AllenNLP 1.1 does this with a lazy reader. The learning rate is constant in the first epoch (base / 32 if there is
+    only one epoch) and follows the triangle from the second epoch.
     """
 
     def factor(step: int) -> float:
@@ -47,7 +47,8 @@ def published_constant(steps_per_epoch: int, epochs: int, *, warmup_ratio: float
 def linear(total_steps: int, *, warmup_ratio: float, from_zero: bool = False) -> Schedule:
     """Return a schedule with linear warmup over ``warmup_ratio`` of the steps, rounded up, and linear decay to zero.
 
-    With ``from_zero``, it is the schedule of transformers: the first warmup step has learning rate zero and no effect.
+    If ``from_zero`` is True, it is the schedule of transformers: the first warmup step has learning rate zero
+    and no effect.
     """
     cut, first = math.ceil(total_steps * warmup_ratio), 0 if from_zero else 1
 
@@ -67,7 +68,7 @@ def linear_constant(total_steps: int, *, warmup_ratio: float) -> Schedule:
 
 
 def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) -> int:
-    """Return the number of optimizer steps of a run, which ends at the first limit; -1 (or None epochs) is no limit.
+    """Return the number of optimizer steps of a run, the lower of both limits. -1 (or None epochs) means no limit.
 
     Raises:
         InputError: If there is no limit, because a schedule needs an end.
@@ -76,7 +77,9 @@ def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) 
     limits = [limit for limit in (max_steps if max_steps >= 0 else None, by_epochs) if limit is not None]
     if not limits:
         raise InputError(
-            key="max_steps", value=-1, expected="a limit, because max_epochs is -1, too, and a schedule needs an end"
+            key="max_steps",
+            value=-1,
+            expected="a limit of max_steps or max_epochs, because the learning-rate schedule needs the number of steps",
         )
     return min(limits)
 
@@ -84,7 +87,7 @@ def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) 
 def make_schedule(
     name: str, *, total_steps: int, steps_per_epoch: int, epochs: int, instances: int, warmup_ratio: float, ratio: float
 ) -> Schedule:
-    """Return a schedule by name.
+    """Return the learning-rate schedule with this name.
 
     - ``slanted_triangular``: over the actual number of optimizer steps.
     - ``paper_literal``: over as many steps as there are training instances (DeCLUTR, section 4.1.2, read literally:
@@ -107,7 +110,7 @@ def make_schedule(
 
 
 class AdamWithoutBiasCorrection(torch.optim.AdamW):
-    """Optimizer of BERT's release and of DeCLUTR's published runs (``correct_bias=False``).
+    """AdamW without bias correction, as in BERT's release and DeCLUTR's published runs (``correct_bias=False``).
 
     Moments start at zero and are not corrected, which makes the first steps larger: 3.2 times at the first step with
     the usual betas. It is implemented by torch's AdamW, with a learning rate and an epsilon that undo its correction.
@@ -149,7 +152,7 @@ def adamw(
     schedule: Schedule,
     rates: Mapping[nn.Parameter, float],
 ) -> dict[str, Any]:
-    """Create Lightning's optimizer dictionary with AdamW.
+    """Create AdamW and its schedule, as a dictionary for Lightning.
 
     Biases and norm weights (one-dimensional parameters) have no weight decay. ``rates`` are the learning rates of
     weights of ``module`` that differ from ``lr``, under the same schedule. The fused implementation updates the weights
@@ -176,7 +179,7 @@ def adafactor(
     scaled: bool,
     rates: Mapping[nn.Parameter, float],
 ) -> dict[str, Any]:
-    """Create Lightning's optimizer dictionary with Adafactor, as in T5's fine-tuning.
+    """Create Adafactor as in T5's fine-tuning, and its schedule, as a dictionary for Lightning.
 
     There are no relative steps, and updates are clipped at 1. ``scaled`` multiplies the learning rate of each weight by
     its root mean square (Shazeer and Stern, 2018, algorithm 5), as in T5's pretraining. The initial scale of T5's
@@ -195,7 +198,7 @@ def adafactor(
 
 
 def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) -> dict[float, list[nn.Parameter]]:
-    """Group trained weights by learning rate. The group with ``lr`` is the first, whose rate telemetry reads."""
+    """Group the trained weights by learning rate. The group with ``lr`` is first: telemetry reads its learning rate."""
     found: dict[float, list[nn.Parameter]] = {lr: []}
     for weight in module.parameters():
         if weight.requires_grad:
@@ -204,7 +207,9 @@ def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) 
 
 
 def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule, module: nn.Module) -> dict[str, Any]:
-    optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: _with_own_options(optimizer, state, module))
+    optimizer.register_load_state_dict_pre_hook(
+        lambda optimizer, state: _with_current_options(optimizer, state, module)
+    )
     return {
         "optimizer": optimizer,
         "lr_scheduler": {"scheduler": StepSchedule(optimizer, schedule), "interval": "step"},
@@ -212,7 +217,7 @@ def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule, module:
 
 
 class StepSchedule(torch.optim.lr_scheduler.LambdaLR):
-    """Learning-rate schedule whose state is the number of steps. The learning rates always follow the config."""
+    """Learning-rate schedule whose state contains only the number of steps. Learning rates are those of the config."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"last_epoch": self.last_epoch, "_step_count": self._step_count}
@@ -231,21 +236,21 @@ def names_of_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> list
     return [[names[weight] for weight in group["params"]] for group in optimizer.param_groups]
 
 
-def _with_own_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
-    """Replace the options in a checkpoint's optimizer state by those of the current parameter groups.
+def _with_current_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
+    """Return a checkpoint's optimizer state with the options of the current parameter groups.
 
     Moments and step counts are restored. Learning rate, weight decay, betas, and epsilon are those of the config.
 
     Raises:
         InputError: If the state belongs to other weights.
     """
-    saved = _in_own_groups(state["param_groups"], names_of_groups(optimizer, module))
+    saved = _regroup(state["param_groups"], names_of_groups(optimizer, module))
     own = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     return state | {"param_groups": [group | options for group, options in zip(saved, own, strict=True)]}
 
 
-def _in_own_groups(saved: list[dict[str, Any]], own: list[list[str]]) -> Iterator[dict[str, Any]]:
-    """Yield the saved groups without names, rearranged to the current groups.
+def _regroup(saved: list[dict[str, Any]], own: list[list[str]]) -> Iterator[dict[str, Any]]:
+    """Yield the saved parameter groups, rearranged into the current groups, and without the names of weights.
 
     Weights are grouped by learning rate, so that the same weights may be grouped differently in a checkpoint.
     """

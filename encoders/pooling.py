@@ -1,4 +1,4 @@
-"""Poolings, which compute one embedding per sequence from hidden states. This module does not import torch.
+"""Pooling of the hidden states of a sequence to one embedding. This module does not import torch.
 
 To add a pooling, add an entry to `POOLERS`, for example ``POOLERS[pooler.name] = pooler`` in user code. All other code
 uses `Pooler` objects and does not depend on names.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # --help lists the poolings, without torch
 
 
 def mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Average the hidden states of all real tokens, including special tokens, in float32."""
+    """Average the hidden states of all tokens except padding, including special tokens, in float32."""
     weight_BT1 = mask_BT.unsqueeze(-1).float()
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
@@ -29,7 +29,7 @@ def cls(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return the maximum of each feature over the real tokens."""
+    """Return the maximum of each feature over all tokens except padding."""
     import torch
 
     states = states_BTD.float()
@@ -37,7 +37,7 @@ def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return the hidden state of the last real token, which attends to all others in a causal model (E5-Mistral)."""
+    """Return the hidden state of the last token, which attends to all others in a causal model (E5-Mistral)."""
     import torch
 
     places_BT = mask_BT.long() * torch.arange(1, mask_BT.shape[1] + 1, device=mask_BT.device)
@@ -46,13 +46,13 @@ def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def weighted_mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Average the real tokens, with weight i / (1 + 2 + ...) for the i-th one (SGPT, Muennighoff 2022)."""
+    """Average the hidden states, where the i-th token has weight i / (1 + 2 + ...) (SGPT, Muennighoff 2022)."""
     weight_BT1 = (mask_BT.long().cumsum(1) * mask_BT.long()).unsqueeze(-1).float()
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
 
 class TokenPooling(NamedTuple):
-    """Pooling function over the hidden states of one layer."""
+    """Pooling of the hidden states of one layer over the tokens of a sequence."""
 
     function: Callable[[Tensor, Tensor], Tensor]  # (B, T, D) states, (B, T) mask -> (B, D) float32
     library_mode: str  # ``pooling_mode`` of sentence-transformers' Pooling, for export and import
@@ -70,7 +70,7 @@ LAST_LAYER = (-1,)
 
 
 class Pooler(NamedTuple):
-    """Pooling with the name that ``model.pooling`` uses.
+    """Pooling over layers and tokens, with its name in ``model.pooling``.
 
     ``layers`` are indices of hidden states, which are averaged: 0 is the embedding layer, 1 is the first layer, and -1
     is the last layer.
@@ -84,17 +84,17 @@ class Pooler(NamedTuple):
 
     @property
     def averages_layers(self) -> bool:
-        """True if the pooling uses other layers than the last."""
+        """Whether the pooling uses other layers than the last."""
         return self.layers != LAST_LAYER
 
     @property
     def reads_first_token(self) -> bool:
-        """True if the pooling uses only the encoder's hidden state of the first token."""
+        """Whether the pooling uses only the hidden state of the encoder's first token."""
         return self.tokens == CLS and not self.decodes
 
     @property
     def options(self) -> dict[str, bool]:
-        """Keyword arguments to call the backbone with."""
+        """Keyword arguments that the forward pass of the backbone needs for this pooling."""
         return {"output_hidden_states": True} if self.averages_layers else {}
 
     def __call__(self, output: Any, mask_BT: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ class Pooler(NamedTuple):
         return torch.stack([output.hidden_states[layer].float() for layer in self.layers]).mean(0)
 
     def computes_as(self, other: Pooler) -> bool:
-        """Return whether both poolings are the same computation, regardless of their names."""
+        """Return whether this pooling and ``other`` compute the same, regardless of their names."""
         return self._replace(name=other.name) == other
 
 
@@ -136,7 +136,7 @@ POOLERS: dict[str, Pooler] = {
 
 
 def pooler_of(name: str, key: str = "pooling") -> Pooler:
-    """Return the pooling with this name, which is the value of ``key``.
+    """Return the pooling with this name. ``key`` is the config key that error messages name.
 
     Raises:
         InputError: If there is no such pooling.

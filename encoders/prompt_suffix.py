@@ -1,4 +1,4 @@
-"""Prompt suffix: a prompt after every text, as token ids. Training, ``embed``, and the exported folder use one rule.
+"""Prompt suffix: a prompt that follows every text. Training, ``embed``, and exported folders append it identically.
 
 The ids of the prompt are inserted between those of the text and the closing special tokens. A text that is too long is
 truncated; the prompt never is. The resulting ids always equal those of the concatenated string. A prompt whose tokens
@@ -52,13 +52,15 @@ _TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
 
 
 def prompt_ids_after_text(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the token ids of a prompt when it follows a text."""
+    """Return the token ids that a prompt has after a text."""
     letter, both = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "a" + prompt))
     return list(both[len(letter) :])
 
 
 class PromptSuffix:
-    """Callable that appends a prompt to N token sequences with special tokens.
+    """Callable that inserts a prompt between each text and its closing special tokens, and truncates the texts to fit.
+
+    The input sequences already contain special tokens.
 
     Args:
         tokenizer: Tokenizer of the backbone.
@@ -67,7 +69,7 @@ class PromptSuffix:
         escape_end: Whether to replace end-of-sequence tokens inside texts by the unknown token.
 
     Raises:
-        InputError: If the prompt leaves no room for a text, or if its tokens merge with the preceding text.
+        InputError: If the prompt leaves no tokens for a text, or if its tokens merge with the preceding text.
     """
 
     def __init__(self, tokenizer: Any, prompt: str, max_length: int, *, escape_end: bool = False) -> None:
@@ -93,7 +95,7 @@ class PromptSuffix:
         self._check_seam()
 
     def room_in(self, max_length: int) -> int:
-        """Return the number of tokens left for a text.
+        """Return the number of tokens that prompt and special tokens leave for a text of at most ``max_length`` tokens.
 
         Raises:
             InputError: If no tokens are left.
@@ -110,9 +112,9 @@ class PromptSuffix:
         return room
 
     def __call__(self, sequences: Ragged, *, keep_prompt: bool = True, max_length: int | None = None) -> Ragged:
-        """Append the prompt and truncate the texts.
+        """Insert the prompt into each of N sequences, and truncate the texts.
 
-        ``keep_prompt=False`` truncates text and prompt as one string, as the published training code did.
+        If ``keep_prompt`` is False, truncate text and prompt as one string, as the published training code did.
         """
         before, prompt, after = len(self.before), len(self.ids), len(self.after)
         room = self.room_in(max_length) if max_length else self.room
@@ -138,15 +140,15 @@ class PromptSuffix:
 
     @functools.cached_property
     def blanks(self) -> list[int]:
-        """Token ids that consist of one or more spaces."""
+        """Ids of the tokens that consist of one or more spaces."""
         return [place for token, place in self.tokenizer.get_vocab().items() if token and not token.strip(BLANKS)]
 
-    def ended(self, text: str) -> str:
-        """Return the part of the text that precedes the prompt."""
+    def strip_text(self, text: str) -> str:
+        """Return a text without trailing spaces, if the tokenizer would merge them with the prompt, else unchanged."""
         return text.rstrip(BLANKS) if self.joins else text
 
     def strip_trailing_spaces(self, sequences: Ragged) -> Ragged:
-        """Remove trailing spaces from token sequences, as `ended` does from texts.
+        """Remove trailing spaces from token sequences, as `strip_text` does from texts.
 
         This runs on the host, because a device would require a synchronization.
         """
@@ -163,7 +165,7 @@ class PromptSuffix:
 
     @property
     def template(self) -> str:
-        """Chat template with the same rule, which an exported folder contains for sentence-transformers."""
+        """Chat template that appends the prompt identically in sentence-transformers; exported folders contain it."""
         opening, closing = ("".join(self.tokenizer.convert_ids_to_tokens(ids)) for ids in (self.before, self.after))
         parts = {"opening": _literal(opening), "prompt": _literal(self.prompt), "closing": _literal(closing)}
         if not self.joins:
@@ -195,7 +197,7 @@ class PromptSuffix:
         return list(self.tokenizer(text, **options)["input_ids"])
 
     def _check_seam(self) -> None:
-        """Compare the ids with those of the concatenated string with special tokens, as rendered by the template."""
+        """Check that text and prompt have the same token ids as their concatenation, which the template renders."""
         for self.joins in (False, True):
             text = self._misread()
             if text is None:
@@ -204,12 +206,12 @@ class PromptSuffix:
         raise InputError(
             key="prompt",
             value=repr(self.prompt),
-            expected=f"a prompt whose tokens do not change after a text such as {text!r}, and do not change the text's",
+            expected=f"a prompt that does not merge with the tokens of a preceding text, as it does with {text!r}",
             hint=f"Start the prompt with {advice}.",
         )
 
     def _misread(self) -> str | None:
-        """Return a text whose ids with the prompt differ from those of the rendered template, or None."""
+        """Return a text whose token ids with the prompt differ from those of the rendered template, or None."""
         end = self.tokenizer.convert_ids_to_tokens(self.end) if self.end is not None else ""
         template, after = self.template, len(self.after)
         for text in (*PROBES, *(probe.format(end=end) for probe in ESCAPED_PROBES if end)):
@@ -218,7 +220,7 @@ class PromptSuffix:
             )
             whole = self._ids(text)
             stored = self.strip_trailing_spaces(Ragged(torch.tensor(whole), np.array([len(whole)]))).ids.tolist()
-            for read in (stored, self._ids(self.ended(text))):
+            for read in (stored, self._ids(self.strip_text(text))):
                 plain = [self.unknown if one == self.end else one for one in read[len(self.before) : len(read) - after]]
                 if self._plain(rendered) != [*self.before, *plain, *self.ids, *self.after]:
                     return text
@@ -226,7 +228,7 @@ class PromptSuffix:
 
 
 def make_prompt_suffix(tokenizer: Any, prompt: str, max_length: int, pooler: Pooler) -> PromptSuffix | None:
-    """Return the `PromptSuffix` of an encoder.
+    """Create the `PromptSuffix` of an encoder.
 
     Return None if there is neither a prompt nor a decoder that needs a single end-of-sequence token.
     """
@@ -236,7 +238,7 @@ def make_prompt_suffix(tokenizer: Any, prompt: str, max_length: int, pooler: Poo
 
 
 def _literal(text: str) -> str:
-    """Return the text as a string literal of the Jinja template."""
+    """Return the text as a string literal for a Jinja template."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -245,7 +247,7 @@ def _tuple(texts: Sequence[str]) -> str:
 
 
 def read_template(template: str) -> tuple[str, bool] | None:
-    """Return the prompt of a template written by `PromptSuffix.template`, and whether ends of sequence are escaped.
+    """Return the prompt in a template of `PromptSuffix.template`, and whether the template replaces </s> in texts.
 
     Return None for any other template.
     """

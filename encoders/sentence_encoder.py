@@ -77,7 +77,7 @@ class Encoded(NamedTuple):
 
 
 class SentenceEncoder(LoadedEncoder, nn.Module):
-    """Encoder of texts: a transformer, a pooling, and an optional head.
+    """Encoder of texts: a transformer, a pooling, and optional layers after the pooling.
 
     Methods ``encode_*`` compute embeddings of a training step, with gradients. Methods ``embed*`` compute embeddings of
     texts without gradients, truncated and normalized as configured.
@@ -126,7 +126,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.pooler = pooler_of(pooling, "model.pooling")
         check_decoder(self.pooler, transformer)
         if self.pooler.is_shipped and head is None:
-            raise InputError(key="pooling", value=pooling, expected="an encoder with a layer after [CLS]")
+            raise InputError(
+                key="pooling", value=pooling, expected="a backbone with a pooler layer, which is applied to [CLS]"
+            )
         check_layers(activation_checkpointing, transformer)
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
@@ -134,14 +136,16 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.attention_plans: dict[str, AttentionPlan] = {}
         # Used for the token budget, and not saved: models that keep activations for as many tokens, and modules that
         # only take memory
-        self.halves: tuple[PreTrainedModel, ...] = ()
+        self.activation_modules: tuple[PreTrainedModel, ...] = ()
         self.other_modules: tuple[nn.Module, ...] = ()
         # The FSDP module that contains this encoder; a tuple prevents its registration as a submodule
         self.sharded: tuple[FSDPModule, ...] = ()
         self.prompts, self.normalize, self.progress = prompts, normalize, progress
         self.truncate, self.similarity_fn_name = truncate, similarity_fn_name
         if truncate is not None and not 1 <= truncate <= self.width:
-            raise InputError(key="truncate", value=truncate, expected=f"1 to {self.width}, the embedding dimension")
+            raise InputError(
+                key="truncate", value=truncate, expected=f"a number from 1 to {self.width}, the embedding dimension"
+            )
         self.origin = dict(origin or {})
         # Without it, a decoder would cache keys and values that are not used
         keeps = "use_cache" in inspect.signature(self.trunk.forward).parameters
@@ -153,7 +157,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_sequences(
         self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None
     ) -> Encoded:
-        """Compute the embeddings of N token sequences, and the MLM loss if there are ``labels``, in one forward pass.
+        """Compute the embeddings of N sequences and, if there are ``labels``, the MLM loss in the same forward pass.
 
         With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
         the batch exceeds the budget.
@@ -161,7 +165,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         Args:
             sequences: Token ids and lengths.
             labels: MLM labels, aligned with ``sequences.ids``.
-            predicted: Indices of the labels that are not ignored. Without it, they are read from ``labels``, which
+            predicted: Indices of the labels that are not ignored. If None, they are read from ``labels``, which
                 synchronizes with the device.
 
         Raises:
@@ -169,7 +173,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """
         if len(sequences.lengths) and (most := sequences.lengths.max()) > self.longest:
             raise InputError(
-                location="batch", expected=f"at most {self.longest} tokens, the limit of this backbone", value=int(most)
+                location="batch",
+                expected=f"sequences of at most {self.longest} tokens, the limit of this backbone",
+                value=int(most),
             )
         if (plan := self.attention_plan(sequences.ids.device)).is_packed:
             return self._encode_rows(sequences, labels, predicted, plan)
@@ -225,7 +231,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return Encoded(vectors_ND, mlm_sum, padding)
 
     def _filler(self, device: torch.device) -> tuple[Tensor, Tensor, None]:
-        """Return a chunk of one token, for a rank with fewer chunks than other ranks.
+        """Return an additional chunk of one token, for a rank that has fewer chunks than other ranks.
 
         With sharded weights, each forward pass is a collective operation.
         """
@@ -234,11 +240,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def budget(self, device: torch.device) -> int:
         """Return the maximum number of tokens per chunk in a training step on this device."""
-        halves = self.transformer, *self.halves
+        activation_modules = self.transformer, *self.activation_modules
         return resolve_token_budget(
             self.token_budget,
             device,
-            *halves,
+            *activation_modules,
             other_modules=self.other_modules,
             activation_checkpointing=self.activation_checkpointing,
         )
@@ -257,7 +263,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_chunk(
         self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the embeddings (B, D) and the summed MLM loss of token ids (B, T).
+        """Compute the embeddings (B, D) and the summed MLM loss of a chunk of token ids (B, T).
 
         The function calls no collective operation, and only dropout is random.
         """
@@ -269,7 +275,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_row(
         self, ids: Tensor, row: PackedRow, plan: AttentionPlan, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """Encode the sequences of a packed row, as `encode_chunk` does for padded ones.
+        """Compute the embeddings and the summed MLM loss of a packed row, as `encode_chunk` does for a padded chunk.
 
         ``ids`` are the token ids of the entire batch.
         """
@@ -304,7 +310,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
-        """Return the decoder inputs, one start token for each text, if the decoder's first state is pooled."""
+        """Return the inputs of the decoder if its first hidden state is pooled: one start token for each text."""
         if not self.pooler.decodes:
             return {}
         start = self.transformer.config.decoder_start_token_id
@@ -324,13 +330,13 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def width(self) -> int:
-        """Embedding dimension before ``truncate``."""
+        """Dimension of the embeddings before they are truncated to ``truncate`` dimensions."""
         layers = dense_layers(self.head)
         return layers[-1].linear.out_features if layers else int(self.transformer.config.hidden_size)
 
     @property
     def pooled(self) -> str:
-        """Description of the pooling and the layers after it."""
+        """Description of the pooling and the layers after the pooling."""
         layers = [] if self.pooler.is_shipped else dense_layers(self.head)
         return " + ".join([self.pooling, *(layer.described for layer in layers)])
 
@@ -359,7 +365,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over everything that `embed` depends on, recomputed on each access because training changes it."""
+        """SHA-256 of everything that `embed` depends on, recomputed on each access, because training changes it."""
         described = {
             "config": config_description(self.trunk.config),
             "tokenizer": tokenizer_description(self.tokenizer),
@@ -462,13 +468,13 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_UD
 
     def _progress(self, total: int, wanted: bool) -> ProgressBar:
-        """Return a progress bar that is displayed only by the first rank."""
+        """Return a progress bar that is shown on the first rank only, if ``wanted``."""
         return ProgressBar("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """Tokenize texts with special tokens and ``prompt_suffix``, truncated to ``max_length`` tokens."""
         if self.appended:
-            texts = [self.appended.ended(text) for text in texts]
+            texts = [self.appended.strip_text(text) for text in texts]
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[
             "input_ids"
         ]
@@ -487,7 +493,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 def _targets(
     sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, chunks: list
 ) -> list[tuple[TokenIndices, Tensor]] | list[None]:
-    """Return the indices of the predicted tokens and their labels (M,) for each chunk."""
+    """Return the indices of the predicted tokens and their labels (M,) for each chunk, or None without labels."""
     if labels is None:
         return [None] * len(chunks)
     if predicted is None:
@@ -510,8 +516,8 @@ def check_decoder(pooler: Pooler, transformer: PreTrainedModel, *, setting: str 
         raise InputError(
             key=key,
             value=pooler.name,
-            expected=f"a pooling without a decoder, because a {config.model_type} has none "
-            f"({', '.join(T5_FAMILY)} have one)",
+            expected=f"a pooling that needs no decoder, because a {config.model_type} model has none "
+            f"(model types with one: {', '.join(T5_FAMILY)})",
             hint=f"Set {key}=mean or {key}=cls, or choose another {setting}, such as google-t5/t5-base.",
         )
 

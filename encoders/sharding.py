@@ -29,7 +29,7 @@ from contrastive_encoders.io.sharded_tensors import Shards, read_shards
 def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> FSDPModule:
     """Shard the weights of a module over a one-dimensional mesh, in place, and return the module.
 
-    Ranks without weights receive their part from rank 0. This is a collective operation.
+    Ranks without weights receive their shard from rank 0. This is a collective operation.
 
     Raises:
         InputError: If the transformer has no layers with separate weights.
@@ -41,7 +41,7 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
         raise InputError(
             key="trainer",
             value="fsdp",
-            expected=f"ddp, because a {transformer.config.model_type} has no layers with separate weights",
+            expected=f"ddp, because a {transformer.config.model_type} model has no layers with separate weights",
         )
     whole = module.state_dict() if dist.get_rank() == 0 else {}
     for layer in layers:
@@ -54,7 +54,7 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
 
 
 def _send_to_absent(module: nn.Module, whole: dict[str, Any], mesh: DeviceMesh) -> None:
-    """Send each rank its part of rank 0's weights, if any rank has none."""
+    """Send each rank its shard of rank 0's weights, if any rank has no weights."""
     device = torch.device(mesh.device_type)
     absent = torch.tensor([any(weight.is_meta for weight in module.parameters())], dtype=torch.int32, device=device)
     dist.all_reduce(absent, op=dist.ReduceOp.MAX)
@@ -71,9 +71,9 @@ def is_sharded(module: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def gather_weights(modules: Iterable[FSDPModule]) -> Iterator[None]:
-    """Context manager that gathers the weights outside the layers of sharded modules on every rank.
+    """Context manager in which every rank has the full weights outside the layers of sharded modules.
 
-    It is for forward passes outside a training step.
+    Use it for forward passes outside a training step.
     """
     for module in modules:
         module.unshard()
@@ -95,7 +95,7 @@ def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tupl
 
 
 def is_first_rank() -> bool:
-    """Return whether this process is rank 0, or the only process."""
+    """Return whether this process is rank 0 or the only process."""
     return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
@@ -107,24 +107,24 @@ def broadcast_from_first_rank(value: Any) -> Any:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Gather a sharded tensor, which is a collective operation. Return any other tensor unchanged."""
+    """Gather a sharded tensor (a collective operation). Return any other tensor unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a sharded tensor. Return any other tensor unchanged."""
+    """Return this rank's shard of a sharded tensor. Return any other tensor unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def is_part_of(whole: Tensor, tensor: Tensor) -> bool:
-    """Return whether a tensor (or this rank's part of a sharded tensor) equals the full tensor ``whole`` on the CPU."""
+    """Return whether a tensor, or this rank's shard of a sharded tensor, equals its part of the tensor ``whole``."""
     if isinstance(tensor, DTensor):
         whole = whole[local_slices(tensor)]
     return torch.equal(local_tensor(tensor).cpu(), whole.cpu())
 
 
 def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> bool:
-    """Load full weights, or a sharded checkpoint, into a module. Each rank of a sharded module keeps its part.
+    """Load full weights, or a sharded checkpoint, into a module. Each rank of a sharded module keeps its shard.
 
     Returns:
         True if the module already had these weights. Always False for a sharded module, which is not compared.

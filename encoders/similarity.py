@@ -1,4 +1,4 @@
-"""Similarities of embeddings, with the names of sentence-transformers.
+"""Similarity functions for embeddings, with the names that sentence-transformers uses.
 
 Shape letters: N, M embeddings, D width.
 """
@@ -33,7 +33,7 @@ def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
         raise InputError(
             key="embeddings2",
             value=tuple(b_MD.shape),
-            expected=f"embeddings of dimension {a_ND.shape[-1]}, as embeddings1",
+            expected=f"embeddings of dimension {a_ND.shape[-1]}, like embeddings1",
         )
     return SIMILARITIES[name](a_ND, b_MD)
 

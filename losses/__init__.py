@@ -1,1 +1,1 @@
-"""Losses as functions of tensors, exact on one process and on many."""
+"""Losses as functions of tensors, with the same values on one process as on several."""

@@ -1,4 +1,4 @@
-"""AnglE (Li and Li, ACL 2024): CoSENT with a similarity of angles in the complex plane.
+"""AnglE (Li and Li, ACL 2024): CoSENT with a similarity based on angles in the complex plane.
 
 Its gradient does not vanish if two embeddings have the same direction.
 
@@ -14,7 +14,7 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def angle(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
-    """Compute the CoSENT loss of |cosine + sine| of the pairs, as in the authors' code.
+    """Compute the CoSENT loss with |cosine + sine| as the similarity of a pair, as in the authors' code.
 
     The first half of an embedding is its real part, and the second half its imaginary part. An odd width is padded with
     a zero.

@@ -1,4 +1,4 @@
-"""In-batch contrastive losses: symmetric NT-Xent and one-directional InfoNCE, with a shared softmax implementation.
+"""In-batch contrastive losses: symmetric NT-Xent and one-directional InfoNCE, which share a softmax implementation.
 
 Shape letters: B pairs on this rank, R rows on this rank, C candidates of all ranks, D embedding width, G width of the
 guide's embeddings, H hard negatives of an anchor, K rows of a block.
@@ -31,7 +31,7 @@ TIE = 1e-6  # tolerance for equal cosines of a guide, because the order of float
 
 
 class ContrastiveOutput(NamedTuple):
-    """Scalars whose mean over ranks is the value of the global batch."""
+    """Loss and metrics as scalars, whose mean over ranks is the value of the global batch."""
 
     loss: Tensor
     accuracy: Tensor  # fraction of rows whose partner is closer than any other candidate; detached
@@ -39,10 +39,10 @@ class ContrastiveOutput(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """Embeddings of another encoder that filter false negatives (GISTEmbed, Solatorio 2024).
+    """Embeddings of another encoder, the guide, which filter false negatives (GISTEmbed, Solatorio 2024).
 
     A candidate is excluded from the negatives of a row if its cosine with the row exceeds the cosine of the row's
-    partner minus the margin. A candidate that ties with the partner, such as the same text, is excluded, too. The
+    partner minus the margin. A candidate that ties with the partner, such as the same text, is also excluded. The
     larger of the two margins applies.
     """
 
@@ -52,19 +52,19 @@ class Guide(NamedTuple):
 
 
 class FalseNegativeMask(NamedTuple):
-    """Mask of candidates that are too close to a row, computed from a guide's normalized embeddings."""
+    """Mask of the candidates that a guide finds too close to a row, computed from normalized embeddings."""
 
     rows_RG: Tensor
     candidates_CG: Tensor
     most_R: Tensor  # negatives have cosines below this value
 
     def mask(self, block: slice) -> Tensor:
-        """Return the (K, C) bool mask of a block. It is true for the row's partner and for the row itself."""
+        """Return the mask of a block of rows, (K, C) bool. It is true for a row's partner and for the row itself."""
         return self.rows_RG[block] @ self.candidates_CG.T >= self.most_R[block, None]
 
 
 class Matching(NamedTuple):
-    """The target and the excluded candidates of each row."""
+    """Target candidate and excluded candidates of each row."""
 
     partner_R: Tensor  # int64 index of the target candidate
     row_group_R: Tensor | None = None  # int64; candidates of a row's group, except its partner, are excluded
@@ -84,13 +84,14 @@ class SoftmaxSums(NamedTuple):
 
 
 def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple[Tensor, Tensor, Tensor | int]:
-    """Replace logits, in place, by the gradient of the summed loss with respect to them.
+    """Compute the losses of a block of rows. Replace the logits, in place, by the gradients with respect to them.
 
     The loss is softplus(logsumexp(others) - partner), which avoids the difference of nearly equal numbers if the
     partner has the largest logit.
 
     Returns:
-        Losses, whether the partner had the largest logit, and the number of candidates excluded by the guide.
+        For each row: the loss, whether the partner had the largest logit, and the number of candidates that only the
+        guide excludes.
     """
     partner_K1 = matching.partner_R[block, None]
     if matching.hard_RH is not None and (matching.hard_logit or matching.hard_share):
@@ -126,7 +127,7 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
 
 
 class _SoftmaxOverCandidates(torch.autograd.Function):
-    """Sum of row losses, computed in blocks of rows.
+    """Function that sums the softmax losses of all rows, computed in blocks of rows.
 
     The gradient is computed together with a block's logits, so that nothing of size R x C is stored or recomputed.
     """
@@ -165,9 +166,9 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
 def softmax_over_candidates(
     rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, *, temperature: float, block_rows: int | None = None
 ) -> SoftmaxSums:
-    """Sum -log softmax(rows @ candidates / temperature)[partner] over rows, and find the correct rows.
+    """Sum -log softmax(rows @ candidates.T / temperature)[partner] over rows, and find the correct rows.
 
-    Rows must be normalized and have the type to compute in. Memory beyond the gradients is ``block_rows`` x C.
+    Rows must be normalized and have the dtype of the computation. Memory beyond the gradients is ``block_rows`` x C.
     """
     block_rows = block_rows or max(1, BLOCK_LOGITS // len(candidates_CD))
     return SoftmaxSums(*_SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows))
@@ -190,8 +191,8 @@ def nt_xent(
         right_BD: Embeddings of the right texts.
         temperature: Temperature of the softmax.
         guide: Embeddings that filter false negatives.
-        text_hashes: (B,) int64 hashes of the left and the right texts, of which equal texts on all ranks are not
-            negatives of each other (see `losses.duplicate_masking`).
+        text_hashes: (B,) int64 hashes of the left texts and of the right texts. Texts with equal hashes on any rank
+            are not negatives of each other (see `losses.duplicate_masking`).
         reduction: "sum" adds the losses of the 2B rows, as in DeCLUTR's eq. 2; "mean" averages them, as in its code.
         scale: "per_rank" divides the gradient, but not the value, by the world size, as the published runs did.
     """
@@ -277,7 +278,10 @@ def info_nce(
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
-    """Return the groups of all candidates: positives, and ``each`` hard negatives per row, which are in no group."""
+    """Return the group of each candidate. Positives have the group of their row, and hard negatives have no group.
+
+    ``each`` is the number of hard negatives per row.
+    """
     if groups_B is None:
         return None
     return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED).repeat(each)]))
@@ -290,14 +294,14 @@ def _nearness(
 
 
 def nearness_of(guide: Guide, rows_RG: Tensor, candidates_CG: Tensor, partner_R: Tensor) -> FalseNegativeMask:
-    """Return the mask of false negatives, from normalized embeddings and the margins of the guide."""
+    """Return the mask of false negatives, given the normalized embeddings and the margins of a guide."""
     cosine_R = (rows_RG * candidates_CG[partner_R]).sum(-1)
     margin_R = torch.maximum(torch.full_like(cosine_R, guide.absolute_margin), guide.relative_margin * cosine_R.abs())
     return FalseNegativeMask(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
 
 
 def stack_normalized(*views: Tensor | None) -> Tensor:
-    """Concatenate the views and L2-normalize them, in float32 (float64 stays).
+    """Concatenate the views and L2-normalize their rows, in float32 (float64 stays).
 
     bfloat16 keeps 8 bits of a cosine. With temperature 0.05, the rounding alone changes a logit by about 0.1.
     """
@@ -305,7 +309,7 @@ def stack_normalized(*views: Tensor | None) -> Tensor:
 
 
 def reduce_sums(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
-    """Reduce the sums to the output of a loss. ``others`` is the maximum number of negatives of a row."""
+    """Reduce the sums over rows to the output of a loss. ``others`` is the maximum number of negatives of a row."""
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "per_rank":
         loss = scale_gradient_by_world_size(loss)
@@ -319,12 +323,12 @@ def check_views(loss: str, **views: Tensor | None) -> None:
     if len(set(shapes.values())) > 1 or len(first) != 2 or first[0] == 0:
         raise ValueError(
             f"{loss} expects (pairs, width) tensors of equal shape with at least one pair, got {shapes}. "
-            "Pool several positives per anchor before calling it."
+            "Pool several positives per anchor before this call."
         )
 
 
 def hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:
-    """Return the number of hard negatives per anchor.
+    """Return the number of hard negatives per anchor, which must be the same for all anchors.
 
     Raises:
         ValueError: If the anchors do not have equally many hard negatives, or if the widths differ.

@@ -12,9 +12,9 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
-    """Compute log(1 + sum of exp((cosine of k - cosine of i) / temperature)), in float32 (float64 stays).
+    """Compute the CoSENT loss log(1 + sum of exp((cosine_k - cosine_i) / temperature)), in float32 (float64 stays).
 
-    The sum is over the pairs i and k of all ranks for which i has the higher score. The result is equal on all ranks.
+    The sum is over all pairs i and k, on any rank, where pair i has the higher score. The result is equal on all ranks.
 
     Raises:
         ValueError: If the shapes do not match, or if the batch is empty.
@@ -26,7 +26,7 @@ def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: 
 
 
 def ranking_loss(similarities_B: Tensor, scores_B: Tensor, temperature: float) -> Tensor:
-    """Compute the CoSENT loss of arbitrary similarities of the pairs."""
+    """Compute the CoSENT loss from given similarities of the pairs."""
     logits_C = gather_rows(similarities_B[:, None])[0].squeeze(1) / temperature
     scores_C = gather_plain(scores_B)
     wrong_CC = (logits_C - logits_C[:, None]).masked_fill(scores_C[:, None] <= scores_C, -torch.inf)

@@ -1,4 +1,4 @@
-"""Cross-entropy of tokens, for masked language modeling and sequence-to-sequence training.
+"""Cross-entropy over tokens, for masked language modeling and sequence-to-sequence training.
 
 Shape letters: M predicted tokens without padding, V vocabulary size. A mean over tokens must be computed over all
 ranks, see `losses.gather.global_mean`.
@@ -14,13 +14,13 @@ from contrastive_encoders.losses.precision import at_least_float32
 def masked_lm_sum(logits_MV: Tensor, labels_M: Tensor) -> Tensor:
     """Sum -log softmax(logits)[label] over M predicted tokens, in float32.
 
-    Without tokens, or if every label is -100, the sum is 0 and still has a gradient path.
+    If there are no tokens, or if every label is -100, the sum is 0 and still has a gradient path.
     """
     return _cross_entropy(logits_MV, labels_M, "sum")
 
 
 def token_losses(logits_MV: Tensor, targets_M: Tensor) -> Tensor:
-    """Return -log softmax(logits)[target] (M,) of a text's tokens, including its end, in float32 (float64 stays)."""
+    """Return -log softmax(logits)[target] of each of M target tokens, (M,), in float32 (float64 stays)."""
     return _cross_entropy(logits_MV, targets_M, "none")
 
 

@@ -15,7 +15,7 @@ BLOCK_ROWS = 1024
 
 
 def alignment(left_BD: Tensor, right_BD: Tensor) -> Tensor:
-    """Return the mean squared distance of partners on the unit sphere (Wang & Isola 2020, alpha = 2).
+    """Return the mean squared distance between the two texts of a pair, normalized (Wang & Isola 2020, alpha = 2).
 
     Lower is better.
     """
@@ -23,9 +23,10 @@ def alignment(left_BD: Tensor, right_BD: Tensor) -> Tensor:
 
 
 def uniformity(rows_ND: Tensor) -> Tensor:
-    """Return log(mean(exp(-2 d^2))) over pairs i != j on the unit sphere (Wang & Isola 2020, eq. 2 with t = 2).
+    """Return log(mean(exp(-2 d^2))) over all pairs of normalized rows (Wang & Isola 2020, eq. 2 with t = 2).
 
-    The value is between -8 (opposite) and 0 (all in one point); lower is better. It is NaN for fewer than two rows.
+    d is the distance of rows i != j. The value is between -8 (opposite) and 0 (all in one point); lower is better. It
+    is NaN for fewer than two rows.
     """
     rows_ND = F.normalize(rows_ND, dim=-1)
     total = rows_ND.new_zeros(())
@@ -38,7 +39,7 @@ def uniformity(rows_ND: Tensor) -> Tensor:
 
 
 def effective_rank(rows_ND: Tensor) -> Tensor:
-    """Return exp(entropy) of the singular values, scaled to sum 1 (Roy & Vetterli 2007, eqs. 3 and 4).
+    """Return exp(entropy) of the singular values, scaled to a sum of 1 (Roy & Vetterli 2007, eqs. 3 and 4).
 
     The rows are neither centered nor normalized. The value is between 1 and min(N, D), or NaN if a row is not finite.
     The singular values are computed from the smaller Gram matrix in float64, because squaring loses the small ones in

@@ -1,4 +1,6 @@
-"""In-batch contrastive loss of pairs in four directions: query to document, document to query, and within each side.
+"""In-batch contrastive loss of query-document pairs in up to four directions, such as query to document.
+
+The other directions are document to query, query to query, and document to document.
 
 One direction is multiple-negatives ranking (Henderson et al., 2017). Two directions with a softmax each are the
 symmetric form (jina-embeddings-v2, Günther et al., 2023). Four directions in one softmax are the improved contrastive
@@ -43,10 +45,10 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def check_directions(directions: Sequence[str], partition_mode: str) -> None:
-    """Check that directions and partition define a loss.
+    """Check that the directions and the partition mode define a loss.
 
     Raises:
-        ValueError: If they do not.
+        ValueError: If a value is unknown or repeated, or if the combination is not supported.
     """
     if unknown := [one for one in directions if one not in DIRECTIONS]:
         raise ValueError(
@@ -54,14 +56,15 @@ def check_directions(directions: Sequence[str], partition_mode: str) -> None:
         )
     if "query_to_doc" not in directions or len(set(directions)) < len(directions):
         raise ValueError(
-            f"directions={list(directions)}: expected query_to_doc, which contains the pair, and no repetition."
+            f"directions={list(directions)}: expected query_to_doc, which contains the positive pairs, and no "
+            "direction twice."
         )
     if partition_mode not in get_args(Partition):
         raise ValueError(f"partition_mode={partition_mode}: expected joint or per_direction.")
     if partition_mode == "per_direction" and {"query_to_query", "doc_to_doc"} & set(directions):
         raise ValueError(
             "partition_mode=per_direction: expected joint, because query_to_query and doc_to_doc do not contain the "
-            "pair and cannot have a separate softmax."
+            "positive pairs and cannot have a separate softmax."
         )
 
 
@@ -80,7 +83,7 @@ def contrast_in_directions(
     text_hashes: Sequence[Tensor] | None = None,
     accepted: Tensor | None = None,
 ) -> ContrastiveOutput:
-    """Compute the in-batch contrastive loss of pairs: the mean of -log softmax(cosine(query, positive) / temperature).
+    """Compute the mean of -log softmax(cosine(query, positive) / temperature) over the pairs of a batch.
 
     It is computed in float32 (float64 stays). The candidates of a pair depend on the directions: for its query, they
     are all documents (positives and hard negatives) and all other queries; for its positive, all queries and all
@@ -176,7 +179,7 @@ def _equal(
     *,
     accepted_BP: Tensor | None = None,
 ) -> EqualTexts:
-    """Return the candidates of all directions that are not negatives of a query and its positive."""
+    """Return which candidates of all directions are not negatives of a query and its positive."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
     queries_C, documents_C = gather_plain(queries_B), gather_plain(torch.cat([positives_B, behind]))
     positives_C = gather_plain(positives_B)
@@ -185,7 +188,7 @@ def _equal(
     questions = known_pairs(positives_B, queries_B, None, accepted_BP)  # (document, query)
 
     def only_in(block: str, texts_C: Tensor) -> Tensor:
-        """Return the hashes of the candidates of one direction; those of other directions are `NO_TEXT`."""
+        """Return a hash per candidate: from ``texts_C`` for those of direction ``block``, `NO_TEXT` for others."""
         sizes = {"query": len(queries_C), "doc": len(documents_C)}
         none = {to: texts_C.new_full((size,), NO_TEXT) for to, size in sizes.items()}
         return torch.cat([texts_C if one == block else none[one.split("_to_")[1]] for one in blocks])
@@ -206,7 +209,7 @@ def _equal(
 
 
 def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, int]:
-    """Return the index at which the candidates of each direction start."""
+    """Return, for each direction, the index of its first candidate."""
     found, start = {}, 0
     for one in blocks:
         found[one] = start
@@ -215,7 +218,7 @@ def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, in
 
 
 def _groups(blocks: Sequence[str], query_B: Tensor, groups: Tensor | None, each: int) -> Tensor:
-    """Return the groups of the candidates of all directions. Candidates are excluded for rows of the same group."""
+    """Return the group of each candidate of all directions. Rows of the same group exclude a candidate."""
     queries_C = gather_plain(query_B)
     documents_C = gather_plain(torch.cat([query_B, query_B.repeat_interleave(each)]))
     same_anchor_C = candidate_groups(groups, each)

@@ -1,4 +1,4 @@
-"""Distillation losses, from a teacher's scores of an anchor's texts, or from its embeddings.
+"""Distillation losses: from a teacher's scores for the texts of an anchor, or from a teacher's embeddings.
 
 Each loss is a mean over rows, so that the mean over ranks is the value of the global batch.
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def similarity_scores(anchors_BW: Tensor, others_BCW: Tensor, *, cosine: bool) -> Tensor:
-    """Return the (B, C) float32 dot products, or cosines, of each anchor with its own texts."""
+    """Return the dot products, or cosines, of each of B anchors with its C texts, (B, C) float32."""
     anchors_BW, others_BCW = anchors_BW.float(), others_BCW.float()
     if cosine:
         anchors_BW, others_BCW = F.normalize(anchors_BW, dim=-1), F.normalize(others_BCW, dim=-1)
@@ -18,7 +18,7 @@ def similarity_scores(anchors_BW: Tensor, others_BCW: Tensor, *, cosine: bool) -
 
 
 def margin_mse(scores_BC: Tensor, teacher_BC: Tensor) -> Tensor:
-    """Compute MarginMSE (Hofstaetter et al., 2020): the squared difference of the student's and the teacher's margins.
+    """Compute MarginMSE: the squared difference of the student's and the teacher's margins (Hofstaetter et al., 2020).
 
     A margin is the score of the positive, which is the first column, minus the score of a negative.
 
@@ -30,7 +30,7 @@ def margin_mse(scores_BC: Tensor, teacher_BC: Tensor) -> Tensor:
 
 
 def kl_of_scores(scores_BC: Tensor, teacher_BC: Tensor, *, temperature: float) -> Tensor:
-    """Compute KL(teacher || student) of the softmax over an anchor's texts (Lin et al., 2020).
+    """Compute KL(teacher || student) of the softmax over the scores of an anchor's texts (Lin et al., 2020).
 
     Scores are divided by ``temperature``, and the loss is multiplied by its square, which preserves the scale of the
     gradient (Hinton et al., 2015).
@@ -44,7 +44,7 @@ def kl_of_scores(scores_BC: Tensor, teacher_BC: Tensor, *, temperature: float) -
 
 
 def cosine_to(vectors_NW: Tensor, teacher_NW: Tensor) -> Tensor:
-    """Return the mean of 1 - cosine to the teacher's embeddings, () float32 (EmbedDistill, Kim et al., 2023)."""
+    """Return the mean of 1 - cosine with the teacher's embeddings, () float32 (EmbedDistill, Kim et al., 2023)."""
     return (1 - F.cosine_similarity(vectors_NW.float(), teacher_NW.float(), dim=-1)).mean()
 
 

@@ -20,16 +20,16 @@ _PAIRS_AT_ONCE = 2**22  # pairs of a text and a candidate
 
 
 class EqualTexts(NamedTuple):
-    """Candidates that are not negatives of a row, from (R,) hashes of rows and (C,) hashes of candidates.
+    """Mask of the candidates that are not negatives of a row, defined by hashes of rows (R,) and candidates (C,).
 
-    A candidate is excluded if both hashes of one of the ``pairs`` are equal, or if one of the ``answers`` contains it.
+    A candidate is excluded if both hashes of one of the ``pairs`` are equal, or if one of the ``answers`` excludes it.
     """
 
     pairs: Sequence[tuple[Tensor, Tensor]]
     answers: Sequence["Answers"] = ()
 
     def excluded(self, block: slice) -> Tensor:
-        """Return the (K, C) bool mask of a block. It is true for the row's partner, too."""
+        """Return the mask of a block of rows, (K, C) bool. It is also true for the partner of a row."""
         (row_R, candidate_C), *others = self.pairs
         equal_KC = row_R[block, None] == candidate_C
         for row_R, candidate_C in others:
@@ -40,14 +40,14 @@ class EqualTexts(NamedTuple):
 
 
 class KnownPairs(NamedTuple):
-    """Hashes of the P pairs of a text and a matching text, its answer, on all ranks."""
+    """Hashes of P known pairs from all ranks, each a text and a text that matches it, its answer."""
 
     text_P: Tensor
     answer_P: Tensor
 
 
 class Answers(NamedTuple):
-    """Mask of the candidates that are an answer to a row's text in any known pair, built by `match_answers`."""
+    """Mask of the candidates that a known pair contains as an answer to the row's text; created by `match_answers`."""
 
     text_P: Tensor  # texts of the known pairs
     label_P: Tensor  # labels of the answers: the label of an equal candidate, or C if there is none
@@ -56,7 +56,7 @@ class Answers(NamedTuple):
     group_C: Tensor | None = None  # below C; if one candidate of a group is an answer, all of the group are excluded
 
     def excluded(self, block: slice) -> Tensor:
-        """Return the (K, C) bool mask of a block."""
+        """Return the mask of a block of rows, (K, C) bool."""
         row_K, size = self.row_R[block], len(self.label_C)
         count_LK = row_K.new_zeros((size + 1, len(row_K)), dtype=torch.float32)  # faster than integers on the CPU
         for text_P, label_P in zip(self.text_P.split(size), self.label_P.split(size), strict=True):
@@ -69,7 +69,7 @@ class Answers(NamedTuple):
 
 
 def match_answers(known: KnownPairs, row_R: Tensor, candidate_C: Tensor, group_C: Tensor | None = None) -> Answers:
-    """Return the mask of the candidates that are known answers to the texts of the rows."""
+    """Create the mask of the candidates that are answers to the texts of the rows in the known pairs."""
     order_C = candidate_C.sort().values
     place_P = torch.searchsorted(order_C, known.answer_P).clamp_(max=len(order_C) - 1)
     label_P = torch.where(order_C[place_P] == known.answer_P, place_P, len(order_C))
@@ -82,11 +82,11 @@ def known_pairs(
     accepted_BP: Tensor | None = None,
     accepted_by_positives_BP: Tensor | None = None,
 ) -> KnownPairs:
-    """Return the known pairs of all ranks.
+    """Gather the known pairs of texts and positives from all ranks.
 
     Args:
         texts_B: Hashes of texts.
-        positives_B: Hashes of their positives.
+        positives_B: Hashes of the texts' positives.
         accepted_BP: Hashes of further positives of each text.
         accepted_by_positives_BP: Hashes of further texts of each positive.
     """
@@ -102,12 +102,12 @@ def known_pairs(
 
 
 def answers_of_anchors(anchors_B: Tensor, candidate_C: Tensor, known: KnownPairs) -> EqualTexts:
-    """Return the candidates equal to an anchor, or to a positive of an equal anchor anywhere in the global batch."""
+    """Return the mask of candidates that equal the anchor, or a positive of an equal anchor in the global batch."""
     return EqualTexts([(anchors_B, candidate_C)], [match_answers(known, anchors_B, candidate_C)])
 
 
 def equal_views(own_R: Tensor, partner_R: Tensor) -> EqualTexts:
-    """Return the candidates of two views that are equal to a row, to a partner of its text, or that share a partner."""
+    """Return the mask of candidates in both views that equal the row or a partner of it, or share a partner with it."""
     own_C, partner_C = gather_plain(own_R), gather_plain(partner_R)
     known = known_pairs(own_R, partner_R)
     share_a_partner = match_answers(known, own_R, partner_C, equal_labels(own_C))
@@ -115,7 +115,7 @@ def equal_views(own_R: Tensor, partner_R: Tensor) -> EqualTexts:
 
 
 def equal_labels(texts_C: Tensor) -> Tensor:
-    """Return labels below C that are equal for equal texts, without a synchronization with the device."""
+    """Return an integer label below C for each of C texts, equal for equal texts, without a synchronization."""
     return torch.searchsorted(texts_C.sort().values, texts_C)
 
 
@@ -128,10 +128,10 @@ def count_negatives(
     accepted: Tensor | None = None,
     exclude_equal: bool = True,
 ) -> Tensor:
-    """Return the (B,) number of negatives of each anchor of a global batch, which contains the texts of all ranks.
+    """Return the number of negatives of each anchor, (B,), in a global batch, which contains the texts of all ranks.
 
-    Negatives are the positives and hard negatives that the loss does not exclude. If it does not exclude equal texts,
-    only those that differ from the anchor's positive count. Positives of the same group in ``groups`` and the (B, P)
+    Negatives are the positives and hard negatives that the loss does not exclude. If ``exclude_equal`` is False,
+    only texts that differ from the anchor's positive count. Positives of the same group in ``groups`` and the (B, P)
     ``accepted`` texts of an anchor are not negatives.
     """
     hard_N = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
@@ -144,7 +144,7 @@ def count_negatives(
 
 
 def count_negatives_of_views(left_B: Tensor, right_B: Tensor, *, exclude_equal: bool = True) -> Tensor:
-    """Return the (2B,) number of negatives of each text of two views, with all others as candidates (`nt_xent`)."""
+    """Return the number of negatives of each text in both views, (2B,). Candidates are all other texts (`nt_xent`)."""
     own_R, partner_R = torch.cat([left_B, right_B]), torch.cat([right_B, left_B])
     if exclude_equal:
         return _count(equal_views(own_R, partner_R), len(own_R), len(own_R))
@@ -166,7 +166,7 @@ def _count(
 
 
 def text_hashes(ids: Tensor, lengths: np.ndarray, excluded: slice = slice(0, 0)) -> Tensor:
-    """Hash each of N token sequences, concatenated in ``ids``, to an (N,) int64 tensor on the same device.
+    """Return the hash of each of N token sequences, which are concatenated in ``ids``: (N,) int64 on the same device.
 
     The hash is the sum of key times id over positions, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014). Two
     different texts with a vocabulary below 2^18 collide with a probability below 2^-45. There is no synchronization
@@ -188,7 +188,7 @@ def text_hashes(ids: Tensor, lengths: np.ndarray, excluded: slice = slice(0, 0))
 
 @cache
 def _keys(blocks: int) -> np.ndarray:
-    """Return odd random numbers, which are the same in every process."""
+    """Return odd random integers, `_KEYS_AT_ONCE` for each block, which are the same in every process."""
     drawn = [
         np.random.default_rng((0x7E57, block)).integers(-(2**63), 2**63 - 1, _KEYS_AT_ONCE, dtype=np.int64)
         for block in range(blocks)

@@ -1,4 +1,4 @@
-"""Gather operations with gradients, and the only use of the world size in losses.
+"""Gather operations with gradients. Only this module uses the world size in losses.
 
 One convention makes every loss independent of the number of processes: each rank returns a value whose MEAN over ranks
 is the single-process value. Averaging gradients over ranks, as DDP does, then gives the single-process gradient. A mean
@@ -42,7 +42,7 @@ def gather_rows(rows_RD: Tensor) -> tuple[Tensor, int]:
 
 
 def gather_plain(values: Tensor) -> Tensor:
-    """Concatenate tensors of one shape from all ranks along the first dimension, in rank order, without gradients."""
+    """Concatenate tensors of equal shape from all ranks along dimension 0, in rank order, without gradients."""
     values = values.detach().contiguous()
     if world_size() == 1:
         return values
@@ -52,15 +52,16 @@ def gather_plain(values: Tensor) -> Tensor:
 
 
 def global_sum(value: Tensor) -> Tensor:
-    """Return this rank's contribution to a sum over ranks: the mean of the return values is the sum of the inputs."""
+    """Multiply by the world size, so that the mean of the return values over ranks is the sum of the inputs."""
     return value * world_size()
 
 
 def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
-    """Return this rank's contribution to a mean over items whose number differs between ranks, such as tokens.
+    """Return this rank's contribution to a mean over the items of all ranks, whose number may differ between ranks.
 
-    ``value`` is the sum over this rank's ``count`` items. The mean of the return values is the sum over all items
-    divided by their number. If no rank has any item, the result is 0, with a gradient path.
+    Items are tokens, for example. ``value`` is the sum over this rank's ``count`` items. The mean of the return values
+    over ranks is the sum over all items divided by their number. If no rank has any item, the result is 0, with a
+    gradient path.
     """
     # adding a Python number to a tensor on the device needs no synchronization, in contrast to copying it there
     total = torch.zeros((), dtype=torch.int64, device=value.device) + count
@@ -73,6 +74,6 @@ def scale_gradient_by_world_size(loss: Tensor) -> Tensor:
     """Divide the gradient of a loss by the world size, without changing its value.
 
     This is the gradient of published code (DeCLUTR with ``scale_fix=false``, SimCSE, GenSE): every rank computes the
-    loss of the global batch, but only its own rows have gradients, and DDP then divides by the number of ranks.
+    loss of the global batch, but only this rank's rows have gradients, and DDP then divides by the number of ranks.
     """
     return loss.detach() + (loss - loss.detach()) / world_size()

@@ -1,4 +1,4 @@
-"""Losses of pytorch-metric-learning by name, as functions of two views.
+"""Losses of pytorch-metric-learning as functions of two views, created by their class names.
 
 The library is imported only when a loss is requested, because the import takes a second and most runs do not need it.
 """
@@ -17,12 +17,12 @@ from contrastive_encoders.losses.precision import at_least_float32
 PairLoss = Callable[[Tensor, Tensor], Tensor]
 
 UNFIT = {
-    "BaseMetricLossFunction": "is the base class of the others",
-    "GenericPairLoss": "is a base class of others",
+    "BaseMetricLossFunction": "is the base class of all losses",
+    "GenericPairLoss": "is a base class of other losses",
     "DynamicSoftMarginLoss": "has a running histogram, which a resumed run would lose",
     "InstanceLoss": "treats a label as the column of a class",
     "VICRegLoss": "takes no labels",
-    "BaseMiner": "is the base class of the others",
+    "BaseMiner": "is the base class of all miners",
     "EmbeddingsAlreadyPackagedAsTriplets": "expects batches that are triplets already",
 }
 
@@ -51,14 +51,14 @@ def metric_loss(
     if any(True for _ in loss_function.parameters()):
         raise ValueError(f"loss {name} with {options} has weights, which no optimizer would train.")
     if miner is None and miner_options:
-        raise ValueError(f"miner_options={dict(miner_options)}: expected none without a miner.")
+        raise ValueError(f"miner_options={dict(miner_options)}: expected none, because there is no miner.")
     select = None if miner is None else _build("miner", vars(miners), miners.BaseMiner, miner, miner_options or {})
 
     def loss(left_BD: Tensor, right_BD: Tensor) -> Tensor:
         if left_BD.shape != right_BD.shape or left_BD.ndim != 2:
             raise ValueError(
                 f"{name} expects two (pairs, width) tensors of equal shape, got {tuple(left_BD.shape)} and "
-                f"{tuple(right_BD.shape)}. Pool several positives per anchor before calling it."
+                f"{tuple(right_BD.shape)}. Pool several positives per anchor before this call."
             )
         with torch.autocast(left_BD.device.type, enabled=False):
             # one gather per view keeps the row order of a single process, for losses that depend on it
@@ -71,13 +71,13 @@ def metric_loss(
 
 
 def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: Mapping[str, Any]) -> torch.nn.Module:
-    """Create an instance of the class with this name.
+    """Create an instance of the loss or miner class with this name.
 
     Raises:
         ValueError: If there is no such class for pairs, or if it does not accept these options.
     """
     if name in UNFIT:
-        raise ValueError(f"{kind} {name} cannot be used on pairs: it {UNFIT[name]}. Choose another one.")
+        raise ValueError(f"{kind} {name} cannot be used on pairs: it {UNFIT[name]}. Choose another {kind}.")
     fit: dict[str, Any] = {
         key: one for key, one in names.items() if inspect.isclass(one) and issubclass(one, base) and key not in UNFIT
     }

@@ -1,6 +1,6 @@
-"""Objectives of SBERT on pairs (Reimers and Gurevych, 2019, section 3).
+"""Losses of SBERT on sentence pairs (Reimers and Gurevych, 2019, section 3).
 
-The cosine of two sentences is regressed to their score, or their relation is classified from u, v, and |u - v|.
+The cosine of two sentences is regressed on their score, or their relation is classified from u, v, and |u - v|.
 
 Shape letters: B pairs on this rank, D embedding width, C classes.
 """
@@ -16,7 +16,10 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 class Regression(NamedTuple):
-    """Scalars whose mean over ranks is the value of the global batch, of which every rank has equally many pairs."""
+    """Loss and mean cosine as scalars, whose mean over ranks is the value of the global batch.
+
+    Every rank has equally many pairs.
+    """
 
     loss: Tensor
     cosine: Tensor  # mean cosine; detached
@@ -35,16 +38,19 @@ def cosine_regression(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor) -> Re
 
 
 class Classified(NamedTuple):
-    """Scalars whose mean over ranks is the value of the global batch, of which every rank has equally many pairs."""
+    """Loss and accuracy as scalars, whose mean over ranks is the value of the global batch.
+
+    Every rank has equally many pairs.
+    """
 
     loss: Tensor
     accuracy: Tensor  # fraction of pairs whose class has the largest logit; detached
 
 
 def pair_softmax(left_BD: Tensor, right_BD: Tensor, labels_B: Tensor, weight: Tensor, bias: Tensor) -> Classified:
-    """Compute the mean cross-entropy of ``weight`` (C, 3D) [u, v, |u - v|] + ``bias`` (C,).
+    """Compute the mean cross-entropy of the logits ``weight`` @ [u, v, |u - v|] + ``bias``, in float32.
 
-    It is computed in float32 (float64 stays).
+    ``weight`` is (C, 3D) and ``bias`` is (C,). float64 stays.
     """
     with torch.autocast(left_BD.device.type, enabled=False):
         left_BD, right_BD = at_least_float32(left_BD), at_least_float32(right_BD)

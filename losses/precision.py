@@ -5,5 +5,5 @@ from torch import Tensor
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Convert half precision to float32; float32 and float64 stay."""
+    """Convert a half-precision tensor to float32. Return a float32 or float64 tensor unchanged."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

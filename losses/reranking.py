@@ -11,7 +11,7 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def binary_relevance(logits_P: Tensor, targets_P: Tensor) -> Tensor:
-    """Compute the mean binary cross-entropy of relevance targets between 0 and 1, in float32 (float64 stays).
+    """Compute the mean binary cross-entropy of logits and relevance targets from 0 to 1, in float32 (float64 stays).
 
     It is the binary loss of Nogueira and Cho (2019). Every rank has equally many pairs, so that the mean over ranks is
     the mean over all pairs.

@@ -22,7 +22,7 @@ from contrastive_encoders.encoders.layers import layers_of
 
 
 def check_layers(how: str, model: PreTrainedModel) -> None:
-    """Check that a model has layers if ``how`` requests their recomputation.
+    """Check that a model has layers that can be recomputed, if ``how`` is "layers".
 
     Raises:
         InputError: If it has no layers with separate weights.
@@ -31,7 +31,7 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
         raise InputError(
             key="model.activation_checkpointing",
             value=LAYERS,
-            expected=f"another value, because a {model.config.model_type} has no layers with separate weights",
+            expected=f"another value, because a {model.config.model_type} model has no layers with separate weights",
             hint="Use on, which recomputes entire chunks.",
         )
 

@@ -60,7 +60,8 @@ def chunk_cost(device: torch.device) -> int:
 def recomputes(how: str, tokens: int, token_budget: int) -> bool:
     """Return whether chunks are recomputed in the backward pass.
 
-    With "auto" and "layers", they are recomputed if their number of tokens exceeds the budget.
+    If ``how`` is "on", they always are. If it is "auto" or "layers", they are recomputed if the number of their tokens
+    exceeds the budget.
     """
     return how == "on" or (how in ("auto", LAYERS) and tokens > token_budget)
 
@@ -70,14 +71,14 @@ def total_tokens(chunks: Iterable[Chunk]) -> int:
 
 
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
-    """Call the function. With ``again``, its activations are recomputed in the backward pass instead of stored."""
+    """Call the function. If ``again``, recompute its activations in the backward pass instead of storing them."""
     if again and torch.is_grad_enabled():
         return checkpoint(function, *inputs, use_reentrant=False)
     return function(*inputs)
 
 
 def on_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """Copy the values to the device without waiting for it."""
+    """Copy an array to the device without waiting for the device."""
     sent = torch.from_numpy(values)
     if device.type == "cuda":
         sent = sent.pin_memory()  # torch caches pinned memory; a copy from unpinned memory may block
@@ -85,12 +86,15 @@ def on_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 def places_in(chunks: list[Chunk], device: torch.device) -> Tensor:
-    """Return the (N,) index of each sequence of the batch in the concatenated chunks."""
+    """Return the index of each of the N sequences of a batch in the concatenated chunks, (N,) int64."""
     return on_device(np.argsort(np.concatenate([chunk.sequences for chunk in chunks])), device)
 
 
 def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pad each chunk of a ragged (tokens,) tensor. Yield (B, T) values and the (B, T) mask of real tokens."""
+    """Yield the padded values (B, T) and the mask of real tokens (B, T) of each chunk.
+
+    ``flat`` (tokens,) contains the concatenated sequences of the batch.
+    """
     starts = np.cumsum(lengths) - lengths
     for chunk in chunks:
         start_B, length_B = on_device(np.stack([starts[chunk.sequences], lengths[chunk.sequences]]), flat.device)
@@ -105,7 +109,7 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def distinct(sequences: Ragged) -> tuple[Ragged, np.ndarray]:
-    """Return the distinct sequences, and for each given sequence its (sequences,) index among them."""
+    """Return the distinct sequences, and an array (sequences,) with the index of each given sequence among them."""
     flat = sequences.ids.numpy()
     ends = np.cumsum(sequences.lengths)
     place_of: dict[bytes, int] = {}

@@ -25,7 +25,7 @@ WIDTH = 8
 
 
 class Compiled(NamedTuple):
-    """Layers to compile, stored as a plain attribute of a trunk, which is copied with it."""
+    """Layers to compile, and the compiler backend; a plain attribute of a trunk, which is copied with the trunk."""
 
     layers: list[nn.Module]
     backend: str
@@ -59,7 +59,7 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
             raise InputError(
                 key="model.compile",
                 value=how,
-                expected=f"false, because a {trunk.config.model_type} has no layers with separate weights",
+                expected=f"false, because a {trunk.config.model_type} model has no layers with separate weights",
             )
         trunk.compiled = Compiled(layers, backend)
 
@@ -72,7 +72,7 @@ def compiled(model: nn.Module) -> Compiled | None:
 def fast_layers(model: nn.Module) -> Iterator[None]:
     """Context manager that uses compiled layers if gradients are enabled and ``model`` is marked for compilation.
 
-    Otherwise it is `fast_linears`.
+    Otherwise, it has the effect of `fast_linears`.
     """
     found = compiled(model) if torch.is_grad_enabled() else None
     if found is None:
@@ -85,9 +85,9 @@ def fast_layers(model: nn.Module) -> Iterator[None]:
 
 
 def round_lengths(lengths: np.ndarray, model: nn.Module, most: int) -> np.ndarray:
-    """Return the lengths to plan chunks with.
+    """Round lengths up to multiples of `WIDTH`, but at most to ``most``, if the layers of ``model`` are compiled.
 
-    If layers are compiled, lengths are rounded up to multiples of `WIDTH`, up to ``most``.
+    The result is used to divide a batch into chunks.
     """
     return lengths if compiled(model) is None else np.minimum(lengths + -lengths % WIDTH, most)
 

@@ -16,14 +16,14 @@ MAX_GRAPHS = 64  # per function: sizes are symbolic, except for size 1 and the p
 
 
 class Cost(NamedTuple):
-    """Seconds that compilation took, and number of graphs compiled for forward and backward passes."""
+    """Time of compilation in seconds, and number of compiled graphs (of forward and backward passes)."""
 
     seconds: float
     graphs: int
 
 
 class _Watch:
-    """Timer of compilations, which blocks signals in the meantime.
+    """Timer of compilations, which blocks SIGINT and SIGTERM while a compilation runs.
 
     A signal that asks the run to stop would terminate compilers such as g++, torch would raise an error, and the step
     would not be finished. Compilers inherit the blocked signals.
@@ -60,7 +60,7 @@ def configure_compiler() -> None:
 
 
 def check_compiler(device: torch.device, backend: str) -> None:
-    """Check that the compiler works.
+    """Check that torch's compiler works on a device.
 
     Raises:
         InputError: If nothing can be compiled on this device.
@@ -76,7 +76,10 @@ def check_compiler(device: torch.device, backend: str) -> None:
 
 @functools.cache
 def compiler_error(device: torch.device, backend: str) -> str | None:
-    """Compile a small function, which takes a second or two. Return the compiler's error, or None if it works."""
+    """Return the first line of the error of compiling a small function, or None if compilation works.
+
+    This takes a second or two.
+    """
     try:
         torch.compile(lambda x: x.sin() * x, backend=backend)(torch.ones(8, device=device))
     except Exception as error:  # noqa: BLE001  # each part of the toolchain raises different errors

@@ -43,7 +43,7 @@ def varlen_attention(
     scaling: float | None = None,
     **_: Any,
 ) -> Tensor | None:
-    """Compute attention within packed sequences, (N, heads, D) each -> (N, heads, D).
+    """Compute attention within each of B packed sequences with N tokens in total: (N, heads, D) each -> (N, heads, D).
 
     FlashAttention is used in half precision, and otherwise memory-efficient attention, which has no sliding window.
     ``torch.nn.attention.varlen`` is not used because it has no dropout.
@@ -77,7 +77,7 @@ def varlen_attention(
 
 
 def _product_dtype(states: Tensor) -> torch.dtype:
-    """Return the type of a matmul with these states.
+    """Return the dtype of a matmul with these states: the autocast dtype, or their own if autocast is disabled.
 
     Autocast handles SDPA, but not its underlying operators, which require all inputs to have the same type.
     """
@@ -86,14 +86,14 @@ def _product_dtype(states: Tensor) -> torch.dtype:
 
 
 def is_unaligned(layer: nn.Module) -> bool:
-    """Return whether a plain linear layer on a GPU has a number of rows that is not a multiple of `ROW_ALIGNMENT`."""
+    """Return whether this is a linear layer on a GPU whose output dimension is not a multiple of `ROW_ALIGNMENT`."""
     return type(layer) is nn.Linear and layer.weight.is_cuda and layer.out_features % ROW_ALIGNMENT != 0
 
 
 def aligned_linear(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """Compute a linear layer, (..., D) -> (..., V), with zero rows added up to a multiple of `ROW_ALIGNMENT`.
+    """Compute a linear layer, (..., D) -> (..., V), with its weight padded to a multiple of `ROW_ALIGNMENT` rows.
 
-    The outputs of the padding rows are dropped.
+    The rows of the padding are zero, and their outputs are dropped.
     """
     dtype, rows = _product_dtype(weight_VD), len(weight_VD)
     weight = F.pad(weight_VD.to(dtype), (0, 0, 0, -rows % ROW_ALIGNMENT))

@@ -18,21 +18,21 @@ from contrastive_encoders.encoders.kernels.chunks import Chunk, on_device
 
 
 class TokenIndices(NamedTuple):
-    """Indices of selected tokens of a batch in one of its chunks, row by row. Shape letter: M selected tokens."""
+    """Indices of the M selected tokens in one chunk of a batch, ordered by row and column."""
 
     rows_M: Tensor
     columns_M: Tensor
     flat_M: Tensor  # index in the concatenated sequences of the batch
 
     def of(self, states: Tensor) -> Tensor:
-        """Select the states of the tokens: (B, T, ...) -> (M, ...)."""
+        """Select the states of these tokens from those of the chunk: (B, T, ...) -> (M, ...)."""
         return states[self.rows_M, self.columns_M]
 
 
 def places_in_chunks(
     flat: np.ndarray, lengths: np.ndarray, chunks: Sequence[Chunk], device: torch.device
 ) -> list[TokenIndices]:
-    """Convert indices of tokens in a ragged batch to indices in its chunks, without a boolean index on the device."""
+    """Convert the indices of selected tokens in a ragged batch to their indices in each chunk, on the host."""
     ends = np.cumsum(lengths)
     sequence = np.searchsorted(ends, flat, side="right")
     chunk_of, row_of = np.empty_like(lengths), np.empty_like(lengths)
@@ -45,7 +45,7 @@ def places_in_chunks(
 
 
 def prefetch_to_cpu(found: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Copy tensors to the host, each after the computation of the next one has started.
+    """Copy tensors to the host. Each is yielded only after the computation of the next tensor has been started.
 
     The device thus always has queued work.
     """
@@ -77,7 +77,7 @@ def _arrived(home: Tensor, sent: torch.cuda.Event | None) -> Tensor:
 def skip_mask_inspection() -> Iterator[None]:
     """Context manager that makes transformers always build the attention mask.
 
-    Otherwise, it checks first whether there is any padding, which waits for the device in every forward pass.
+    Otherwise, transformers first checks whether there is any padding, which waits for the device in every forward pass.
     """
     module: Any = masking_utils
     before, module.is_tracing = module.is_tracing, lambda *_: True

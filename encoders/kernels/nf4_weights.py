@@ -18,7 +18,7 @@ from contrastive_encoders.compat import raw_parameters
 
 
 class Nf4Linear(nn.Linear):
-    """Linear layer whose ``weight`` is dequantized from 4 bits whenever it is read, created by `quantize`."""
+    """Linear layer with a 4-bit weight, created by `quantize`. Reading ``weight`` dequantizes it to float32."""
 
     state: Any  # bitsandbytes' QuantState: shape and scales
 
@@ -39,7 +39,7 @@ class Nf4Linear(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
-    """x W^T + b with frozen W and b. W is saved in 4 bits for the backward pass, and x is not saved."""
+    """Linear function x W^T + b with frozen W and b. It saves W in 4 bits for the backward pass, and not x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, packed: Tensor, state: Any, bias: Tensor | None) -> Tensor:
@@ -55,14 +55,14 @@ class _Product(torch.autograd.Function):
 
 
 def dequantize_weight(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
-    """Dequantize a weight to (out, in) in a 16-bit or 32-bit type."""
+    """Dequantize a weight to a tensor (out, in) of ``dtype``, a 16-bit or 32-bit type."""
     state = copy.copy(state)
     state.dtype = dtype
     return cast(Tensor, _functional().dequantize_4bit(packed, state))
 
 
 def quantize(module: nn.Module, weights: Set[nn.Parameter]) -> None:
-    """Convert the linear layers of a module with one of the ``weights`` to 4 bits, in place.
+    """Convert the linear layers of a module whose weight is in ``weights`` to 4 bits, in place.
 
     Tied weights remain tied.
     """
@@ -79,7 +79,7 @@ def quantize(module: nn.Module, weights: Set[nn.Parameter]) -> None:
 
 
 def dequantize(module: nn.Module, original: nn.Module) -> None:
-    """Undo `quantize` in place: 4-bit layers become the layers of the same name in ``original``, and share weights."""
+    """Undo `quantize` in place: 4-bit layers share the weights of the layers with the same names in ``original``."""
     for name, layer in module.named_modules():
         if isinstance(layer, Nf4Linear):
             plain = cast(Any, original.get_submodule(name))

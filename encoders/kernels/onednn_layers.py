@@ -31,9 +31,10 @@ from contrastive_encoders.encoders.kernels.host_layout import skip_mask_inspecti
 
 
 class _Linear(torch.autograd.Function):
-    """x W^T + b of (rows, in) and (out, in), with all three matmuls by oneDNN. Transposed views are not copied.
+    """Linear function x W^T + b of x (rows, in) and W (out, in), whose forward and backward matmuls use oneDNN.
 
-    A 16-bit weight is cast for each matmul. The float32 copy is not kept for the backward pass.
+    Transposed views are not copied. A 16-bit weight is cast for each matmul. The float32 copy is not kept
+    for the backward pass.
     """
 
     @staticmethod
@@ -59,7 +60,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @contextlib.contextmanager
 def fast_linears(module: nn.Module) -> Iterator[None]:
-    """Context manager that computes linear layers of ``module`` faster on a CPU when gradients are enabled.
+    """Context manager that computes the linear layers of ``module`` faster on a CPU if gradients are enabled.
 
     Plain float32 ``nn.Linear`` layers use oneDNN. Layers with an adapter use one fused function, also under autocast.
     Other devices and inference are not changed. The backward pass may run outside the context.
@@ -88,7 +89,7 @@ def _is_adapted(layer: Any) -> bool:
 
 
 class _Narrowed:
-    """Cast of hidden states to the matmul type, cached for consecutive layers that read the same states."""
+    """Callable that casts hidden states to the matmul type, and caches the cast for other layers with this input."""
 
     def __init__(self) -> None:
         self.read, self.version, self.cast = cast(Any, None), 0, cast(Any, None)
@@ -100,7 +101,7 @@ class _Narrowed:
 
 
 class _Adapted(torch.autograd.Function):
-    """x W^T + b + (z A^T) B^T with a frozen W.
+    """Linear function with an adapter, x W^T + b + (z A^T) B^T, whose W is frozen.
 
     z is ``dropped`` (x after dropout) if given, and x otherwise. ``narrow`` is x in the matmul type.
     """
@@ -160,7 +161,7 @@ _CAST = WeakIdKeyDictionary()  # frozen weight -> its version, and its copy in t
 
 
 def _once_in(dtype: torch.dtype, weight: Tensor) -> Tensor:
-    """Return a frozen weight in the matmul type. The cast is cached.
+    """Cast a frozen weight to the type of a matmul, and cache the result.
 
     For float32 matmuls, the weight is returned unchanged, and a 16-bit weight is cast for each matmul.
     """
@@ -196,7 +197,7 @@ def shared_between_chunks(
         embedding: Input embeddings.
         ids: All token ids of the step.
         pad: Id of the pad token.
-        within: Model whose embeddings with the same weight are replaced, too, such as an encoder-decoder.
+        within: Model whose other embeddings with the same weight are replaced as well, such as an encoder-decoder.
     """
     plain = type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
     plain = plain and ids.is_cpu  # on a GPU, finding the distinct ids requires a synchronization
@@ -240,7 +241,7 @@ PLAIN_ATTENTION_TOKENS = 128
 
 @contextlib.contextmanager
 def attention_for(ids_BT: Tensor) -> Iterator[None]:
-    """Context manager that selects the SDPA kernel for a chunk.
+    """Context manager that selects the kernel of scaled dot-product attention (SDPA) for a chunk.
 
     On a CPU, short sequences in half precision use the math kernel instead of the fused one: the backward pass of the
     fused kernel works on full blocks, and takes 85 ms instead of 17 ms at 24 tokens in bfloat16. At 512 tokens it is
@@ -275,20 +276,20 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
 
 
 def _is_packable(layer: nn.Module) -> bool:
-    """Return whether the layer is a plain ``nn.Linear`` with local weights. Sharded layers gather theirs later."""
+    """Return whether the layer is a plain ``nn.Linear`` whose weight is not sharded."""
     if type(layer) is not nn.Linear or isinstance(layer.weight, DTensor):
         return False
     return available(_product_type(layer.weight.dtype))
 
 
 def _product_type(alone: torch.dtype) -> torch.dtype:
-    """Return the type of matmuls on a CPU: the autocast type, or ``alone`` without autocast."""
+    """Return the dtype of matmuls on a CPU: the autocast dtype, or ``alone`` if autocast is disabled."""
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else alone
 
 
 @functools.cache
 def available(dtype: torch.dtype) -> bool:
-    """Return whether this build has the oneDNN operators, which are internal to PyTorch's compiler."""
+    """Return whether PyTorch's internal oneDNN operators exist in this build, are fast on this CPU, and are correct."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     if not torch.backends.mkldnn.is_available() or torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):

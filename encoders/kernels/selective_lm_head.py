@@ -37,7 +37,7 @@ def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: TokenInd
 
 @contextlib.contextmanager
 def head_sees(model: PreTrainedModel, places: TokenIndices) -> Iterator[None]:
-    """Context manager that computes logits for the tokens in ``places`` only: the logits of ``model`` are (M, V).
+    """Context manager in which ``model`` computes logits (M, V) for the M tokens in ``places`` only.
 
     The tokens are selected directly before the output embeddings, after all other layers of the head.
     """
@@ -52,7 +52,7 @@ def head_sees(model: PreTrainedModel, places: TokenIndices) -> Iterator[None]:
 def vectors_and_logits(
     model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: TokenIndices, inputs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Run a language model once. Return the pooled embeddings (B, D) and the logits (M, V) of the selected tokens."""
+    """Return the pooled embeddings (B, D) and the logits (M, V) of the selected tokens, from one forward pass."""
     head = cast(nn.Module, model.get_output_embeddings())
     with _only_rows(model.base_model, pool, chosen) as pooled, replaced([head] if is_unaligned(head) else [], _aligned):
         logits = model(**inputs).logits

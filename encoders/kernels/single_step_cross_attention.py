@@ -23,7 +23,10 @@ from contrastive_encoders.encoders.lora import weight_of
 
 @contextlib.contextmanager
 def single_query(transformer: PreTrainedModel) -> Iterator[None]:
-    """Context manager for a decoder, if ``transformer`` has one, with a single input position and without a cache."""
+    """Context manager that computes the decoder's cross-attention for a single input position, without a cache.
+
+    It has no effect if ``transformer`` has no decoder.
+    """
     decoder: Any = getattr(transformer, "decoder", None)
     layers: list[Any] = [] if decoder is None else [block.layer[1].EncDecAttention for block in decoder.block]
     with replaced(layers, _forward_of):

@@ -1,4 +1,4 @@
-"""Default token budget of a chunk, which depends on the memory of the device."""
+"""Default token budget of a chunk: the maximum number of its tokens, derived from the memory of the device."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -17,13 +17,13 @@ LAYER_BYTES, INPUT_BYTES = 68, 4  # bytes per feature and token in float32: all 
 def resolve_token_budget(
     token_budget: int | None,
     device: torch.device,
-    *halves: PreTrainedModel,
+    *activation_modules: PreTrainedModel,
     other_modules: Iterable[nn.Module] = (),
     activation_checkpointing: str = "auto",
 ) -> int:
-    """Return ``token_budget`` if it is set, else the budget from the device's memory (`affordable_tokens`)."""
+    """Return ``token_budget``, or the budget that the device's memory allows (`affordable_tokens`) if it is None."""
     return token_budget or affordable_tokens(
-        halves, other_modules, memory_of(device), by_layers=activation_checkpointing == LAYERS
+        activation_modules, other_modules, memory_of(device), by_layers=activation_checkpointing == LAYERS
     )
 
 
@@ -36,7 +36,7 @@ def memory_of(device: torch.device) -> int | None:
 
 
 def affordable_tokens(
-    halves: Sequence[PreTrainedModel],
+    activation_modules: Sequence[PreTrainedModel],
     other_modules: Iterable[nn.Module] = (),
     memory: int | None = None,
     *,
@@ -44,13 +44,14 @@ def affordable_tokens(
 ) -> int:
     """Return the number of tokens whose activations fit into the memory.
 
-    Without ``memory``, activations may take about 8 GiB in float32: 27,000 tokens of DistilRoBERTa, or 14,000 of
-    RoBERTa-base. With ``memory``, they may take half of what float32 weights, gradients, and Adam's moments leave free.
+    If ``memory`` is None, activations may take about 8 GiB in float32: 27,000 tokens of DistilRoBERTa, or 14,000 of
+    RoBERTa-base. Otherwise, they may take half of what float32 weights, gradients, and Adam's moments leave free.
     Activations take 34 bytes per layer and feature in half precision, without attention (Korthikanti et al. 2023,
     eq. 1), and twice as much in float32.
 
     Args:
-        halves: Models that each keep the activations of all tokens of a chunk, such as an encoder and its decoder.
+        activation_modules: Models that each keep the activations of all tokens in a chunk, such as an encoder and
+            its decoder.
         other_modules: Further modules whose weights take memory. Shared weights are counted once.
         memory: Total memory in bytes.
         by_layers: Whether layers are recomputed, so that the activations of one layer and the inputs of all layers are
@@ -58,10 +59,10 @@ def affordable_tokens(
     """
     room = ACTIVATION_BYTES
     if memory is not None:
-        weights = set(chain.from_iterable(module.parameters() for module in (*halves, *other_modules)))
+        weights = set(chain.from_iterable(module.parameters() for module in (*activation_modules, *other_modules)))
         room = (memory - sum(one.numel() * (16 if one.requires_grad else one.element_size()) for one in weights)) // 2
     kept = 0
-    for half in halves:
+    for half in activation_modules:
         layers, width = int(half.config.num_hidden_layers), int(half.config.hidden_size)
         kept += width * (LAYER_BYTES + INPUT_BYTES * layers if by_layers else LAYER_BYTES * layers)
     return max(MIN_TOKENS, room // kept)

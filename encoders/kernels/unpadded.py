@@ -47,7 +47,7 @@ class LengthBucket(NamedTuple):
     mask_BT: Tensor
 
     def pad(self, tokens: Tensor) -> Tensor:
-        """Pad the sequences of the bucket with zeros, from (tokens, ...) to (B, T, ...)."""
+        """Pad the sequences of the bucket with zeros: (tokens, ...) -> (B, T, ...)."""
         if self.place is not None:
             empty = tokens.new_zeros(self.size * self.width, *tokens.shape[1:])
             tokens = empty.index_copy(0, self.place, tokens)
@@ -60,7 +60,7 @@ class LengthBucket(NamedTuple):
 
 
 class PackedRow(NamedTuple):
-    """Packed sequences, the longest first, followed by optional filler tokens."""
+    """Row of packed sequences, the longest first, and possibly filler tokens at its end."""
 
     origin: Tensor  # (N,) index of each token in the token ids of the batch
     position: Tensor  # (N,) position of each token within its sequence
@@ -89,7 +89,10 @@ class PackedRow(NamedTuple):
 
 
 def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
-    """Assign sequences to rows, the longest first: at most ``token_budget`` tokens per row, or a single sequence."""
+    """Divide sequences, the longest first, into rows of at most ``token_budget`` tokens.
+
+    A longer sequence gets a row of its own.
+    """
     order = np.argsort(-lengths, kind="stable")
     cuts, tokens = list[int](), 0
     for place, length in enumerate(lengths[order].tolist()):
@@ -142,13 +145,15 @@ def packed_attention(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention within each sequence of a row: (1, heads, N, D) each -> (1, N, heads, D).
+    """Compute attention within each sequence of a packed row of N tokens: (1, heads, N, D) each -> (1, N, heads, D).
 
     The signature follows transformers' `AttentionInterface`. Padding after a sequence is invisible to causal attention
     and masked in bidirectional attention.
     """
     if options.get("softcap") is not None or options.get("position_bias") is not None:
-        raise NotImplementedError("packed attention cannot change scores before the softmax")
+        raise NotImplementedError(
+            "packed attention does not support softcap or position_bias, which change scores before the softmax"
+        )
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = None if sliding_window is None or row.longest <= sliding_window else sliding_window
     q, k, v = (states.transpose(1, 2).squeeze(0) for states in (query, key, value))
@@ -168,7 +173,10 @@ def packed_attention(
 
 
 def _seen(run: LengthBucket, causal: bool, window: int | None) -> Tensor | None:
-    """Return the attention mask, (B or 1, 1, T or 1, T) bool; None: all tokens, or all previous ones if causal."""
+    """Return the attention mask of a bucket, (B or 1, 1, T or 1, T) bool, which is true for visible tokens.
+
+    None means that all tokens are visible, or all previous tokens if ``causal`` is True.
+    """
     mask = None if causal or run.place is None else run.mask_BT[:, None, None]
     if window is None or run.width <= window:
         return mask
@@ -182,20 +190,20 @@ AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 
 
 class AttentionPlan(NamedTuple):
-    """Computation of attention in a training step: over packed rows, or over padded sequences."""
+    """Whether a training step computes attention over packed rows or over padded sequences, and why."""
 
     is_packed: bool  # False: sequences are padded
     first: int  # position id of a sequence's first token
     why: str  # reason, for the log
 
     def inputs(self, ids: Tensor, row: PackedRow) -> dict[str, Any]:
-        """Return the keyword arguments of the trunk for a row. ``ids`` (tokens,) are the token ids of the batch."""
+        """Return the keyword arguments to call the trunk with for a row. ``ids`` (tokens,) are those of the batch."""
         positions = row.position[None] + self.first
         return {"input_ids": ids[row.origin][None], "position_ids": positions, "attention_mask": None, "row": row}
 
 
 def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbone: str) -> None:
-    """Set the attention implementation of a transformer if ``requested`` names one of transformers.
+    """Set the attention implementation of a transformer, if ``requested`` is the name of one in transformers.
 
     Raises:
         InputError: If the implementation does not exist, or is not available for this family or on this machine.
@@ -204,7 +212,10 @@ def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbo
         return
     if not isinstance(requested, str) or requested == PACKED_ATTENTION or "|" in requested:
         raise InputError(
-            key="model.attn_implementation", value=requested, expected="an implementation for training", hint=CHOICES
+            key="model.attn_implementation",
+            value=requested,
+            expected="an implementation that training supports",
+            hint=CHOICES,
         )
     if "/" in requested:
         raise InputError(
@@ -217,7 +228,7 @@ def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbo
         transformer.get_correct_attn_implementation(requested)  # or hub code would replace a missing package
         transformer.set_attn_implementation(requested)
         if attention_implementation(transformer) != requested:
-            raise ValueError("this family does not allow a choice")
+            raise ValueError("this model family has only one implementation")
     except (ValueError, ImportError, KeyError) as error:
         raise InputError(
             key="model.attn_implementation",
@@ -228,7 +239,7 @@ def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbo
 
 
 def choose_attention(trunk: PreTrainedModel, requested: str, device: torch.device) -> AttentionPlan:
-    """Choose between packed and padded attention.
+    """Choose between packed and padded attention for training steps.
 
     Args:
         trunk: Model without heads.
@@ -253,17 +264,17 @@ def choose_attention(trunk: PreTrainedModel, requested: str, device: torch.devic
         raise InputError(
             key="model.attn_implementation",
             value=requested,
-            expected=f"an implementation with padding, because a {kind} does not support packed sequences",
+            expected=f"an implementation with padding, because a {kind} model does not support packed sequences",
             hint="Use auto, or choose another model family (BERT, RoBERTa, ModernBERT, Llama, Mistral, Qwen ...).",
         )
     if first is None:
-        return AttentionPlan(False, 0, f"padded, because a {kind} does not support packed sequences")
+        return AttentionPlan(False, 0, f"padded, because a {kind} model does not support packed sequences")
     return AttentionPlan(True, first, "unpadded")
 
 
 @torch.no_grad()
 def first_position(trunk: PreTrainedModel) -> int | None:
-    """Return the first position id of a sequence for which packed and padded hidden states are equal.
+    """Return the position id of the first token with which packed and padded sequences have equal hidden states.
 
     The states are compared without autocast and in the precision of the training step. Return None if no position id
     passes.
@@ -286,7 +297,7 @@ def first_position(trunk: PreTrainedModel) -> int | None:
 
 
 def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> bool:
-    """Check whether four sequences have the same hidden states packed as padded.
+    """Return whether four sequences have the same hidden states in a packed row as in a padded batch.
 
     The first sequence is longer than the sliding window, if there is one: some families pass the window only in the
     attention mask, which a packed row does not have.
@@ -313,7 +324,7 @@ def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> boo
 
 @contextlib.contextmanager
 def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
-    """Context manager that sets the sliding window of the attention, if there is one, to this number of tokens.
+    """Context manager that sets the size of the attention's sliding window, if there is one, in tokens.
 
     A small window hides much of a short text. Masks are built from the config; modules keep their own copy of the
     window, in some families increased by one.

@@ -1,4 +1,4 @@
-"""Loading of a transformer and its tokenizer, with one clear message on failure.
+"""Loading of a transformer and its tokenizer; every failure is an `InputError`.
 
 For training, a model is loaded with its masked-LM head if required. For inference, only the part that computes hidden
 states is loaded. Encoders, encoder-decoders (T5, BART), and decoders (GPT-2) are supported, from a folder, a hub id, or
@@ -48,7 +48,7 @@ T5_FAMILY = ("t5", "mt5", "umt5")
 
 
 def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
-    """Load the tokenizer of a backbone, with padding on the right.
+    """Load the tokenizer of a backbone, and set its padding side to the right.
 
     A tokenizer without a pad token, such as GPT-2's, pads with the end-of-sequence token: padding is masked and never
     pooled.
@@ -78,7 +78,7 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
 
 
 class NoMaskedLMHeadError(InputError):
-    """Error for a backbone that cannot predict masked tokens; ``reason`` is a predicate such as "has no head"."""
+    """Error: a backbone cannot predict masked tokens. ``reason`` follows its name: "has no masked-LM head"."""
 
     def __init__(self, reason: str, **fields: Any) -> None:
         super().__init__(**fields)
@@ -96,7 +96,7 @@ def load_masked_lm(
     weights: str | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Load a transformer, with its masked-LM head if ``lm_head`` is set, in float32.
+    """Load a transformer, and its masked-LM head if ``lm_head`` is True, in float32.
 
     The masked-LM head of a causal language model is its language-model head, and the model must use bidirectional
     attention.
@@ -134,8 +134,8 @@ def load_masked_lm(
             "has causal attention",
             key="backbone",
             value=backbone,
-            expected="bidirectional attention with model.mlm_weight above 0, because both sides of a masked token are "
-            "read",
+            expected="bidirectional attention if model.mlm_weight is above 0, because a masked token is predicted from "
+            "the tokens on both sides",
             hint="Set model.attention=bidirectional, or model.mlm_weight=0.",
         )
     return model
@@ -150,7 +150,7 @@ def load_states(
     attention: str | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Load a transformer without heads, and without the decoder of an encoder-decoder unless ``decoder`` is set.
+    """Load a transformer without heads. The decoder of an encoder-decoder is loaded only if ``decoder`` is True.
 
     Raises:
         InputError: If the model cannot be loaded, or lacks weights, which transformers would initialize randomly.
@@ -168,7 +168,7 @@ def load_states(
         raise InputError(
             key=f"{PREFIX[setting]}pooling",
             value="first_decoder",
-            expected=f"a pooling without a decoder, because {name} has no weights of one",
+            expected=f"a pooling that needs no decoder, because {name} has no decoder weights",
         )
     if missing or info["mismatched_keys"]:
         wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])
@@ -176,7 +176,7 @@ def load_states(
             key=setting,
             value=name,
             expected=f"weights that fit config.json, but {', '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''} "
-            f"{'is' if len(wrong) == 1 else 'are'} missing or of another size",
+            f"{'is' if len(wrong) == 1 else 'are'} missing or of another shape",
             hint="The copy may be incomplete: download or copy the model again.",
         )
     check_attention(model, attention, name, setting=setting)
@@ -184,7 +184,7 @@ def load_states(
 
 
 def states_class(config: Any, *, decoder: bool) -> Any:
-    """Return the auto class that loads the model.
+    """Return the auto class of transformers that loads a model without heads.
 
     The encoder of a T5 has a separate class, which saves a standard model folder.
     """
@@ -192,7 +192,7 @@ def states_class(config: Any, *, decoder: bool) -> Any:
 
 
 def load_complete(factory: Any, name: str, refused: Callable[[str], InputError], **options: Any) -> PreTrainedModel:
-    """Load a model whose checkpoint must contain all weights: transformers would initialize missing ones randomly.
+    """Load a model, and check that its checkpoint contains all weights: transformers would initialize them randomly.
 
     If the checkpoint contains a pooler, it is stored on the trunk with `keep_pooler`.
 
@@ -228,10 +228,10 @@ def check_vocabulary(
 
 
 def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = torch.float32) -> PreTrainedModel:
-    """Load a model with its head.
+    """Load a model with its language-model head.
 
-    The ``encoder/`` folder of a run has no head. It is read from the checkpoint, or from the base model of the adapters
-    in the checkpoint.
+    The ``encoder/`` folder of a run contains no head. The head is read from the checkpoint, or from the base model of
+    the adapters in the checkpoint.
     """
     if not has_checkpoint(name):
         return load_complete(factory, name, partial(_no_head, name), config=config, dtype=dtype)
@@ -263,9 +263,9 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
 
 
 def _without_pooler(model: PreTrainedModel, missing: Collection[str]) -> PreTrainedModel:
-    """Remove the pooler from a model, in place: it is not used, and DDP rejects weights that never get a gradient.
+    """Remove the pooler from a model in place. It is not used, and DDP rejects weights that never get a gradient.
 
-    If its weights are not ``missing`` in the checkpoint, it is kept for the export, which calls `kept_pooler`.
+    If its weights are not ``missing`` in the checkpoint, it is stored for the export, which calls `kept_pooler`.
     """
     pooler = getattr(model, "pooler", None)
     if isinstance(pooler, nn.Module):
@@ -276,7 +276,7 @@ def _without_pooler(model: PreTrainedModel, missing: Collection[str]) -> PreTrai
 
 
 def keep_pooler(model: PreTrainedModel, pooler: nn.Module | None) -> None:
-    """Store the pooler of a backbone as an attribute of the model.
+    """Store the pooler of a backbone for the export, as an attribute of the model.
 
     A tuple around it prevents PyTorch from registering it as a submodule.
     """
@@ -284,7 +284,7 @@ def keep_pooler(model: PreTrainedModel, pooler: nn.Module | None) -> None:
 
 
 def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
-    """Return the pooler that was stored with `keep_pooler`, or None."""
+    """Return the pooler that `keep_pooler` stored in a model, or None if there is none."""
     return next(iter(vars(model).get("kept_pooler", ())), None)
 
 
@@ -353,7 +353,7 @@ POST_POOLING_KEY = "behind_pooling"  # key in a checkpoint: settings of the laye
 
 
 class CheckpointInfo(NamedTuple):
-    """The encoder weights and settings in a checkpoint of a run."""
+    """Weights and settings of the encoder in a checkpoint of a run."""
 
     weights: dict[str, torch.Tensor]  # names as in the transformer
     backbone: str
@@ -372,7 +372,7 @@ class CheckpointInfo(NamedTuple):
 
 
 def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
-    """Load a transformer without LM head and pooler, and without its decoder unless ``decoder`` is set; float32.
+    """Load a transformer without LM head, pooler, and decoder, in float32. If ``decoder`` is True, load its decoder.
 
     Raises:
         InputError: If the model cannot be loaded.
@@ -382,7 +382,7 @@ def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None
 
 
 def without_extras(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model without its pooler, and without its decoder if it has both an encoder and a decoder."""
+    """Return a model without its pooler. Of an encoder-decoder, return only the encoder."""
     # Not config.is_encoder_decoder, which is false for a T5 that was saved as an encoder only
     if getattr(model, "encoder", None) is not None and getattr(model, "decoder", None) is not None:
         model = cast(PreTrainedModel, model.get_encoder())

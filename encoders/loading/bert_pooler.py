@@ -1,4 +1,4 @@
-"""BERT's tanh layer after [CLS], whose output is ``pooler_output`` in transformers.
+"""BERT's pooler: a tanh layer on the hidden state of [CLS], whose output is ``pooler_output`` in transformers.
 
 It is "CLS" in DeCLUTR's table 4, and contains the MLP in SimCSE's published checkpoints.
 """
@@ -21,7 +21,7 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
 
 
 def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
-    """Load the pooler of a folder or hub id, or the tanh layer of a sentence-transformers folder with CLS pooling.
+    """Load the pooler of a transformer, or the tanh layer of a sentence-transformers model with CLS pooling.
 
     Raises:
         InputError: If the model family has no such layer, or if the checkpoint has no weights for it (transformers
@@ -39,15 +39,14 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
         raise InputError(
             key=key,
             value="pooler_output",
-            expected=f"a pooling without a tanh layer after [CLS], which {name}, a {model.config.model_type}, does not "
-            "have",
+            expected=f"a pooling without BERT's pooler layer, which {name} ({model.config.model_type}) does not have",
             hint=hint,
         )
     if lacking := sorted(key for key in info["missing_keys"] if key.startswith("pooler.")):
         raise InputError(
             key=key,
             value="pooler_output",
-            expected=f"a pooling without a tanh layer after [CLS], because {name} was saved without {lacking[0]}",
+            expected=f"a pooling without BERT's pooler layer, because {name} was saved without {lacking[0]}",
             hint=hint,
         )
     head = TanhHead(linear.out_features, seed=0)
@@ -56,7 +55,7 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
 
 
 def _cls_dense_layer(name: str) -> tuple[str, str] | None:
-    """Return a directory and the path of its Dense module after CLS pooling, or None if there is none."""
+    """Return a directory and the path in it of the Dense module after CLS pooling, or None if there is none."""
     try:
         exported = read_encoder_settings(name, "")
     except UnsupportedModelError:

@@ -1,4 +1,4 @@
-"""Checks of generative models: encoder-decoders and causal language models, which are distinguished by their config.
+"""Checks whether a model can generate text: encoder-decoders and causal language models, recognized by their config.
 
 Texts of different lengths are decoded in one batch. Models must therefore use relative positions or accept position
 ids, and must not cache anything except keys and values.
@@ -22,7 +22,7 @@ def is_causal_generator(config: Any, name: str, setting: str = "backbone") -> bo
     """Return True for a causal language model, which continues its prompt, and False for a T5-like encoder-decoder.
 
     Raises:
-        InputError: If the model is neither. The message names the setting ``setting``.
+        InputError: If the model is of another type. The message names the setting ``setting``.
     """
     alone = is_decoder_alone(config)
     if why := causal_lm_problem(config) if alone else t5_problem(config):
@@ -55,7 +55,7 @@ def t5_problem(config: Any) -> str:
     architectures = getattr(config, "architectures", None) or []
     named = "/".join(architectures) or config.model_type
     if config.model_type not in T5_FAMILY:
-        kind = "an encoder-decoder of another kind" if getattr(config, "is_encoder_decoder", False) else "no decoder"
+        kind = "an encoder-decoder of another family" if getattr(config, "is_encoder_decoder", False) else "no decoder"
         return f"{named} has {kind}"
     if any(one.endswith(HEADLESS_SUFFIXES) for one in architectures):
         return f"{named} has no language-model head"

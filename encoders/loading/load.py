@@ -77,7 +77,7 @@ def load_encoder(
     attention: str | None = None,
     normalize: bool | None = None,
 ) -> LoadedEncoder:
-    """Load an encoder: a run or checkpoint, a sentence-transformers or transformers model, GGUF, or word vectors.
+    """Load an encoder from a run, checkpoint, sentence-transformers or transformers model, GGUF file, or word vectors.
 
     An option that is None keeps the setting that the encoder was saved with; a plain transformer gets mean pooling and
     512 tokens. Nothing that can execute code is loaded.
@@ -145,7 +145,7 @@ def load_encoder(
 
 
 def load_encoder_of(key: str, name: str, device: str | torch.device | None = None) -> LoadedEncoder:
-    """Load the encoder that a config key such as ``model.teacher`` names. Error messages refer to this key."""
+    """Load the encoder that is the value of a config key such as ``model.teacher``, which error messages name."""
     try:
         return load_encoder(name, device=device)
     except InputError as error:
@@ -185,7 +185,7 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
         raise InputError(
             key=unsupported[0][0],
             value=unsupported[0][1],
-            expected=f"no value, because word vectors ({path}) are averaged in fp32 and have no such option",
+            expected=f"no value, because word vectors ({path}) have no such option and are averaged in fp32",
         )
     return WordVectors(path, lower_fallback=options.pooling == FALLBACK)
 
@@ -193,7 +193,9 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
 def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
     made = run_folder(str(folder), "encoder")  # raises an error for a run of another version
     if made is not None and (product := Path(made).name) != "encoder":
-        raise InputError(key="encoder", value=folder, expected=f"a run that trained an encoder, not a {product}")
+        raise InputError(
+            key="encoder", value=folder, expected=f"a run that trained an encoder, but this run trained a {product}"
+        )
     if (folder / "encoder" / "modules.json").is_file():
         return _from_model_files(str(folder / "encoder"), options, kind="run", backbone=str(folder))
     for checkpoint in ("best.ckpt", "last.ckpt", "previous.ckpt"):
@@ -211,7 +213,7 @@ def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
 
 
 def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
-    """Load an encoder from a checkpoint.
+    """Load an encoder from a checkpoint file of a run.
 
     The config and the tokenizer are loaded from the run's ``encoder/`` or ``backbone/`` folder, or from its backbone.
     """
@@ -224,7 +226,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
             key="encoder",
             value=path,
             expected=f"a checkpoint whose backbone still exists, but {trained.backbone} does not",
-            hint="Restore it, or name the encoder/ directory of a finished run.",
+            hint="Restore the backbone, or use the encoder/ directory of a finished run.",
         )
     pooler = options.pooler or trained.pooler
     transformer = trunk_of_checkpoint(
@@ -258,7 +260,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
 def _from_model_files(
     name: str, options: _Options, kind: str = "sentence-transformers", backbone: str | None = None
 ) -> LoadedEncoder:
-    """Load an encoder from a folder, hub id, or GGUF file."""
+    """Load an encoder from a sentence-transformers or transformers folder, a hub id, or a GGUF file."""
     try:
         exported = read_encoder_settings(name, options.prompt)
     except UnsupportedModelError as reason:
@@ -266,7 +268,7 @@ def _from_model_files(
         return _from_library(name, options, str(reason))
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
-            raise not_found(name, "it has no config.json there, or the hub is unreachable")
+            raise not_found(name, "it has no config.json on the hub, or the hub is unreachable")
         kind, exported = "transformers", EncoderSettings(name, POOLERS["mean"], False, None, EncoderPrompts())
     pooler = options.pooler or exported.pooler
     transformer = load_trunk(exported.transformer, decoder=pooler.decodes, attention=options.attention)
@@ -290,7 +292,7 @@ def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
             raise InputError(
                 key=key,
                 value=value,
-                expected=f"no value, because {name} is run by the sentence-transformers library ({why})",
+                expected=f"no value, because the sentence-transformers library runs {name} without this option ({why})",
             )
     return LibraryEncoder(
         name,
@@ -313,7 +315,10 @@ def _build(
     backbone: str,
     head: nn.Module | None,
 ) -> SentenceEncoder:
-    """Create the encoder. As in SimCSE, ``head`` is used only with the pooling that it was trained with."""
+    """Create the encoder from its loaded parts and the options.
+
+    As in SimCSE, ``head`` is used only with the pooling that it was trained with.
+    """
     check_vocabulary(transformer, tokenizer, backbone)
     pooler = options.pooler or exported.pooler
     if options.attention is not None:

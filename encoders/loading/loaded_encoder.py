@@ -26,7 +26,7 @@ LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # occurs in texts that were cu
 
 
 class Options(TypedDict, total=False):
-    """Options of a call that embeds texts; None is the encoder's default."""
+    """Options of a call that embeds texts. None selects the default of the encoder."""
 
     prompt: str | None
     autocast: torch.dtype | None
@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
 
 
 class LoadedEncoder(ABC):
-    """Encoder that `load_encoder` and `train` return, with ``encode`` and ``similarity`` of sentence-transformers.
+    """Encoder that `load_encoder` and `train` return, with ``encode`` and ``similarity`` as in sentence-transformers.
 
     Attributes:
         prompts: Prompts of the encoder by name and by role (query, document).
@@ -58,12 +58,12 @@ class LoadedEncoder(ABC):
 
     @property
     def prompt(self) -> str:
-        """Prompt of texts without a role."""
+        """Prompt that is prepended to texts without a role (neither queries nor documents)."""
         return self.prompts.default
 
     @property
     def role_prompts(self) -> dict[str, str]:
-        """Entries of ``description`` for the prompts of queries and documents, if they differ from ``prompt``."""
+        """Prompts of queries and documents that differ from ``prompt``, as entries of ``description``."""
         of_roles = {"query_prompt": self.prompts.query, "document_prompt": self.prompts.document}
         return {name: prompt for name, prompt in of_roles.items() if prompt != self.prompt}
 
@@ -117,7 +117,7 @@ class LoadedEncoder(ABC):
         normalize_embeddings: bool = False,
         convert_to_tensor: bool = False,
     ) -> Any:
-        """Return the embeddings of texts, as ``encode`` of sentence-transformers.
+        """Return the embeddings of texts. The arguments are those of ``encode`` in sentence-transformers.
 
         Args:
             texts: One text or several.
@@ -149,19 +149,19 @@ class LoadedEncoder(ABC):
     def encode_query(
         self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
     ) -> Any:
-        """Return the embeddings of queries, as `encode` with the encoder's prompt for queries."""
+        """Return the embeddings of queries: `encode` with the encoder's prompt for queries."""
         own = self.prompts.query if prompt is None and prompt_name is None else prompt
         return self.encode(texts, prompt_name, own, **options)
 
     def encode_document(
         self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
     ) -> Any:
-        """Return the embeddings of documents, as `encode` with the encoder's prompt for documents."""
+        """Return the embeddings of documents: `encode` with the encoder's prompt for documents."""
         own = self.prompts.document if prompt is None and prompt_name is None else prompt
         return self.encode(texts, prompt_name, own, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Return all pairwise similarities of two sets of embeddings, according to ``similarity_fn_name``.
+        """Return all pairwise similarities of two sets of embeddings, computed by ``similarity_fn_name``.
 
         Args:
             embeddings1: (N, width) tensor, array, or list; a single embedding is treated as one row.
@@ -198,7 +198,7 @@ IGNORED_CONFIG_ENTRIES = (
 
 
 def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
-    """Return the SHA-256 of weights and settings.
+    """Return the SHA-256 of weights and settings, as a hexadecimal string.
 
     ``settings`` are JSON values, whose order and format must not depend on the process.
     """
@@ -225,10 +225,10 @@ def tokenizer_description(tokenizer: Tokenizer) -> str:
 
 
 def list_of_texts(texts: Any) -> list[str]:
-    """Return the texts as a list.
+    """Return the texts as a list, after checking that each is a valid string.
 
     Raises:
-        InputError: If an item is not a text.
+        InputError: If an item is not a string, or contains half of a surrogate pair.
     """
     if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "ndim", 1) != 1:
         raise InputError(key="texts", value=shorten(texts), expected="a text or a list of texts")
@@ -240,17 +240,17 @@ def list_of_texts(texts: Any) -> list[str]:
             raise InputError(
                 key=f"texts[{position}]",
                 value=shorten(ascii(text)),
-                expected=f"Unicode text; character {lone.start()} is half of a surrogate pair",
+                expected=f"Unicode text, but character {lone.start()} is half of a surrogate pair",
                 hint='Replace such characters: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").',
             )
     return several
 
 
 def encoder_name(encoder: Any) -> str | Path:
-    """Return the path or hub id of an encoder, which is given by name or as a loaded encoder.
+    """Return the path or hub id of an encoder, which is either given as such or already loaded.
 
     Raises:
-        InputError: If it is neither.
+        InputError: If ``encoder`` is of another type.
     """
     name = encoder.description["backbone"] if isinstance(encoder, LoadedEncoder) else encoder
     if isinstance(name, str | Path):
@@ -262,14 +262,14 @@ def encoder_name(encoder: Any) -> str | Path:
 
 
 def check_unset(config: Any, keys: Iterable[str]) -> None:
-    """Check that options of ``load_encoder`` have their defaults, because the encoder is already loaded.
+    """Check that options of ``load_encoder`` have their default values, for an encoder that is already loaded.
 
     Args:
         config: Config dataclass.
         keys: Names of the options.
 
     Raises:
-        InputError: If one of them is set.
+        InputError: If one of the options has another value.
     """
     for key in keys:
         if (value := getattr(config, key)) != getattr(type(config), key):
@@ -277,5 +277,5 @@ def check_unset(config: Any, keys: Iterable[str]) -> None:
                 key=key,
                 value=value,
                 expected="no value, because the encoder is already loaded",
-                hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
+                hint=f"Pass the path of the encoder, or load it with load_encoder(PATH, {key}={value!r}).",
             )

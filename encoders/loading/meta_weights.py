@@ -1,4 +1,4 @@
-"""Backbones without weights, for processes that receive their weights when the model is sharded.
+"""Loading of backbones without weights, for processes that receive their weights when the model is sharded.
 
 Rank 0 loads a backbone and sends every rank its part (`encoders.sharding.shard`). The other ranks need only the
 structure of the model, and drop its weights: no data of a safetensors file is read, and no host has one copy of the
@@ -19,7 +19,7 @@ _absent = ContextVar("absent", default=False)
 
 @contextlib.contextmanager
 def absent_weights(absent: bool) -> Iterator[None]:
-    """Context manager that loads backbones for training without their weights if ``absent``."""
+    """Context manager in which backbones for training are loaded without their weights, if ``absent`` is True."""
     before = _absent.set(absent)
     try:
         yield
@@ -28,15 +28,15 @@ def absent_weights(absent: bool) -> Iterator[None]:
 
 
 def dtype_to_load() -> torch.dtype | str:
-    """Return the type to load a backbone in.
+    """Return the dtype in which a backbone is loaded.
 
-    Without weights, it is the type in the file, which is then memory-mapped and not read.
+    Inside `absent_weights`, it is the dtype of the file, which is then memory-mapped and not read.
     """
     return "auto" if _absent.get() else torch.float32
 
 
 def forget_weights(transformer: nn.Module) -> None:
-    """Replace all weights by float32 weights on the meta device, in place, inside `absent_weights`.
+    """Inside `absent_weights`, replace all weights by float32 weights on the meta device, in place.
 
     Tied weights remain tied, and buffers are not changed.
     """

@@ -1,4 +1,4 @@
-"""Encoder settings of a backbone that is already an encoder, which a run that trains it keeps."""
+"""Settings of a backbone that is already a sentence encoder. Training keeps them unless they are overridden."""
 
 import logging
 from typing import NamedTuple
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def prompts_to_inherit(backbone: str) -> EncoderPrompts:
-    """Return the prompts of a backbone for its training texts, empty for a plain transformer.
+    """Return the prompts of a backbone that training texts inherit. They are empty for a plain transformer.
 
     Raises:
         InputError: If its pooling excludes the tokens of prompts, which training does not support.
@@ -32,19 +32,19 @@ def prompts_to_inherit(backbone: str) -> EncoderPrompts:
         raise InputError(
             key="backbone",
             value=backbone,
-            expected="an encoder whose pooling includes the tokens of its prompts (include_prompt is false here)",
+            expected="an encoder whose pooling includes the tokens of its prompts, but include_prompt is false",
             hint="Set data.prompts={} to train without prompts.",
         )
     return prompts
 
 
 class OwnEncoder(NamedTuple):
-    """Encoder settings of a backbone.
+    """Settings of a backbone as a sentence encoder, if it is one.
 
     Args:
         exported: Settings of the encoder; None: a plain transformer, or an encoder that training does not support.
-        beyond: Reason why training does not support the encoder, or "". If there is one, ``model.pooling`` selects the
-            transformer without the rest of the encoder.
+        unsupported_reason: Reason why training does not support the encoder, or "". If there is one,
+            ``model.pooling`` selects the transformer without the rest of the encoder.
     """
 
     exported: EncoderSettings | None
@@ -61,7 +61,7 @@ def directory_of(backbone: str) -> str:
 
 
 def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
-    """Read the encoder settings of a backbone.
+    """Read the settings of a backbone as a sentence encoder.
 
     Args:
         backbone: Directory, run, or hub id.
@@ -93,14 +93,14 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
 
 
 def has_tanh_layer(directory: str, exported: EncoderSettings) -> bool:
-    """Return whether an encoder pools the first token and has one tanh layer, as BERT's pooler."""
+    """Return whether an encoder has CLS pooling followed by one tanh layer, like BERT's pooler."""
     if exported.pooler != POOLERS["cls"] or len(exported.layers) != 1:
         return False
     return is_tanh_layer(read_json(directory, f"{exported.layers[0]}/config.json") or {})
 
 
 def layers_to_keep(exported: EncoderSettings, pooler: Pooler, backbone: str) -> tuple[str, ...]:
-    """Return the Dense layers to keep with a pooling, and log a warning if layers are dropped."""
+    """Return the Dense layers of a backbone to keep with this pooling. Log a warning if layers are dropped."""
     if exported.pooler == pooler or not exported.layers:
         return exported.layers
     log.warning(

@@ -1,4 +1,4 @@
-"""Models that are run by the sentence-transformers library.
+"""Encoders and cross-encoders that are run by the sentence-transformers library.
 
 This module is imported only when such a model is requested. Custom code of a model is never run.
 """
@@ -31,7 +31,7 @@ Model = TypeVar("Model", SentenceTransformer, CrossEncoder)
 
 
 class LibraryEncoder(LoadedEncoder):
-    """Encoder that is run by sentence-transformers. ``why`` is the reason why `SentenceEncoder` does not support it."""
+    """Encoder that sentence-transformers runs. ``why`` is the reason why `SentenceEncoder` does not support it."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class LibraryEncoder(LoadedEncoder):
 
 
 def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEncoder, str]:
-    """Load a model that returns one score per pair of texts. Return it with its fingerprint.
+    """Load a cross-encoder that returns one score per pair of texts. Return the model and its fingerprint.
 
     Raises:
         InputError: If the model cannot be loaded, returns several scores, or has no classification head, which the
@@ -110,7 +110,7 @@ def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEn
 
 
 def _described(model: SentenceTransformer | CrossEncoder) -> dict[str, Any]:
-    """Return the modules, config, and tokenizer, which affect embeddings or scores in addition to the weights."""
+    """Return descriptions of everything except the weights that affects embeddings or scores, for the fingerprint."""
     described: dict[str, Any] = {"modules": repr(model)}
     transformer = getattr(model[0], "auto_model", None)
     if transformer is not None:

@@ -1,4 +1,4 @@
-"""Reader of sentence-transformers folders: modules, prompts and options.
+"""Reading of sentence-transformers folders: modules, prompts, and options.
 
 Most folders contain a transformer, one pooling mode, and optionally a Normalize module. `SentenceEncoder` supports
 these, and also an average of layers and Dense layers after the pooling, as this package exports them. For any other
@@ -63,7 +63,7 @@ HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype",
 
 
 class EncoderSettings(NamedTuple):
-    """Settings of an encoder, as those of a sentence-transformers model that `SentenceEncoder` supports."""
+    """Settings of an encoder, as a sentence-transformers folder that `SentenceEncoder` supports stores them."""
 
     transformer: str  # folder or hub id
     pooler: Pooler
@@ -77,11 +77,11 @@ class EncoderSettings(NamedTuple):
 
 
 class UnsupportedModelError(Exception):
-    """A sentence-transformers model with parts that `SentenceEncoder` does not support; the message names them."""
+    """Error: `SentenceEncoder` does not support part of a sentence-transformers model. The message names this part."""
 
 
 def read_encoder_settings(name: str, prompt: str | None, *, setting: str = "encoder") -> EncoderSettings | None:
-    """Return the model that ``modules.json`` of a directory or hub id describes, or None if there is no such file.
+    """Return the settings of a sentence-transformers model, or None if the directory or hub id has no ``modules.json``.
 
     Raises:
         UnsupportedModelError: If only the sentence-transformers library can run the model.
@@ -103,12 +103,12 @@ def read_encoder_settings(name: str, prompt: str | None, *, setting: str = "enco
     layers, normalize = _post_pooling_modules(name, behind)
     prompts = read_prompts(name, setting) if prompt is None else EncoderPrompts.same(prompt)
     if prompts and not includes_prompt:
-        raise UnsupportedModelError("its pooling leaves the prompt out")
+        raise UnsupportedModelError("its pooling excludes the tokens of the prompt")
     length = options.get("max_seq_length")
     suffix = _prompt_suffix(transformer, options, decodes=decodes)
     truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
     if truncate is not None and normalize:
-        raise UnsupportedModelError("its vectors are cut after they were normalized")
+        raise UnsupportedModelError("its embeddings are truncated after they are normalized")
     if layers and normalize and (size := _truncated_size(name, layers[-1])):
         truncate, layers = size, layers[:-1]
     return EncoderSettings(
@@ -117,7 +117,7 @@ def read_encoder_settings(name: str, prompt: str | None, *, setting: str = "enco
 
 
 def leaves_prompt_out(name: str, setting: str) -> bool:
-    """Return whether the pooling of a directory or hub id excludes the tokens of the prompt."""
+    """Return whether the pooling of a model excludes the tokens of the prompt (``include_prompt`` is false)."""
     paths = [module["path"] for module in _modules(name, setting) or [] if _kind(module) == "Pooling"]
     return any(not (read_json(name, f"{path}/config.json") or {}).get("include_prompt", True) for path in paths)
 
@@ -140,7 +140,7 @@ def _kind(module: dict[str, Any]) -> str:
 
 
 def _split_at_pooling(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return the paths of the modules up to the pooling, keyed by kind, and the modules after the pooling."""
+    """Return the paths of the modules up to the pooling, by class name, and the modules after the pooling."""
     kinds = [_kind(module) for module in modules]
     cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
     return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
@@ -150,22 +150,22 @@ def _post_pooling_modules(name: str, modules: list[dict[str, Any]]) -> tuple[tup
     """Return the paths of the Dense modules after the pooling, and whether a Normalize module follows them.
 
     Raises:
-        UnsupportedModelError: If there is a module of another kind, or if the order differs.
+        UnsupportedModelError: If there is a module of another class, or if the order differs.
     """
     normalize = bool(modules) and _kind(modules[-1]) == "Normalize"
     layers = modules[:-1] if normalize else modules
     for module in modules:
         options = read_json(name, f"{module['path']}/config.json") or {} if module["path"] else {}
         if _kind(module) not in ("Dense", "Normalize"):
-            raise UnsupportedModelError(f"behind its pooling is {_kind(module)}")
+            raise UnsupportedModelError(f"its pooling is followed by the module {_kind(module)}")
         if _kind(module) == "Normalize" and module is not modules[-1]:
-            raise UnsupportedModelError("behind its pooling is a Normalize before another module")
+            raise UnsupportedModelError("its pooling is followed by a Normalize module that is not the last module")
         if not all(options.get(key) in (None, place) for key, place in VECTOR_MODULE_NAMES.items()):
             raise UnsupportedModelError(
-                f"behind its pooling is a {_kind(module)} of something else than the pooled vector"
+                f"its pooling is followed by a {_kind(module)} module that does not map the pooled vector"
             )
         if _kind(module) == "Dense" and (why := _unsupported_dense(options)):
-            raise UnsupportedModelError(f"behind its pooling is a Dense {why}")
+            raise UnsupportedModelError(f"its pooling is followed by a Dense module {why}")
     return tuple(module["path"] for module in layers), normalize
 
 
@@ -181,9 +181,9 @@ def _unsupported_dense(options: dict[str, Any]) -> str:
 
 
 def _truncated_size(name: str, path: str) -> int | None:
-    """Return the truncated size if a Dense module only keeps the first dimensions (the export format of ``truncate``).
+    """Return the number of dimensions that a Dense module keeps, if it only truncates embeddings, else None.
 
-    Return None for any other Dense module.
+    Encoders with ``truncate`` are exported with such a module.
     """
     options = read_json(name, f"{path}/config.json") or {}
     size, width = options.get("out_features", 0), options.get("in_features", 0)
@@ -195,9 +195,9 @@ def _truncated_size(name: str, path: str) -> int | None:
 
 
 def read_json(name: str, path: str, setting: str = "encoder") -> Any:
-    """Return the content of a JSON file of a folder or hub id, or None if there is no such file.
+    """Return the content of a JSON file in a folder or hub id, or None if there is no such file.
 
-    A GGUF file never has one.
+    For a GGUF file, return None.
     """
     if name.endswith(GGUF):
         return None
@@ -242,7 +242,7 @@ def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
 
 
 def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:
-    """Return the prompts of a sentence-transformers folder or hub id, empty if it has no such file.
+    """Return the prompts of a sentence-transformers folder or hub id. They are empty if it has no file with prompts.
 
     Raises:
         InputError: If the file is damaged, or if its default prompt does not exist.
@@ -255,13 +255,13 @@ def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:
             value=chosen,
             location=f"{setting}={name}",
             expected=f"the name of one of its prompts ({', '.join(prompts) or 'it has none'})",
-            hint="Correct the file.",
+            hint=f"Correct default_prompt_name in {TOP_LEVEL}.",
         )
     return EncoderPrompts({key: prompt or "" for key, prompt in prompts.items()}, chosen)
 
 
 def read_similarity(name: str) -> str:
-    """Return the name of the similarity function of a sentence-transformers folder or hub id."""
+    """Return the name of a model's similarity function, which is "cosine" if the folder or hub id names none."""
     return (read_json(name, TOP_LEVEL) or {}).get("similarity_fn_name") or "cosine"
 
 
@@ -287,14 +287,14 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str)
             value=name,
             expected=f"modules of sentence-transformers, because other code is never run, but modules.json names "
             f"{foreign[0]}",
-            hint="Choose a model that consists of the library's own modules.",
+            hint="Choose a model that consists only of the library's modules.",
         )
 
 
 def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
-    """Return the folder or hub id of the transformer, and its options."""
+    """Return the folder or hub id of the transformer of a model, and the options of its Transformer module."""
     if path and not Path(name).is_dir():
-        raise UnsupportedModelError("its transformer lies in a folder of its own")
+        raise UnsupportedModelError("its transformer is in a separate folder on the hub")
     folder = str(Path(name) / path) if path else name
     options = _options(folder)
     unknown = sorted(options.keys() - SUPPORTED_OPTIONS)
@@ -303,39 +303,43 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
     for group in ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"):
         foreign = sorted((options.get(group) or {}).keys() - HARMLESS_ARGUMENTS)
         if foreign:
-            raise UnsupportedModelError(f"its transformer is loaded with {foreign[0]}")
+            raise UnsupportedModelError(f"its transformer is loaded with the argument {foreign[0]}")
     modality = options.get("modality_config", {"text": {}}).get("text", {"method_output_name": None})
     output = modality.get("method_output_name", "last_hidden_state")
     if (options.get("transformer_task", "feature-extraction"), output) not in (
         ("feature-extraction", "last_hidden_state"),
         (DECODER_TASK, DECODER_STATES),
     ):
-        raise UnsupportedModelError("its transformer is more than a text encoder")
+        raise UnsupportedModelError(
+            "its transformer has a task or an output other than the last hidden state of a text encoder"
+        )
     if options.get("processing_kwargs"):
-        raise UnsupportedModelError("its texts are processed by options of its own")
+        raise UnsupportedModelError("its tokenizer is called with processing_kwargs")
     return folder, options
 
 
 def _prompt_suffix(name: str, options: dict[str, Any], *, decodes: bool) -> str:
-    """Return the prompt suffix that is read from the chat template, or "" if there is none."""
+    """Return the prompt suffix in the chat template of a transformer, or "" if there is none."""
     if "message" not in options.get("modality_config", {}):
         if decodes:
-            raise UnsupportedModelError("its decoder is read without a rule for ends of sequence inside texts")
+            raise UnsupportedModelError(
+                "its decoder is pooled, but it has no chat template that replaces </s> inside texts"
+            )
         return ""
     found = find_file(name, TEMPLATE_FILE, local_files_only=only_local(name, weights=False))
     parsed = read_template(Path(found).read_text(encoding="utf-8")) if found else None
     if parsed is None or parsed[1] != decodes:
-        raise UnsupportedModelError("its texts go through a chat template of its own")
+        raise UnsupportedModelError("its texts are formatted by a custom chat template")
     return parsed[0]
 
 
 def _options(folder: str) -> dict[str, Any]:
-    """Return the options of the transformer in a folder or hub id."""
+    """Return the options of the Transformer module in a folder or hub id, empty if there are none."""
     return next((found for file in TRANSFORMER_OPTIONS if (found := read_json(folder, file))), {})
 
 
 def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tuple[Pooler, bool]:
-    """Return the pooling that the modules compute, and whether it includes the tokens of the prompt.
+    """Return the pooling of a model, and whether it includes the tokens of the prompt.
 
     Args:
         name: Folder or hub id of the model.
@@ -353,15 +357,15 @@ def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tup
     modes = [mode] if isinstance(mode, str) else list(mode)
     same_tokens = [pooler for pooler in POOLERS.values() if [pooler.tokens.library_mode] == modes]
     if not same_tokens:
-        raise UnsupportedModelError(f"its pooling is {' and '.join(modes)}")
+        raise UnsupportedModelError(f"its pooling mode is {' and '.join(modes)}")
     if decodes and (same_tokens[0].tokens != CLS or averaged):
-        raise UnsupportedModelError("its pooling is of more than the decoder's first state")
+        raise UnsupportedModelError("it pools more than the first hidden state of its decoder")
     wanted = None if averaged is None else _averaged_layers(name, averaged)
     for pooler in same_tokens:
         layers = {layer % wanted.states for layer in pooler.layers} if wanted and pooler.averages_layers else None
         if pooler.decodes == decodes and not pooler.is_shipped and layers == (wanted and wanted.layers):
             return pooler, bool(options.get("include_prompt", True))
-    raise UnsupportedModelError("it weighs the layers of its transformer")
+    raise UnsupportedModelError("its pooling averages layers that no pooling of this project averages")
 
 
 VECTOR_MODULE_NAMES = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
@@ -385,12 +389,12 @@ def _averaged_layers(name: str, path: str) -> _Average:
         raise _damaged(name, path, f"expected {last + 1 - first} layer_weights")
     used = {first + place: float(weight) for place, weight in enumerate(weights) if weight}
     if len(set(used.values())) != 1:
-        raise UnsupportedModelError("it weighs the layers of its transformer")
+        raise UnsupportedModelError("its WeightedLayerPooling has different weights for different layers")
     return _Average(set(used), last + 1)
 
 
 def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "encoder") -> nn.Module | None:
-    """Load the Dense layers in ``paths``, which map pooled embeddings of size ``width``.
+    """Load the Dense layers at these paths of a model. Their input is the pooled embedding, of dimension ``width``.
 
     Return None if ``paths`` is empty.
 

@@ -30,9 +30,9 @@ SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
 
 
 def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
-    """Write a RoBERTa with `TinySizes` and a byte-level BPE tokenizer trained on ``texts`` to a transformers folder.
+    """Write a RoBERTa with random weights and `TinySizes` to a transformers folder, atomically.
 
-    The write is atomic.
+    Its tokenizer is a byte-level BPE trained on ``texts``.
 
     Raises:
         InputError: If the sizes do not fit each other, or if there is no text.
@@ -65,9 +65,9 @@ def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **nam
 
 
 def write_tiny_t5(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
-    """Write a T5 with an LM head, and ``layers`` layers each in encoder and decoder, to a transformers folder.
+    """Write a T5 with random weights, an LM head, and ``layers`` layers each in encoder and decoder to a folder.
 
-    It has the special tokens of T5, and its 100 sentinels are added to ``vocab_size``. Otherwise it is like
+    It has the special tokens of T5, and its 100 sentinel tokens are added to ``vocab_size``. The rest is as in
     `write_tiny_masked_lm`.
     """
     sizes = checked(named)
@@ -107,11 +107,11 @@ def checked(named: dict[str, Any]) -> TinySizes:
 
 
 def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:
-    """Train a byte-level BPE tokenizer, as RoBERTa's.
+    """Train a byte-level BPE tokenizer like RoBERTa's.
 
     A WordPiece trainer would not be deterministic, because it breaks ties by hash order.
     """
-    sample = [LONG_WORD.sub(r"\g<0> ", text) for text in _some(texts)]
+    sample = [LONG_WORD.sub(r"\g<0> ", text) for text in _sample(texts)]
     if not any(text.strip() for text in sample):
         raise InputError(key="backbone", value="tiny", expected="training data with text, to train a tokenizer on")
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))
@@ -135,8 +135,8 @@ def as_tokenizer(bpe: Tokenizer, special: dict[str, str], max_length: int, **oth
     return PreTrainedTokenizerFast(tokenizer_object=bpe, model_max_length=max_length, **roles, **others)
 
 
-def _some(texts: Iterator[str]) -> Iterator[str]:
-    """Yield the first texts up to a number of characters, after which a vocabulary changes little."""
+def _sample(texts: Iterator[str]) -> Iterator[str]:
+    """Yield the first texts, up to `TOKENIZER_TEXTS` and about `TOKENIZER_CHARACTERS`, to train a tokenizer on."""
     characters = 0
     for text in islice(texts, TOKENIZER_TEXTS):
         yield text

@@ -30,14 +30,14 @@ from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 
 class TrainableBackbone:
-    """Backbone whose weights are trained."""
+    """Loading and preparation of a backbone whose weights are trained."""
 
     def __init__(self, settings: TrainableConfig) -> None:
         self.settings = settings
 
     @cached_property
     def adapter_base(self) -> AdapterBase:
-        """Base model to load: the backbone, or the model below its adapters if this run keeps them."""
+        """Model to load the weights from: the backbone, or the base model of its adapters if this run keeps them."""
         return base_and_adapters(self.settings.backbone, self.settings.lora.keys)
 
     def prepare(self, transformer: PreTrainedModel, *beside: nn.Module) -> None:
@@ -59,7 +59,7 @@ class TrainableBackbone:
 
 
 class TrainableEncoder(TrainableBackbone):
-    """Encoder to train: backbone, tokenizer, pooling, and the layers after the pooling.
+    """Loading of an encoder to train: backbone, tokenizer, pooling, and the layers after the pooling.
 
     A backbone that is already an encoder keeps all of these unless the settings override them.
 
@@ -76,7 +76,7 @@ class TrainableEncoder(TrainableBackbone):
 
     @cached_property
     def own(self) -> OwnEncoder:
-        """The backbone as an encoder."""
+        """Settings of the backbone as a sentence encoder, if it is one."""
         return own_encoder(self.settings.backbone, self.settings.pooling)
 
     def load(self, *, lm_head: bool = False, prepared: bool = True, prompt: str | None = None) -> SentenceEncoder:
@@ -97,15 +97,15 @@ class TrainableEncoder(TrainableBackbone):
             raise InputError(
                 key="model.keep_layers",
                 value=settings.keep_layers,
-                expected="null with an adapter, which needs the complete backbone",
-                hint="Train without model.lora.rank, or first export the smaller backbone by a run without steps, and "
-                "use its directory as the backbone.",
+                expected="null if there is an adapter, which needs all layers of the backbone",
+                hint="Train without model.lora.rank, or first export the smaller backbone with a run of 0 steps, and "
+                "use the run directory as the backbone.",
             )
         if prompt is None and exported and exported.prompt_suffix:
             raise InputError(
                 key="backbone",
                 value=settings.backbone,
-                expected=f"no prompt after the texts, but this encoder has {exported.prompt_suffix!r}",
+                expected=f"an encoder that appends no prompt to texts, but it appends {exported.prompt_suffix!r}",
                 hint="Set model=gense, which trains with a prompt.",
             )
         pooler = pooler_of(settings.pooling or self.own.pooling(self.default_pooling), "model.pooling")
@@ -151,7 +151,7 @@ class TrainableEncoder(TrainableBackbone):
         return encoder.train()  # from_pretrained returns a model in eval mode, and Lightning does not change the mode
 
     def changes(self, encoder: SentenceEncoder) -> dict[str, list[Any]]:
-        """Return the settings in which an untrained encoder differs from its backbone.
+        """Return the settings in which the encoder before training differs from its backbone.
 
         The values are pairs of the backbone's and the encoder's setting. A plain transformer has no such settings, so
         the result is empty.
@@ -181,6 +181,6 @@ class TrainableEncoder(TrainableBackbone):
 
 
 def _by_role(prompts: EncoderPrompts) -> dict[str, str]:
-    """Return the non-empty prompts of queries, documents, and other texts."""
+    """Return the non-empty prompts by role: query, document, and default."""
     every = {"query": prompts.query, "document": prompts.document, "default": prompts.default}
     return {name: prompt for name, prompt in every.items() if prompt}

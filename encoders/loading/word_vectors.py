@@ -37,7 +37,7 @@ class _Shape(NamedTuple):
 
 
 class WordVectors(LoadedEncoder):
-    """Encoder that averages the word vectors of a file.
+    """Encoder that averages the vectors of a text's words, which it reads from a file.
 
     Texts are split at whitespace, so tokenized texts can be passed as they are. Tokens are looked up with their
     original case, as in SentEval's bow example. A text without any known token gets a zero embedding. If a token occurs
@@ -111,7 +111,7 @@ def is_word_vector_file(name: str) -> bool:
 
 
 def _matching_lines(path: Path, shape: _Shape, words: set[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Yield the vectors of the requested tokens; for other lines, only the number of columns is checked."""
+    """Yield the requested tokens and their vectors. Of all other lines, check only the number of columns."""
     number = 0
     for number, line in _lines(path, skip=shape.words is not None):
         if line.count(b" ") < shape.width:
@@ -124,7 +124,7 @@ def _matching_lines(path: Path, shape: _Shape, words: set[bytes]) -> Iterator[tu
     if shape.words is not None and read != shape.words:
         raise InputError(
             location=str(path),
-            expected=f"{shape.words} words, as in its first line",
+            expected=f"{shape.words} words, the number in its first line",
             value=max(read, 0),
             hint="The file may be truncated: download it again, or correct the first line.",
         )
@@ -150,7 +150,7 @@ def _bad(path: Path, number: int, shape: _Shape, got: str) -> InputError:
 
 
 def _shape(path: Path) -> _Shape:
-    """Return the shape from the header if there is one, else from the first lines."""
+    """Return the shape of the vectors in a file, from its header, or from the first lines if it has no header."""
     first: list[bytes] = []
     for _, line in _lines(path, skip=False):
         first.append(line)
@@ -173,13 +173,13 @@ def _shape(path: Path) -> _Shape:
             location=f"{path}:{number}",
             expected="word vectors as text, with a word and its numbers per line",
             value=f"{width + 1} columns",
-            hint="Name a GloVe .txt or fastText .vec file, or a directory with an encoder.",
+            hint="Use a GloVe .txt or fastText .vec file, or a directory with an encoder.",
         )
     return _Shape(width, None)
 
 
 def _lines(path: Path, *, skip: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield line numbers, starting at 1, and lines without their newline.
+    """Yield the number of each line, starting at 1, and the line without its newline.
 
     Lines are bytes, because some tokens contain characters that text mode treats as a newline.
     """

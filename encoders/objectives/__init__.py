@@ -12,7 +12,7 @@ from contrastive_encoders.encoders.model_configs import TrainableConfig
 
 
 def find_configs() -> dict[str, type[TrainableConfig]]:
-    """Return the config classes of all ``NAME_config.py`` in this package, by the value of ``model=NAME``."""
+    """Return the config class of each value of ``model=NAME``, from all ``*_config.py`` files in this package."""
     modules = (one.name for one in iter_modules(__path__, f"{__name__}.") if one.name.endswith("_config"))
     return {name: config for module in modules for name, config in import_module(module).MODELS.items()}
 

@@ -1,4 +1,4 @@
-"""DeCLUTR: contrastive loss of spans of documents, plus masked language modeling (Giorgi et al., ACL 2021).
+"""DeCLUTR: contrastive loss on spans of documents, plus masked language modeling (Giorgi et al., ACL 2021).
 
 Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
 """
@@ -27,7 +27,7 @@ from contrastive_encoders.losses.metric_learning import metric_loss
 
 
 class DeCLUTR(ContrastiveObjective):
-    """Loss = contrastive_weight x NT-Xent of anchors and their averaged positives + mlm_weight x MLM of anchors.
+    """Objective with the loss contrastive_weight x NT-Xent(anchors, averaged positives) + mlm_weight x MLM(anchors).
 
     Settings:
 
@@ -39,7 +39,7 @@ class DeCLUTR(ContrastiveObjective):
     - ``mlm_weight``: null is 1 if the backbone predicts masked tokens, and otherwise 0, which ``resolved_settings``
       reports. For a causal language model with bidirectional attention, MLM is MNTP: a masked token is predicted at the
       previous position.
-    - ``mask_token``: token that the data masks with.
+    - ``mask_token``: token that replaces masked tokens.
     """
 
     objective = "declutr"
@@ -59,7 +59,7 @@ class DeCLUTR(ContrastiveObjective):
                 key="model.mlm_weight",
                 value=self.mlm_weight,
                 expected=f"0, because the tokenizer of {settings.backbone} has no mask token",
-                hint="To train with MLM, name one of its tokens as model.mask_token.",
+                hint="To train with MLM, set model.mask_token to one of the tokenizer's tokens.",
             )
         self._predicts_next = self.mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
         self._metric_loss = _named_metric_loss(
@@ -67,10 +67,10 @@ class DeCLUTR(ContrastiveObjective):
         )
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Load the encoder, with its masked-LM head if the weight of MLM is above 0, or null and the backbone has one.
+        """Load the encoder. Load its masked-LM head if ``mlm_weight`` is above 0, or null and the backbone has one.
 
         Raises:
-            InputError: If no loss is left.
+            InputError: If ``contrastive_weight`` is 0 and MLM is not possible, so that no loss is left.
         """
         if (weight := self.settings.mlm_weight) is not None:
             self.mlm_weight = float(weight)
@@ -93,7 +93,7 @@ class DeCLUTR(ContrastiveObjective):
         return [batch.anchors, batch.positives]
 
     def views(self, batch: SpanBatch) -> list[Ragged]:
-        """Return the contrastive anchors, the positives, and the masked anchors if only MLM uses them."""
+        """Return the anchors and positives of the contrastive loss, and the masked anchors if only MLM uses them."""
         masked = Ragged(batch.masked_ids, batch.anchors.lengths)
         if self.mlm_weight == 0:
             return [batch.anchors, batch.positives]
@@ -127,7 +127,7 @@ class DeCLUTR(ContrastiveObjective):
         guide: Guide | None = None,
         text_hashes: Sequence[Tensor] | None = None,
     ) -> Any:
-        """Return the contrastive loss of anchors and the averaged positives of each anchor."""
+        """Return the contrastive loss of the anchors and their averaged positives."""
         anchors_AND, positives_AND = vectors
         if self._metric_loss is not None:
             return self._metric_loss(anchors_AND, positives_AND)
@@ -157,7 +157,7 @@ class DeCLUTR(ContrastiveObjective):
         return predicts or (self.settings.contrastive_weight > 0 and super().can_learn(batch, num_negatives))
 
     def _labels(self, views: Sequence[Ragged], batch: SpanBatch) -> tuple[Tensor | None, np.ndarray | None]:
-        """Return the MLM labels of the views' token ids, and the indices of labels that are not ignored."""
+        """Return the MLM labels of all token ids of the views, and the indices of the labels that are not ignored."""
         if self.mlm_weight == 0:
             return None, None
         masked = len(views) - 1 if len(views) == 3 else 0
@@ -169,17 +169,17 @@ class DeCLUTR(ContrastiveObjective):
 
 
 def summed_hashes(hashes: Tensor, num_anchors: int) -> Tensor:
-    """Sum the hashes of the positives of each anchor: (A * N * P,), grouped by anchor -> (A * N,)."""
+    """Sum the hashes of each anchor's positives, which are consecutive: (A * N * P,) -> (A * N,)."""
     return hashes.unflatten(0, (num_anchors, -1)).sum(1)
 
 
 def average_positives(positives: Tensor, num_anchors: int) -> Tensor:
-    """Average the positives of each anchor: (A * N * P, D), grouped by anchor -> (A * N, D)."""
+    """Average the embeddings of each anchor's positives, which are consecutive: (A * N * P, D) -> (A * N, D)."""
     return positives.unflatten(0, (num_anchors, -1)).mean(1)
 
 
 def shift_labels(batch: SpanBatch) -> SpanBatch:
-    """Shift each label to the position before its token, at which a causal language model predicts it.
+    """Shift each label to the position before its token, where a causal language model predicts the token.
 
     The first token of a sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).
     """
@@ -206,7 +206,7 @@ def _check_metric_loss(
             hint="Set model.guide=null.",
         )
     if miner and not metric_loss:
-        raise InputError(key="model.metric_miner", value=miner, expected="null without model.metric_loss")
+        raise InputError(key="model.metric_miner", value=miner, expected="null if model.metric_loss is not set")
 
 
 def _named_metric_loss(name: str | None, miner: str | None, options: dict[str, Any]) -> Any:

@@ -35,23 +35,32 @@ class DeCLUTRConfig(ContrastiveConfig):
         None, "weight of masked language modeling; null: 1 if the backbone predicts masked tokens, else 0", ge=0
     )
     mask_anchors_for_contrast: bool = config_field(
-        True, "whether the masked anchors are also contrasted; false: unmasked anchors are encoded in addition"
+        True,
+        "whether the contrastive loss uses the masked anchors; false: it uses unmasked anchors, which are "
+        "encoded in addition",
     )
     mask_token: str | None = config_field(
-        None, 'token of the vocabulary that masks others; null: the tokenizer\'s mask token, else "_"'
+        None, 'token that replaces masked tokens; null: the tokenizer\'s mask token, or "_" if it has none'
     )
     reduction: Literal["mean", "sum"] = config_field(
-        "mean", "reduction of the loss over the rows; sum: the equation of the paper"
+        "mean",
+        "reduction of the contrastive loss over the texts of a batch; mean: as in the published code; sum: "
+        "as in the equation of the paper",
     )
     ddp_gradient: Literal["exact", "per_rank"] = config_field(
-        "exact", "gradient with several processes; per_rank: that of the published code"
+        "exact",
+        "gradient of the contrastive loss on several processes; exact: as on one process; per_rank: divided "
+        "by the number of processes, as in the published code",
     )
     metric_loss: str | None = config_field(
-        None, "a loss of pytorch-metric-learning instead of NT-Xent, e.g. SupConLoss"
+        None, "class name of a loss of pytorch-metric-learning that replaces NT-Xent, e.g. SupConLoss; null: NT-Xent"
     )
-    metric_miner: str | None = config_field(None, "a miner of pytorch-metric-learning for that loss")
+    metric_miner: str | None = config_field(
+        None, "class name of a miner of pytorch-metric-learning, used with metric_loss; null: no miner"
+    )
     metric_options: dict[str, Any] | None = config_field(
-        None, "arguments of the loss, e.g. {m: 0.4}; those of the miner as miner_options: {...}"
+        None,
+        "keyword arguments of metric_loss, e.g. {m: 0.4}; those of metric_miner are nested as miner_options: {...}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Distillation of a teacher's embeddings, which are part of the batch.
+"""Distillation of a teacher's embeddings, which the batches contain.
 
 The loss is the mean squared error (Reimers and Gurevych, EMNLP 2020) or the cosine distance (Kim et al., EmbedDistill,
 2023).
@@ -15,7 +15,7 @@ from contrastive_encoders.encoders.objectives.distil_config import DistilConfig
 
 
 class Distil(Objective):
-    """Objective that learns the embeddings of ``teacher``, with a projection if the widths differ."""
+    """Objective that learns a teacher's embeddings, with a projection to the teacher's width if the widths differ."""
 
     objective = "distil"
     consumes = (SentenceBatch, TripletBatch)

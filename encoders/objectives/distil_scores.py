@@ -1,4 +1,4 @@
-"""Distillation of a teacher's scores, such as those of a cross-encoder, for an anchor with its positive and negatives.
+"""Distillation of the scores that a teacher, such as a cross-encoder, gives to an anchor's positive and negatives.
 
 The loss is MarginMSE (Hofstaetter et al., 2020), or KL over an anchor's own texts (Lin et al., 2020). MarginMSE
 reproduces the margins of the scores, so that their scale matters: normalized embeddings cannot have a margin of 10.
@@ -17,7 +17,7 @@ from contrastive_encoders.losses.distillation import kl_of_scores, margin_mse, s
 
 
 class DistilScores(Objective):
-    """Loss = `losses.distillation.margin_mse` or `losses.distillation.kl_of_scores`.
+    """Objective with the loss `losses.distillation.margin_mse` or `losses.distillation.kl_of_scores`.
 
     The similarity is that of the encoder's final embeddings: if they are normalized, a dot product is a cosine. The
     teacher's scores are multiplied by ``teacher_scale``.

@@ -9,7 +9,7 @@ from contrastive_encoders.encoders.model_configs import EmbeddingConfig, Optimiz
 
 @dataclass(frozen=True, kw_only=True)
 class DistilScoresConfig(EmbeddingConfig):
-    """Configuration of an encoder that learns the scores that a teacher gives to pairs and triplets.
+    """Configuration of an encoder that learns a teacher's scores of an anchor's positive and negatives.
 
     Example:
         >>> from contrastive_encoders import DistilScoresConfig
@@ -24,14 +24,18 @@ class DistilScoresConfig(EmbeddingConfig):
 
     loss: Literal["margin_mse", "kl"] = config_field(
         "margin_mse",
-        "loss function: margin_mse: learn the margin between the positive and each negative; kl: learn the "
+        "loss function; margin_mse: learn the margin between the positive and each negative; kl: learn the "
         "distribution over the positive and the negatives",
     )
     similarity: Literal["dot", "cosine"] = config_field(
-        "dot", "similarity of the embeddings; scores outside -1 to 1 need dot and embeddings that are not normalized"
+        "dot",
+        "similarity of the embeddings that is compared with the teacher's scores; scores outside -1 to 1 "
+        "require dot and embeddings that are not normalized",
     )
-    temperature: float = config_field(1.0, "temperature of kl, by which the scores of both models are divided", gt=0)
-    teacher_scale: float = config_field(1.0, "factor that the teacher's scores are multiplied by", gt=0)
+    temperature: float = config_field(
+        1.0, "temperature for loss=kl, by which the scores of both models are divided", gt=0
+    )
+    teacher_scale: float = config_field(1.0, "factor by which the teacher's scores are multiplied", gt=0)
 
 
 MODELS = {"distil_scores": DistilScoresConfig}

@@ -27,7 +27,7 @@ AUTO = "auto"  # value of model.prompt_suffix
 
 
 class GenSE(HardNegativesObjective):
-    """Contrastive objective for prompted encoders.
+    """Contrastive objective for encoders with a prompt after each text.
 
     With ``truncation="official"``, the prompt of long texts is truncated in training, as in the published code; `embed`
     always keeps it. The weights of hard negatives are explained in `losses.contrastive.info_nce`.
@@ -46,11 +46,11 @@ class GenSE(HardNegativesObjective):
         super().__init__(replace(settings, pooling=pooling, prompt_suffix=prompt_of(settings)))
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Load the encoder with the prompt that is appended to every text."""
+        """Load the encoder, which appends the prompt to every text."""
         return trainable.load(prompt=self.settings.prompt_suffix or "")
 
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
-        """Remove trailing spaces before the prompt, on the host, because a device would require a synchronization."""
+        """Remove trailing spaces of texts before a prompt is appended, on the host, which needs no synchronization."""
         if self.encoder.appended is None:
             return super().on_before_batch_transfer(batch, dataloader_idx)
         end = self.encoder.appended.strip_trailing_spaces
@@ -62,7 +62,7 @@ class GenSE(HardNegativesObjective):
         return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
-        """Return anchors, positives, and hard negatives if there are any, each with the prompt appended."""
+        """Return anchors, positives, and hard negatives, if the batch has any, each followed by the prompt."""
         texts, appended = self.texts(batch), self.encoder.appended
         if appended is None:
             return texts

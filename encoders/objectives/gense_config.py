@@ -27,16 +27,18 @@ class GenSEConfig(HardNegativesConfig):
 
     prompt_suffix: str | None = config_field(
         "auto",
-        "text appended to every input; null: none; auto: that of the backbone, or prompts.embedding for a "
-        "plain transformer",
+        "prompt appended to every text; auto: the prompt of the backbone if it is a sentence encoder, else "
+        "prompts.embedding; null: no prompt",
     )
     default_prompt: str | None = config_field(
-        inherits_from="prompts.embedding", meaning="prompt of a plain transformer if prompt_suffix=auto"
+        inherits_from="prompts.embedding",
+        meaning="prompt if prompt_suffix=auto and the backbone is a plain transformer",
     )
     truncation: Literal["keep_prompt", "official"] = config_field(
         "keep_prompt",
-        "truncation of long texts: keep_prompt: before the prompt; official: long texts cut the prompt off in "
-        "training, as in the published code",
+        "how long texts are truncated; keep_prompt: the text is truncated and the prompt is kept; official: "
+        "in training, text and prompt are truncated as one string, so that long texts lose the prompt, as in "
+        "the published code",
     )
 
 

@@ -1,4 +1,4 @@
-"""GenSE's generator and discriminator (Chen et al., EMNLP 2022, section 3), which are one model.
+"""GenSE's generator and discriminator, which are one model (Chen et al., EMNLP 2022, section 3).
 
 A T5 or a causal language model generates entailed and contradicting sentences, and predicts whether one sentence
 entails another.
@@ -27,9 +27,9 @@ TRUE = 2  # kind of instances whose answer is yes
 
 
 class GenSEGenerator(TrainedModule):
-    """Loss = mean over the target tokens of the entire batch, with weight ``answer_weight`` for those of answers.
+    """Objective with the mean loss of the target tokens in a batch, where tokens of answers have ``answer_weight``.
 
-    Without the weight, a model without pretraining does not learn answers, which have one token, while a text has
+    With a weight of 1, a model without pretraining does not learn answers, which have one token, while a text has
     about a dozen. ``perplexity="mean_of_batches"`` averages the mean losses of batches of ``eval_batch_size`` held-out
     texts, as the published runs did.
     """
@@ -76,9 +76,9 @@ class GenSEGenerator(TrainedModule):
         }
 
     def held_out_texts(self) -> HeldOutTexts:
-        """Compute the losses of the held-out instances of the data module.
+        """Compute the losses of the held-out texts of the data module, and whether the held-out answers are correct.
 
-        All ranks must call it, and get the same result.
+        All ranks must call this method, and it returns the same result on each.
         """
         data = cast(Any, self.trainer).datamodule
         size, (rank, world) = self.settings.eval_batch_size, ranks()
@@ -97,7 +97,7 @@ class GenSEGenerator(TrainedModule):
         return self.seq2seq.write(sources, targets)
 
     def _parts(self, batch: Seq2SeqBatch, losses_N: Tensor, answers_NA: Tensor) -> dict[str, Tensor]:
-        """Return the losses of texts and answers, and the accuracy of answers.
+        """Return separate losses of texts and answers, and the accuracy of the answers.
 
         They are computed only at logged steps, because they need collective operations.
         """
@@ -115,7 +115,7 @@ class GenSEGenerator(TrainedModule):
 
 
 def is_correct(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
-    """Return an (N,) bool tensor: whether the more likely of yes and no is the correct answer."""
+    """Return whether the more likely of the answers yes and no is correct, (N,) bool."""
     says_yes_N = answers_NA[:, 0] >= answers_NA[:, 1]
     return says_yes_N == torch.from_numpy(kinds == TRUE).to(says_yes_N.device)
 
@@ -127,7 +127,7 @@ def ranks() -> tuple[int, int]:
 
 
 def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
-    """Gather the batches of all ranks, which were assigned round-robin, in their original order."""
+    """Gather the batches of all ranks in their original order, which was assigned to ranks round-robin."""
     _, world = ranks()
     if world == 1:
         return batches

@@ -10,7 +10,7 @@ from contrastive_encoders.encoders.model_configs import OptimizerConfig, Schedul
 
 @dataclass(frozen=True, kw_only=True)
 class GenSEGeneratorConfig(TrainableConfig):
-    """Configuration of GenSE's generator and discriminator (Chen et al. 2022): one T5 for both.
+    """Configuration of GenSE's generator and discriminator (Chen et al. 2022): one T5 with both tasks.
 
     Example:
         >>> from contrastive_encoders import GenSEGeneratorConfig
@@ -25,19 +25,23 @@ class GenSEGeneratorConfig(TrainableConfig):
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
     warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
 
-    prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="prompt templates")
+    prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="templates of the prompts")
     prompt_assembly: Literal["pieces", "string"] = config_field(
         inherits_from="prompt_assembly",
-        meaning="pieces: prompt and sentences are tokenized separately, as published; string: they are joined before "
-        "tokenization",
+        meaning="tokenization of the prompts; pieces: prompt and sentences separately, as published; string: both "
+        "joined into one string",
     )
     perplexity: Literal["corpus", "mean_of_batches"] = config_field(
-        "corpus", "averaging of perplexity: mean_of_batches: as published, over batches of eval_batch_size texts"
+        "corpus",
+        "averaging of the perplexity of held-out texts; corpus: over all tokens; mean_of_batches: over the "
+        "mean losses of batches of eval_batch_size texts, as published",
     )
     eval_batch_size: int = config_field(64, "number of held-out texts per batch", ge=1)
-    answer_weight: int = config_field(1, "weight of answer tokens in the loss; use 8 with random weights", ge=1)
+    answer_weight: int = config_field(
+        1, "weight of answer tokens in the loss; 8 is recommended for a backbone with random weights", ge=1
+    )
     log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps", meaning="steps between two log entries of the accuracy", ge=1
+        inherits_from="log_every_n_steps", meaning="number of steps between two log entries of the accuracy", ge=1
     )
 
 

@@ -21,7 +21,7 @@ from contrastive_encoders.io.model_names import prompt_ids
 
 
 class GuideEncoder:
-    """Callable that returns a guide's embeddings of texts, given as token ids of another tokenizer, ``tokenizer``."""
+    """Callable that returns the guide's embeddings of texts, which are given as token ids of the model's tokenizer."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.encoder = load_encoder_of("model.guide", name, "cpu")
@@ -31,27 +31,27 @@ class GuideEncoder:
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:
-        """Modules of the guide that have weights."""
+        """The guide's model as a tuple, empty if it has no weights (word vectors)."""
         model = self.encoder if isinstance(self.encoder, nn.Module) else getattr(self.encoder, "model", None)
         return () if model is None else (model,)
 
     def __call__(
         self, several: Sequence[Ragged], roles: Sequence[Role | None], prompts: Sequence[Collection[str]]
     ) -> list[Tensor]:
-        """Return the (N, G) float32 embeddings of each list of sequences, without gradients.
+        """Return the embeddings of each view, (N, G) float32, without gradients.
 
         There is no synchronization with the device if the ids are kept on the host and the guide is a
         `SentenceEncoder`.
 
         Args:
-            several: Lists of sequences, including special tokens.
-            roles: Role of each list, which selects the guide's own prompt.
-            prompts: Prompts in the sequences of each list, which are removed.
+            several: Token sequences of each view, including special tokens.
+            roles: Role of each view, which selects the prompt of the guide.
+            prompts: Prompts in the sequences of each view, which are removed.
         """
         device = several[0].ids.device
         for model in self.modules:
             model.to(device)  # the device is known only when the first batch arrives
-        texts = [self._read(one, some) for one, some in zip(several, prompts, strict=True)]
+        texts = [self._decode(one, some) for one, some in zip(several, prompts, strict=True)]
         own = [self.encoder.prompts.of(role) for role in roles]
         found = dict[int, Tensor]()
         with torch.autocast(device.type, enabled=False):
@@ -61,8 +61,8 @@ class GuideEncoder:
                 found |= zip(places, vectors.split([len(texts[place]) for place in places]), strict=True)
         return [found[place] for place in range(len(several))]
 
-    def _read(self, sequences: Ragged, prompts: Collection[str]) -> list[str]:
-        """Return the texts of sequences without special tokens and prompts."""
+    def _decode(self, sequences: Ragged, prompts: Collection[str]) -> list[str]:
+        """Decode token sequences to texts, without special tokens and prompts."""
         ids = sequences.ids.cpu().numpy() if sequences.kept is None else sequences.kept
         rows = np.split(ids, np.cumsum(sequences.lengths)[:-1])
         before = [prompt_ids(self.tokenizer, prompt) for prompt in prompts]

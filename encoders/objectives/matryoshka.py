@@ -22,7 +22,9 @@ class Prefix(NamedTuple):
 
 
 def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width: int) -> list[Prefix]:
-    """Return the prefixes, the longest first. The list is empty without sizes, and the default weight is 1.
+    """Return the prefixes with these sizes and weights, the longest first. The default weight is 1.
+
+    If ``sizes`` is None, return an empty list.
 
     Raises:
         InputError: If a size is invalid for embeddings of ``width`` dimensions, or if the numbers of weights and sizes
@@ -33,8 +35,8 @@ def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width
             raise InputError(
                 key="model.matryoshka_weights",
                 value=list(weights),
-                expected="null without sizes",
-                hint="Set model.matryoshka, too.",
+                expected="null if there are no sizes",
+                hint="To use weights, set model.matryoshka.",
             )
         return []
     if not sizes or len(set(sizes)) < len(sizes) or not all(1 <= size <= width for size in sizes):
@@ -62,12 +64,12 @@ def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width
 
 
 def over_prefixes(loss: Callable[..., Any], chosen: Sequence[Prefix], *views: Tensor) -> tuple[Any, dict[str, Tensor]]:
-    """Compute a loss for all prefixes of (B, D) views.
+    """Compute a loss on all prefixes of the views, which are (B, D) each.
 
     Returns:
         The named tuple that ``loss`` returns for the longest prefix, with the weighted sum over all prefixes as its
-        ``loss``; and the loss of each prefix by name. Without prefixes, the return value of ``loss`` for the full
-        views, and no further losses.
+        ``loss``; and the loss of each prefix by name. If there are no prefixes, the return value of ``loss``
+        for the full views, and no further losses.
     """
     if not chosen:
         return loss(*views), {}

@@ -1,4 +1,4 @@
-"""Contrastive training of pairs and triplets: each text must find its partner among the other texts of the batch.
+"""Contrastive training on pairs and triplets: each text must find its partner among the other texts of the batch.
 
 With one direction, it is multiple-negatives ranking (Henderson et al., 2017), with hard negatives if the data has a
 third column. The other directions are explained in `losses.directions`.
@@ -17,7 +17,7 @@ from contrastive_encoders.losses.directions import check_directions, contrast_in
 
 
 class Pairs(HardNegativesObjective):
-    """Objective with in-batch negatives for pairs and triplets.
+    """Contrastive objective for pairs and triplets, with in-batch negatives.
 
     ``directions`` and ``partition_mode`` are explained in `losses.directions`, and the weights of hard negatives in
     `losses.contrastive.info_nce`.
@@ -36,7 +36,7 @@ class Pairs(HardNegativesObjective):
         super().__init__(settings)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
-        """Return anchors, positives, and hard negatives if the rows have them."""
+        """Return anchors, positives, and hard negatives, if the batch has any."""
         return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> ContrastiveOutput:

@@ -10,7 +10,7 @@ from contrastive_encoders.encoders.model_configs import HardNegativesConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PairsConfig(HardNegativesConfig):
-    """Configuration of contrastive training of pairs and triplets with in-batch negatives.
+    """Configuration of contrastive training on pairs and triplets with in-batch negatives.
 
     Example:
         >>> from contrastive_encoders import PairsConfig
@@ -26,13 +26,13 @@ class PairsConfig(HardNegativesConfig):
 
     directions: Sequence[str] = config_field(
         ("query_to_doc",),
-        "similarities in the batch that contribute candidates: query_to_doc (required), doc_to_query, "
-        "query_to_query, doc_to_doc",
+        "list of similarities in the batch that contribute candidates: query_to_doc (required), "
+        "doc_to_query, query_to_query, doc_to_doc",
     )
     partition_mode: str = config_field(
         "joint",
-        "normalization: joint: one softmax over the candidates of all directions; per_direction: one softmax each for "
-        "query_to_doc and doc_to_query (the symmetric loss)",
+        "normalization; joint: one softmax over the candidates of all directions; per_direction: one softmax "
+        "each for query_to_doc and doc_to_query (the symmetric loss)",
     )
 
 

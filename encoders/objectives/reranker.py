@@ -75,14 +75,14 @@ class Reranker(TrainedModule):
                 raise InputError(
                     key="model.loss",
                     value=self.settings.loss,
-                    expected="binary with scored pairs, which have one document per query",
+                    expected="binary for scored pairs, which have one document per query",
                     hint="Set model.loss=binary, or use triplets.",
                 )
         elif batch.negatives is None:
             raise InputError(
                 key="model",
                 value="reranker",
-                expected="data with negatives",
+                expected="data with hard negatives",
                 hint="Mine them: contrastive-encoders mine-negatives encoder=sentence-transformers/all-MiniLM-L6-v2 "
                 "input=PAIRS output=mined.jsonl num_negatives=4 range_min=5. Then set data=triplets "
                 "data.path=mined.jsonl.",
@@ -96,7 +96,7 @@ class Reranker(TrainedModule):
             )
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return the number of an anchor's own hard negatives, without copies of its positive."""
+        """Return the number of hard negatives of each anchor, not counting copies of its positive."""
         if not isinstance(batch, TripletBatch) or batch.negatives is None:
             return None
         return negatives_unlike_positive(batch.positives, batch.negatives)
@@ -141,5 +141,5 @@ class Reranker(TrainedModule):
         return self.cross_encoder.score(self.cross_encoder.join(queries, concatenate(documents), query_of))
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str], **options: Any) -> Tensor:
-        """Score pairs, see `CrossEncoder.score_pairs`."""
+        """Return the logits of query-document pairs, as `CrossEncoder.score_pairs` does."""
         return self.cross_encoder.score_pairs(queries, documents, **options)

@@ -21,25 +21,25 @@ class RerankerConfig(TrainableConfig):
 
     loss: Literal["binary", "listwise"] = config_field(
         "binary",
-        "loss function: binary: cross-entropy of each pair; listwise: softmax over a positive and its hard "
+        "loss function; binary: cross-entropy of each pair; listwise: softmax over a positive and its hard "
         "negatives (ListNet)",
     )
     head_lr: float | None = config_field(
-        1.0e-3, "learning rate of the scoring head, whose weights are random at first; null: lr", ge=0
+        1.0e-3, "learning rate of the scoring head, whose weights are random at first; null: same as lr", ge=0
     )
     dropout: float | None = config_field(
         None, "dropout probability of the backbone during training; null: as in the model's config", ge=0, lt=1
     )
     max_length: int | None = config_field(
         None,
-        "maximum length of a query and a document together, in tokens; null: what the backbone allows, up to 512",
+        "maximum length of a query and a document together, in tokens; null: the limit of the backbone, at most 512",
         ge=1,
     )
     retriever: str | None = config_field(
         None,
-        "an encoder (directory, hub id, or run) whose top documents are reranked in evaluation; null: no evaluation",
+        "encoder (directory, hub id, or run) whose top documents are reranked in evaluation; null: no evaluation",
     )
-    rerank_top: int = config_field(100, "number of documents to rerank", ge=1)
+    rerank_top: int = config_field(100, "number of documents to rerank for each query", ge=1)
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the scoring head")
 
 

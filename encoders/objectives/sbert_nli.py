@@ -1,4 +1,4 @@
-"""SBERT on NLI: softmax classification of u, v, and |u - v| (Reimers and Gurevych, 2019, section 3).
+"""SBERT on NLI: softmax classification of [u, v, |u - v|] of a pair (Reimers and Gurevych, 2019, section 3).
 
 The classifier is discarded after training.
 """
@@ -18,7 +18,7 @@ CLASSES = 3
 
 
 class SBERT_NLI(Objective):
-    """Loss = mean cross-entropy of the three classes. ``seed`` initializes the classifier.
+    """Objective with the mean cross-entropy of the three NLI classes as its loss. ``seed`` initializes the classifier.
 
     ``classifier_lr`` is the learning rate of the classifier (default: ``lr``, as published). If an encoder with random
     weights is trained, the classifier must learn much faster, or the encoder adapts to its random weights.
@@ -45,7 +45,7 @@ class SBERT_NLI(Objective):
         return [batch.premises, batch.hypotheses]
 
     def loss(self, vectors: Sequence[Tensor], batch: NLIBatch) -> Classified:
-        """Return the classification loss. Prefixes use slices of one shared classifier (MRL-E of Matryoshka)."""
+        """Return the classification loss. Matryoshka prefixes use slices of one shared classifier (MRL-E)."""
         left_BD, right_BD = vectors
         weight = self.classifier.weight.unflatten(1, (3, -1))[..., : left_BD.shape[1]].flatten(1)
         return pair_softmax(left_BD, right_BD, batch.labels, weight, self.classifier.bias)

@@ -21,7 +21,8 @@ class SBERTConfig(SentencePairConfig):
     summary: ClassVar[str] = "A softmax over the relation of premise and hypothesis (Reimers and Gurevych, EMNLP 2019)."
 
     classifier_lr: float | None = config_field(
-        None, "learning rate of the classifier; null: lr, as published; 0.01 for a backbone with random weights"
+        None,
+        "learning rate of the classifier, e.g. 0.01 for a backbone with random weights; null: same as lr, as published",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the classifier")
 

@@ -12,7 +12,7 @@ from contrastive_encoders.losses.cosent import cosent
 
 
 class CoSENT(Objective):
-    """Loss = `losses.cosent`, over the pairs of the entire batch."""
+    """Objective with the loss `losses.cosent`, over the pairs of all ranks."""
 
     objective = "cosent"
     consumes = ScoredPairBatch
@@ -33,7 +33,7 @@ class CoSENT(Objective):
 
 
 class AnglE(CoSENT):
-    """Loss = `losses.angle`."""
+    """Objective with the loss `losses.angle`, over the pairs of all ranks."""
 
     objective = "angle"
     settings: AnglEConfig

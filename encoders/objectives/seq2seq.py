@@ -1,4 +1,4 @@
-"""Training of generative models: chunks of sources and targets, and the head on target tokens only.
+"""Training of generative models on sources and targets, in chunks, with the LM head on target tokens only.
 
 Shape letters: N pairs of source and target, B pairs of a chunk, S tokens of its longest source, T tokens of its longest
 target (or sequence, if both are in one sequence), M target tokens without padding, V vocabulary, A answers.
@@ -38,7 +38,7 @@ from contrastive_encoders.losses.cross_entropy import token_losses
 
 
 class Seq2SeqLoss(NamedTuple):
-    """Losses of the targets of a batch, in the order of the batch."""
+    """Loss of each target in a batch, and logits of the answers, in the order of the batch."""
 
     losses_N: Tensor  # float32, -log p of each target given its source, with gradient
     answers_NA: Tensor  # float32 logits of the answers at the first position of the target; detached
@@ -76,8 +76,8 @@ class Seq2Seq(nn.Module, ABC):
         return cast(int, self.tokenizer.pad_token_id)
 
     @property
-    def halves(self) -> list[PreTrainedModel]:
-        """Parts of the transformer that keep activations for each token of a chunk."""
+    def activation_modules(self) -> list[PreTrainedModel]:
+        """Models whose activations the token budget counts: the transformer, or its encoder and its decoder."""
         return [self.transformer]
 
     def budget(self, device: torch.device) -> int:
@@ -86,7 +86,7 @@ class Seq2Seq(nn.Module, ABC):
         return resolve_token_budget(
             self.token_budget,
             device,
-            *self.halves,
+            *self.activation_modules,
             other_modules=other_modules,
             activation_checkpointing=self.activation_checkpointing,
         )
@@ -109,28 +109,28 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> "Cut":
-        """Divide a batch into chunks of at most ``budget`` tokens."""
+        """Divide a batch into chunks of at most ``budget`` tokens, and lay out their inputs."""
 
     @abstractmethod
     def loss_of_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
-        """Compute the (B,) losses and (B, A) logits of the answers of a chunk.
+        """Compute the losses (B,) of the targets in a chunk, and the logits (B, A) of the answers.
 
         The function calls no collective operation, and only dropout is random, so that a chunk can be recomputed.
         """
 
     @contextlib.contextmanager
     def layers(self, ids: Tensor) -> Iterator[None]:
-        """Context manager that sets up the layers of the transformer for a training step of a chunk."""
+        """Context manager that selects the kernels and the recomputation of the layers for a chunk with ``ids``."""
         again = recomputed_layers(self.transformer, self.activation_checkpointing, lambda: attention_for(ids))
         with attention_for(ids), fast_layers(self.transformer), again:
             yield
 
     def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        """Context manager that shares work between the chunks of a step, if no chunk is recomputed."""
+        """Context manager that shares casts and lookups between the chunks of a step. It requires no recomputation."""
         return contextlib.nullcontext()
 
     def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: TokenIndices) -> tuple[Tensor, Tensor]:
-        """Compute the return values of `loss_of_chunk` from the (M, V) logits that predict the target tokens."""
+        """Compute the losses and answers of `loss_of_chunk` from the logits (M, V) that predict the target tokens."""
         losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
         losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
         lengths_B = row_M.new_zeros(len(ids_BT)).index_add(0, row_M, torch.ones_like(row_M))
@@ -140,7 +140,7 @@ class Seq2Seq(nn.Module, ABC):
 
 
 class Cut(NamedTuple):
-    """The chunks of a batch, with the inputs of each."""
+    """The chunks of a batch, and the inputs of each chunk."""
 
     chunks: list[Chunk]
     inputs: Iterator[tuple[Any, ...]]  # inputs of `loss_of_chunk` for each chunk
@@ -156,7 +156,7 @@ class T5Writer(Seq2Seq):
     factory = AutoModelForSeq2SeqLM
 
     @property
-    def halves(self) -> list[PreTrainedModel]:
+    def activation_modules(self) -> list[PreTrainedModel]:
         return [self.transformer.get_encoder(), self.transformer.get_decoder()]
 
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
@@ -184,7 +184,7 @@ class T5Writer(Seq2Seq):
 
 
 class CausalWriter(Seq2Seq):
-    """Decoder-only language model that learns to predict targets.
+    """Decoder-only language model that learns to predict targets after sources.
 
     The target follows its source in one sequence, and each token is predicted at the previous position.
     """
@@ -220,7 +220,7 @@ class CausalWriter(Seq2Seq):
 
 
 def concatenate_source_target(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.ndarray]:
-    """Concatenate each of N sources with its target. Return the sequences, and the indices of target tokens in them."""
+    """Concatenate each of N sources with its target. Return the result and the indices of target tokens in it."""
     lengths_N = sources.lengths + targets.lengths
     row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
     place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]

@@ -1,4 +1,4 @@
-"""SimCSE: contrastive loss of two dropout masks of a sentence, or of NLI pairs (Gao, Yao and Chen, EMNLP 2021).
+"""SimCSE: contrastive loss on a sentence with two dropout masks, or on NLI pairs (Gao, Yao and Chen, EMNLP 2021).
 
 In unsupervised training, the positive is the same sentence with another dropout mask. In supervised training, it is an
 entailed text, and contradicting texts are hard negatives. Two columns without contradictions correspond to
@@ -17,7 +17,8 @@ from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 class SimCSE(HardNegativesObjective):
     """Contrastive objective with an optional MLP between pooling and loss.
 
-    - ``mlp``: adds a linear layer and tanh. A layer after the pooling of the backbone replaces it.
+    - ``mlp``: adds a linear layer and tanh. If it is part of the encoder, a layer after the backbone's pooling replaces
+      it.
     - ``mlp_only_train``: true excludes the MLP from the encoder, and false includes it. null includes it only if the
       backbone is a plain transformer, so that an encoder keeps its structure.
     - ``attention_dropout``: dropout of the backbone's attention, if it differs from ``dropout``.
@@ -33,7 +34,7 @@ class SimCSE(HardNegativesObjective):
     settings: SimCSEConfig
 
     def __init__(self, settings: SimCSEConfig) -> None:
-        without_mlp = {"cls_before_pooler": "excludes it", "pooler_output": "has another layer in its place"}
+        without_mlp = {"cls_before_pooler": "excludes it", "pooler_output": "uses the backbone's pooler layer instead"}
         if settings.mlp and not settings.mlp_only_train and (reason := without_mlp.get(settings.pooling or "")):
             value = "null" if settings.mlp_only_train is None else "false"
             raise InputError(
@@ -59,7 +60,7 @@ class SimCSE(HardNegativesObjective):
             self.encoder.head = self.encoder.head or TanhHead(self.encoder.width, seed=settings.seed)
 
     def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
-        """Return two views of the batch, and its hard negatives if it has any."""
+        """Return two views (sentences twice, or anchors and positives), and hard negatives, if the batch has any."""
         if isinstance(batch, SentenceBatch) and batch.damaged is not None:
             raise InputError(
                 key="data.deletion_ratio",

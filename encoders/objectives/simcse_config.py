@@ -23,11 +23,12 @@ class SimCSEConfig(HardNegativesConfig):
         "where the data has one."
     )
 
-    mlp: bool = config_field(True, "whether to use a linear layer and tanh between pooling and loss")
+    mlp: bool = config_field(True, "whether to use an MLP, a linear layer with tanh, between pooling and loss")
     mlp_only_train: bool | None = config_field(
         True,
-        "whether the MLP is excluded from the encoder; false: it is included, as in supervised SimCSE (replaces "
-        "a layer that the backbone has after its pooling); null: included, unless the backbone is already a sentence "
+        "whether the MLP is used in training only; false: it is part of the encoder, as in supervised SimCSE "
+        "(if the backbone has a layer after its pooling, this layer is used instead); null: it is part of "
+        "the encoder if the backbone is a plain transformer, and not used if the backbone is a sentence "
         "encoder",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the MLP")

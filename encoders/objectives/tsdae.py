@@ -47,14 +47,14 @@ log = logging.getLogger(__name__)
 
 
 class ReconstructionLoss(NamedTuple):
-    """The loss of reconstructing the original texts on this rank."""
+    """Reconstruction loss of the original texts on this rank."""
 
     loss: Tensor
     padding_tokens: int  # number of padding tokens computed
 
 
 class TSDAE(Objective):
-    """Objective that trains an encoder of damaged texts with a decoder that reconstructs the original texts.
+    """Objective that trains an encoder on damaged texts, with a decoder that reconstructs the original texts.
 
     The loss is the mean of -log p(token | previous tokens, embedding) over all tokens of the original texts except the
     first. ``seed`` initializes the cross-attention, whose weights no checkpoint contains.
@@ -72,7 +72,7 @@ class TSDAE(Objective):
             raise InputError(
                 key="backbone",
                 value=settings.backbone,
-                expected=f"an encoder whose embedding dimension is the width of its transformer, {read}, but it is "
+                expected=f"an encoder whose embedding dimension is the width of its transformer ({read}), but it is "
                 f"{self.encoder.width}",
                 hint="Choose another model, or another model.pooling, which drops the layers after the pooling.",
             )
@@ -93,7 +93,7 @@ class TSDAE(Objective):
             dropout=settings.dropout,
             layers=settings.keep_layers,
         ).train()
-        self.encoder.halves = (self.decoder,)
+        self.encoder.activation_modules = (self.decoder,)
         self.trainable.prepare(self.encoder.transformer, self.decoder)
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
@@ -122,7 +122,7 @@ class TSDAE(Objective):
         return StepResult(written.loss, {}, real_tokens, encoded.padding_tokens + written.padding_tokens)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
-        """Return the summed loss of the texts given their embeddings, and the number of padding tokens computed."""
+        """Return the summed reconstruction loss of texts from their embeddings, and the number of padding tokens."""
         device, encoder = texts.ids.device, self.encoder
         widths = round_lengths(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
@@ -139,10 +139,10 @@ class TSDAE(Objective):
         return torch.stack(sums).sum(), padding
 
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: TokenIndices) -> Tensor:
-        """Return the summed loss of a chunk.
+        """Return the summed reconstruction loss of a chunk.
 
         The function calls no collective operation, and only dropout is random. No attention mask is needed: padding
-        follows the text, where causal attention does not look.
+        follows the text, and causal attention does not see it.
         """
         before = wanted._replace(columns_M=wanted.columns_M - 1)
         layers = recomputed_layers(self.decoder, self.encoder.activation_checkpointing, lambda: attention_for(ids_BT))
@@ -162,7 +162,7 @@ def tied_decoder(
     dropout: float | None = None,
     layers: int | Sequence[int] | None = None,
 ) -> PreTrainedModel:
-    """Load the backbone as a decoder with cross-attention, in float32, and tie the encoder's weights to it.
+    """Load the backbone as a decoder with cross-attention, in float32, and tie the encoder's weights to the decoder.
 
     Every parameter of ``encoder`` is replaced by the decoder's parameter of the same name. Weights that the checkpoint
     lacks are initialized from ``seed``: the cross-attention, and the language-model head if the backbone was saved

@@ -66,7 +66,7 @@ def behind(tokenizer, texts):
     """Append the prompt as in training; check that `embed`, which has the texts, reads the same ids."""
     appended = PromptSuffix(tokenizer, PROMPT, 512)
     found = rows(appended(appended.strip_trailing_spaces(ragged(tokenizer, texts))))
-    assert found == rows(appended(ragged(tokenizer, [appended.ended(text) for text in texts])))
+    assert found == rows(appended(ragged(tokenizer, [appended.strip_text(text) for text in texts])))
     return found
 
 

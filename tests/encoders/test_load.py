@@ -170,7 +170,7 @@ def prompt_left_out(folder):
     ("make", "width", "why"),
     [
         (with_norm_of_layers, 32, "LayerNorm"),
-        (cut_unit_vectors, 7, "cut after they were normalized"),
+        (cut_unit_vectors, 7, "truncated after they are normalized"),
         (two_poolings, 64, "cls and mean"),
         (root_of_length, 32, "mean_sqrt_len_tokens"),
         (prompt_left_out, 32, "prompt"),
