@@ -94,7 +94,7 @@ REFUSED = [
     (("TripletMarginLoss", "TripletMiner"), {}, "no miner 'TripletMiner'.*TripletMarginMiner"),
     (("TripletMarginLoss", "BaseMiner"), {}, "base class"),
     (("TripletMarginLoss", "EmbeddingsAlreadyPackagedAsTriplets"), {}, "triplets already"),
-    (("TripletMarginLoss", None, {"margin": 0.1}), {}, "without a miner"),
+    (("TripletMarginLoss", None, {"margin": 0.1}), {}, "there is no miner"),
 ]
 
 
