@@ -99,7 +99,7 @@ def read_sweep(path: Path) -> Sweep:
         raise InputError(location=str(path), key="metric.name", value=None, expected=expected)
     cap = content.get("run_cap")
     if cap is not None and (type(cap) is not int or cap < 1):
-        raise InputError(location=str(path), key="run_cap", value=cap, expected="a whole number of at least 1")
+        raise InputError(location=str(path), key="run_cap", value=cap, expected="a whole number of 1 or more")
     return Sweep(
         path,
         method,

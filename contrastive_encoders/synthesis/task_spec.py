@@ -1,7 +1,7 @@
-"""Task specifications: labels, their instructions, and the labels for self-debiasing.
+"""Task specifications of DINO: labels, their instructions, and counter labels for self-debiasing.
 
 The schema is that of DINO's published JSON (Schick and Schuetze 2021), in YAML or JSON: ``task_name``, and ``labels``
-with ``instruction`` and ``counter_labels``. A label may have its own ``decay`` and ``epsilon`` for self-debiasing.
+with ``instruction`` and ``counter_labels``. A label may also have ``decay`` and ``epsilon`` for self-debiasing.
 """
 
 import json
@@ -23,7 +23,7 @@ TASK_NAME = re.compile(r"[A-Za-z0-9\-_.]+")
 
 
 class Label(NamedTuple):
-    """Label, and how texts for it are written."""
+    """A label, and the instruction by which texts are written for it."""
 
     name: str
     instruction: str  # ends in the opening quotation mark of the text
@@ -33,7 +33,7 @@ class Label(NamedTuple):
 
 
 class TaskSpec(NamedTuple):
-    """Task. It writes x1 if no instruction contains ``<X1>``, and x2 for a given x1 if all do."""
+    """A task. It writes first sentences (x1) if no instruction contains ``<X1>``, and x2 for a given x1 if all do."""
 
     task_name: str
     labels: tuple[Label, ...]
@@ -43,21 +43,21 @@ class TaskSpec(NamedTuple):
         return X1 in self.labels[0].instruction
 
     def debiases(self, decay: float) -> bool:
-        """Return whether any text is written with counter prompts, given the decay of labels without their own."""
+        """Return whether any label uses self-debiasing. ``decay`` is the value for labels that set none."""
         return any(label.counters and (decay if label.decay is None else label.decay) > 0 for label in self.labels)
 
     def label(self, name: str) -> Label:
         return next(label for label in self.labels if label.name == name)
 
     def prompt(self, label: Label, x1: str | None) -> str:
-        """Return the text to continue."""
+        """Return the prompt for a label: its instruction, with ``x1`` in place of ``<X1>``."""
         return label.instruction if x1 is None else label.instruction.replace(X1, x1)
 
     def counter_prompts(self, label: Label, x1: str | None) -> tuple[str, ...]:
         return tuple(self.prompt(self.label(name), x1) for name in label.counters)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the published schema, with this project's additions if they are used."""
+        """Convert the task to the published JSON schema, with the keys ``decay`` and ``epsilon`` where they are set."""
         labels = {}
         for label in self.labels:
             entry: dict[str, Any] = {"instruction": label.instruction, "counter_labels": list(label.counters)}
@@ -67,17 +67,19 @@ class TaskSpec(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """Tasks for first sentences, second sentences, or both."""
+    """Task that writes first sentences, task that writes second sentences, or both."""
 
     x1: TaskSpec | None
     x2: TaskSpec | None
 
 
 def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
-    """Return the recipe's tasks, or those of the user's file: a spec, or several under x1 and x2.
+    """Return the tasks of the file ``spec``, or of the recipe if there is no file.
+
+    The file contains a spec, or two specs under the keys x1 and x2.
 
     Raises:
-        InputError: Neither is given, the tasks do not fit together, or a spec is invalid.
+        InputError: There are no tasks, they are not those that the recipe writes, or a spec is invalid.
     """
     by_recipe = {key: recipe[key] for key in ("x1", "x2") if recipe.get(key)}
     if spec is None:
@@ -85,7 +87,7 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
             raise InputError(
                 key="recipe",
                 value=recipe["name"],
-                expected="dino_x1 (first sentences), dino_x2 (second ones), dino_x1x2 (both), or a spec of your own",
+                expected="dino_x1 (first sentences), dino_x2 (second ones), dino_x1x2 (both), or a custom spec",
             )
         return _tasks(by_recipe, f"recipe {recipe['name']}")
     found = read_spec_file(spec)
@@ -119,7 +121,7 @@ def _tasks(found: Mapping[str, Any], where: str) -> Tasks:
 
 
 def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
-    """Return the content of the YAML or JSON file that ``key`` names.
+    """Read the YAML or JSON file of the config key ``key``.
 
     Raises:
         InputError: The file does not exist, is not UTF-8, or is not a YAML or JSON mapping.
@@ -139,7 +141,7 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecKeys:
-    """Keys of a spec in a file."""
+    """Keys of a task spec in a YAML or JSON file."""
 
     task_name: str
     labels: Mapping[str, Any]
@@ -147,7 +149,7 @@ class SpecKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelKeys:
-    """Keys of a label in a file."""
+    """Keys of a label in a task spec file."""
 
     instruction: str
     counter_labels: Sequence[Any] | None = None
@@ -156,7 +158,7 @@ class LabelKeys:
 
 
 def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
-    """Check and parse a spec.
+    """Parse and check a task spec.
 
     Raises:
         InputError: An entry is missing, unknown, or unusable.
@@ -169,7 +171,7 @@ def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
     names = [label.name for label in labels]
     if not names or len(set(names)) < len(names):
         value = ", ".join(names) or "none"
-        raise InputError(key="labels", value=value, expected="labels with different names", location=where)
+        raise InputError(key="labels", value=value, expected="one or more labels with different names", location=where)
     for label in labels:
         if unknown := [counter for counter in label.counters if counter not in names]:
             raise InputError(
@@ -196,7 +198,7 @@ def _label(name: str, value: Any, where: str) -> Label:
 
 
 def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
-    """Check that ``<X1>`` occurs exactly once in all instructions, or in none."""
+    """Check that every instruction contains ``<X1>`` exactly once, or that none contains it."""
     counts = {label.name: label.instruction.count(X1) for label in labels}
     wanted = 1 if any(counts.values()) else 0
     for name, count in counts.items():
@@ -204,6 +206,6 @@ def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
             raise InputError(
                 key=f"labels.{name}.instruction",
                 value=f"{count} times",
-                expected=f"{X1} once in every instruction, for tasks that read a text, or in no instruction",
+                expected=f"{X1} once in every instruction (second sentences), or in no instruction (first sentences)",
                 location=where,
             )

@@ -1,7 +1,7 @@
-"""Base class of triplet recipes: candidates are scored into ``OUTPUT/scored`` and filtered into triplets.
+"""Base classes of triplet recipes, which write scored candidates to ``OUTPUT/scored`` and select triplets from them.
 
 Recipes differ only in their candidates: GenSE's generator writes them, or, in the paper's baselines (Chen et al. 2022,
-table 8), a *source* provides for sentences the texts that may follow from each and that may contradict it.
+table 8), a *source* provides, for each sentence, texts that may follow from the sentence or contradict it.
 """
 
 import contextlib
@@ -70,9 +70,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class TripletRecipe(TripletConfig, ModelRecipe):
-    """Base class of recipes for triplets.
+    """Base class of recipes that write triplets.
 
-    GenSE's generator or an instruct model judges the candidates, if ``generator`` names one.
+    If ``generator`` is set, GenSE's generator or an instruct model judges the candidates.
     """
 
     judge: NamedGenerator | None = field(init=False, default=None)
@@ -99,7 +99,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     @abstractmethod
     def identify(self) -> dict[str, Any]:
-        """Return the identity of the scored rows."""
+        """Return the settings that identify the scored rows."""
 
     def claim(self) -> bool:
         return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite)
@@ -108,7 +108,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
     def judged(self) -> bool:
         """Return whether candidates are judged.
 
-        A server may not support it, and does not need to if no rule uses the scores.
+        With a server, they are judged only if a rule uses the scores, since a server may not return probabilities.
         """
         return self.judge is not None and (not self.served or self.rules.asks())
 
@@ -119,7 +119,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         return NamedGenerator(str(self.generator), str(self.generator), self.identify_model(), prompts, True)
 
     def writer(self) -> Start:
-        """Return the function that loads the generator, or the client of a server, in a worker."""
+        """Return the function that, in a worker, loads the generator or creates the client of a server."""
         assert self.judge is not None
         if self.served:
             return self.server
@@ -128,7 +128,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         return partial(load_judge, self.judge, self.device, **options)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """Return further entries of the manifest. ``counts`` are those of the sentences."""
+        """Return further entries of the manifest. ``counts`` are the counts of prepared sentences."""
         judge = self.judge
         return {
             "generator": {"name": judge.name if judge and self.judged else None, "weights": judge and judge.weights},
@@ -142,17 +142,17 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     @abstractmethod
     def write_scored(self) -> None:
-        """Write the missing scored rows."""
+        """Generate or find candidates, judge them, and write the missing scored rows."""
 
 
 def load_judge(judge: NamedGenerator, device: str, **options: Any) -> Generator:
-    """Load a generator in a worker, on the worker's device."""
+    """Load a generator on the device of the worker."""
     return judge.load(device=device_of(device), **options)
 
 
 @dataclass(kw_only=True)
 class SentenceRecipe(SentencesConfig, TripletRecipe):
-    """Base class of recipes with candidates for the sentences of files."""
+    """Base class of triplet recipes whose premises are sentences read from files."""
 
     inputs: Inputs = field(init=False)
     preparation: Preparation = field(init=False)
@@ -175,7 +175,7 @@ class SentenceRecipe(SentencesConfig, TripletRecipe):
 
 
 def load_prompts(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the prompts of the config, or those of ``prompts=FILE`` together with the name of the file.
+    """Return the prompts of the config. If they name a file (``prompts=FILE``), read the prompts from the file.
 
     Raises:
         InputError: The file cannot be read, or does not contain a mapping.
@@ -184,14 +184,14 @@ def load_prompts(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_judged(judge: object, rules: Rules) -> None:
-    """Raise `InputError` for rules that need a discriminator if there was none."""
+    """Raise `InputError` if a rule uses the discriminator's answers, but candidates were not judged."""
     if judge is None and rules.asks():
-        expected = "rules without agree and threshold, because the texts were not judged"
+        expected = "rules.agree=false and rules.threshold=null, because the texts were not judged"
         raise InputError(key="rules", expected=expected, hint=UNJUDGED_HINT)
 
 
 def write_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
-    """Write the missing shards, report, and manifest."""
+    """Select triplets from the scored rows in ``source``, and write missing shards, the report, and the manifest."""
     scored = read_manifest(source)
     shards = int(scored["shards_planned"])
     header = {
@@ -226,7 +226,7 @@ def write_triplets(source: Path, folder: Path, rules: Rules, workers: int | None
 
 
 class SentenceCandidates(NamedTuple):
-    """Candidates for a sentence."""
+    """Candidate hypotheses for a premise, by direction."""
 
     premise: str
     texts: dict[Direction, list[tuple[str, bool]]]  # text, and whether it is complete; nothing for a missing direction
@@ -234,16 +234,16 @@ class SentenceCandidates(NamedTuple):
 
 
 class CandidateSource(Protocol):
-    """Source of texts that may follow from or contradict inputs, as a function of the inputs.
+    """Function that returns candidates: texts that may follow from each input or contradict it.
 
-    ``first`` is the position of the first input.
+    ``first`` is the position of the first input in the dataset.
     """
 
     def __call__(self, first: int, inputs: Sequence[Any]) -> list[SentenceCandidates]: ...
 
 
 class Premises(NamedTuple):
-    """Sentences for which candidates are found."""
+    """The inputs for which candidates are found, their number, and counts for the manifest."""
 
     number: int
     counts: dict[str, Any]  # of the sentences
@@ -252,19 +252,19 @@ class Premises(NamedTuple):
 
 @dataclass(kw_only=True)
 class Baseline(TripletRecipe):
-    """Base class of recipes whose candidates are not written by GenSE's generator."""
+    """Base class of baseline recipes, whose candidates come from a source other than GenSE's generator."""
 
     @abstractmethod
     def method(self) -> dict[str, Any]:
-        """Return the identity of the candidates."""
+        """Return the settings that identify the candidates."""
 
     @abstractmethod
     def premises(self) -> Premises:
-        """Return the inputs for which candidates are found, in order."""
+        """Return the inputs for which candidates are found."""
 
     @abstractmethod
     def source(self, inputs: Iterable[Any]) -> Callable[[], CandidateSource]:
-        """Return the function that loads the source of candidates in a worker."""
+        """Return the function that, in a worker, loads the source of candidates."""
 
     def identify(self) -> dict[str, Any]:
         return {
@@ -291,7 +291,7 @@ class Baseline(TripletRecipe):
 
 @dataclass(kw_only=True)
 class SentenceBaseline(Baseline, SentenceRecipe):
-    """Base class of recipes with candidates for the sentences of files that GenSE's generator does not write."""
+    """Base class of baseline recipes whose premises are sentences read from files."""
 
     def premises(self) -> Premises:
         prepared = self.prepared()
@@ -299,7 +299,7 @@ class SentenceBaseline(Baseline, SentenceRecipe):
 
 
 class LoadedSource(NamedTuple):
-    """Contents that a worker has loaded."""
+    """The source of candidates and the judge that a worker has loaded."""
 
     source: CandidateSource
     generator: Generator | Server | None  # None: nothing is judged
@@ -312,7 +312,7 @@ def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> 
 def discriminator_of(
     generator: Generator | Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool = True
 ) -> Discriminator | ServedDiscriminator:
-    """Return a discriminator that uses the model of the generator."""
+    """Return a discriminator that judges with the generator or the server."""
     if isinstance(generator, Server):
         return ServedDiscriminator(generator, prompts, max_pair_tokens, judged=judged)
     return Discriminator(generator, prompts, max_pair_tokens)
@@ -320,7 +320,10 @@ def discriminator_of(
 
 @dataclass(frozen=True)
 class JudgedShards:
-    """Work on candidates of a source. A shard is made in one step, so nothing is pending between two shards."""
+    """Task of a worker: get the candidates of each input from a source, and judge them.
+
+    A shard is processed at once, so nothing is pending between two shards.
+    """
 
     prompts: Prompts | None
     max_pair_tokens: int
@@ -347,7 +350,7 @@ class JudgedShards:
 def judge_candidates(
     found: Sequence[SentenceCandidates], score: Discriminator | ServedDiscriminator | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the scored row of each sentence. Without ``score``, nothing is judged."""
+    """Yield the scored row of each premise. If ``score`` is None, candidates are not judged."""
     pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
     p_true = iter(score(pairs) if score else [None] * len(pairs))
     for one in found:
@@ -359,12 +362,14 @@ def judge_candidates(
 
 
 def count_candidates(rows: Sequence[Mapping[str, Any]]) -> dict[str, LabelCounts]:
-    """Count the candidates of rows by direction."""
+    """Count the candidates in scored rows, by direction."""
     return accept_all({direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS})
 
 
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool) -> bool:
-    """Return whether triplets and scored rows are finished. Scored rows are only required if they were not deleted.
+    """Claim the folder for triplets, and return whether triplets and scored rows are already finished.
+
+    Scored rows that were deleted are not required.
 
     Raises:
         InputError: The folder contains another dataset.
@@ -376,8 +381,8 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
             raise InputError(
                 key="output",
                 value=folder,
-                expected="triplets of the same rules",
-                hint=f"recipe=gense_filter input={folder} output=ANOTHER_FOLDER filters the same texts by other rules.",
+                expected="triplets that were selected by the same rules",
+                hint=f"recipe=gense_filter input={folder} output=ANOTHER_FOLDER applies other rules to the same texts.",
             )
     finished = store.claim(identity, overwrite=overwrite)
     if not overwrite and (folder / SCORED / MANIFEST).is_file():

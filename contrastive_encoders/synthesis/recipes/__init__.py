@@ -1,1 +1,1 @@
-"""Recipes, one per file."""
+"""Synthesis recipes, one per file."""

@@ -1,8 +1,8 @@
-"""DINO: sentence pairs from instructions (Schick and Schuetze 2021).
+"""Generate sentence pairs from instructions with DINO (Schick and Schuetze 2021).
 
-A unit is one input with the labels to write texts for. A group is one of these labels with the requested number of
-samples. A shard is complete when all groups of its units are. The samples that a group requests depend only on its own
-answers, so shards, processes, and the order of answers have no effect.
+A unit is one input with the labels for which texts are written. A group is the set of samples for an input and a label.
+A shard is complete when all groups of its units are complete. The samples that a group requests depend only on the
+answers to the same group, so shards, processes, and the order of answers have no effect.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ TOP_K = {"x1": 0, "x2": 5}  # published values
 
 @dataclass(kw_only=True)
 class Dino(DinoConfig, ModelRecipe):
-    """Recipe ``contrastive-encoders generate recipe=dino_x1``, ``dino_x2``, or ``dino_x1x2``, or with a user's spec."""
+    """Recipes ``dino_x1``, ``dino_x2``, and ``dino_x1x2``, or a custom spec: generate texts from instructions."""
 
     has_labels: ClassVar[bool] = True
     tasks: Tasks = field(init=False)
@@ -63,7 +63,7 @@ class Dino(DinoConfig, ModelRecipe):
             raise InputError(
                 key="input" if self.input is not None else "input_sample",
                 value=self.input if self.input is not None else self.input_sample,
-                expected="null, since this recipe writes the first sentences; dino_x2 reads them",
+                expected="null, because this recipe writes the first sentences; recipe=dino_x2 reads them from input",
             )
         if self.tasks.x1 is None:
             require(self, "input", "a file of the first sentences; the recipe dino_x1x2 writes them, too")
@@ -75,13 +75,13 @@ class Dino(DinoConfig, ModelRecipe):
             raise InputError(
                 key="decay",
                 value=f"{self.samples.decay:g}",
-                expected="0 at each label, since no server gives the probabilities of all tokens for self-debiasing",
+                expected="0 for every label, because no server returns the probabilities that self-debiasing needs",
             )
         if self.tasks.x2 is None and self.samples.per_label is not None:
             raise InputError(
                 key="per_label",
                 value=self.samples.per_label,
-                expected="null, since this recipe writes no second sentences",
+                expected="null, because this recipe writes no second sentences",
                 hint="The number of first sentences is num_x1.",
             )
         self.weights = self.identify_model()
@@ -105,7 +105,7 @@ class Dino(DinoConfig, ModelRecipe):
         return self._count_marks(FirstSentences(drawn, number, identity | {"sample": number}))
 
     def _count_marks(self, given: "FirstSentences") -> "FirstSentences":
-        """Add the number of texts that contain quotation marks to the identity. These marks are replaced in prompts."""
+        """Add the number of texts with quotation marks to the identity, because these marks are replaced in prompts."""
         number = sum(map(has_quotation, given.texts))
         if not number:
             return given
@@ -183,7 +183,7 @@ class Dino(DinoConfig, ModelRecipe):
 
 
 class FirstSentences(NamedTuple):
-    """First sentences, their number, and their identity."""
+    """First sentences, their number, and the entries that identify them in the dataset's identity."""
 
     texts: Iterable[str]
     number: int
@@ -192,7 +192,7 @@ class FirstSentences(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenTexts:
-    """First sentences that a stage wrote."""
+    """Iterable over the first sentences in a finished dataset of first sentences."""
 
     folder: Path
 
@@ -201,7 +201,7 @@ class WrittenTexts:
 
 
 def read_first_sentences(stage: "DinoStage") -> FirstSentences:
-    """Return the first sentences that a stage wrote, with a hash of the stage's identity instead of their content."""
+    """Read the first sentences that a stage has written. They are identified by a hash of the stage's identity."""
     identity = json.dumps(stage.identity, sort_keys=True).encode()
     texts = WrittenTexts(stage.folder)
     return FirstSentences(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})
@@ -209,7 +209,7 @@ def read_first_sentences(stage: "DinoStage") -> FirstSentences:
 
 @dataclass
 class DinoStage(DataSet):
-    """First or second sentences, with a report and a dataset card."""
+    """Dataset of first or second sentences, with a report and a dataset card."""
 
     def describe(self, manifest: dict[str, Any]) -> None:
         write_report(self.folder, manifest)
@@ -218,7 +218,7 @@ class DinoStage(DataSet):
 
 @dataclass(frozen=True)
 class DinoShards(DecodedShards):
-    """Work of writing first or second sentences."""
+    """Task of a worker: write first or second sentences."""
 
     spec: TaskSpec
     plan: Plan
@@ -231,7 +231,7 @@ class DinoShards(DecodedShards):
 
 
 class InputTask(NamedTuple):
-    """Input with the labels for which texts are written."""
+    """An input, with the labels for which texts are written."""
 
     place: int  # position of the input; determines the random numbers
     x1: str | None  # None: x1 is written
@@ -239,7 +239,7 @@ class InputTask(NamedTuple):
 
 
 def x1_units(spec: TaskSpec, number: int) -> Iterator[InputTask]:
-    """Yield ``number`` first sentences, cycling through the instructions so that they are evenly distributed."""
+    """Yield a task for each of ``number`` first sentences to write, cycling through the labels."""
     for place in range(number):
         yield InputTask(place // len(spec.labels), None, (spec.labels[place % len(spec.labels)],))
 
@@ -251,7 +251,7 @@ def x2_units(spec: TaskSpec, texts: Iterable[str]) -> Iterator[InputTask]:
 
 @dataclass
 class DinoShardState:
-    """State of an unfinished shard."""
+    """State of an unfinished shard: its groups, and the number of unfinished groups."""
 
     number: int
     open: int  # number of unfinished groups
@@ -276,7 +276,7 @@ class DinoShardState:
 
 @dataclass
 class SampleGroup:
-    """Samples for an input and a label."""
+    """Samples that are drawn for an input and a label."""
 
     unit: InputTask
     label: Label
@@ -290,7 +290,7 @@ class SampleGroup:
     refused: list[tuple[str, str]] = field(default_factory=list)  # text, reason
 
     def next_samples(self) -> range:
-        """Return the numbers of the samples still to be drawn, or an empty range if the group is finished."""
+        """Return the indices of the samples to draw next, or an empty range if the group is finished."""
         limit = self.plan.max_tries if self.plan.strategy == "retry" else self.plan.wanted
         return range(self.tried, min(self.tried + self.plan.wanted - len(self.accepted), limit))
 
@@ -310,7 +310,7 @@ class SampleGroup:
         return ("x1" if self.unit.x1 is None else "x2", self.unit.place, self.label.name)
 
     def judge(self) -> bool:
-        """Accept or reject the texts of this round in the order of the samples, and return whether more are needed."""
+        """Accept or reject the texts of this round in the order of samples. Return whether to draw more samples."""
         filters = self.plan.filters
         only_new = filters.drop_duplicates or self.plan.strategy == "retry"
         hopeless = False
@@ -341,7 +341,7 @@ class SampleGroup:
 
 
 class DinoShardBuilder:
-    """Builder of prompts for tasks and of shards from the answers. Keeps only unfinished work in memory."""
+    """Builder that turns inputs into prompts, and the answers into shards. Only unfinished shards are in memory."""
 
     def __init__(self, spec: TaskSpec, plan: Plan, tasks: Iterable[WorkItem]) -> None:
         self.spec, self.plan = spec, plan
@@ -351,7 +351,7 @@ class DinoShardBuilder:
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt | None]:
-        """Yield prompts for the decoder, or None if the next prompts depend on pending answers."""
+        """Yield prompts for the decoder, or None while the next prompts depend on pending answers."""
         while True:
             while self.again:
                 group, samples = self.again.popleft()
@@ -366,7 +366,7 @@ class DinoShardBuilder:
                 return
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer, and return the shard that it completes, if any."""
+        """Add an answer. Return the shard that the answer completes, or None."""
         group = self.groups[sampled.prompt.key]
         group.shard.tokens += sampled.tokens
         group.came.append(sampled)
@@ -382,7 +382,7 @@ class DinoShardBuilder:
         return None if group.shard.open else group.shard.finished()
 
     def _begin(self, tasks: Iterable[WorkItem]) -> Iterator[SampleGroup]:
-        """Yield groups in order."""
+        """Yield a new group for each input and label, in order."""
         for task in tasks:
             payload: ShardInputs = task.payload
             shard = DinoShardState(task.number, open=sum(len(unit.labels) for unit in payload.inputs))

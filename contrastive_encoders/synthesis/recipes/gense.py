@@ -1,9 +1,9 @@
 """Generate triplets with GenSE, whose generator is also the discriminator (Chen et al., EMNLP 2022).
 
-For every sentence and direction, several candidates are written, and the model judges whether each of them follows. The
-results are stored as one *scored row*. The selection of triplets uses only these rows (`triplet_rules`), so it can be
-repeated with other rules. A candidate depends only on (seed, position of the sentence, direction, candidate), so
-shards, processes, batches, and the order of answers have no effect.
+For every sentence and direction (entailment, contradiction), candidates are written, and the model judges whether each
+of them follows from the sentence. The results are stored as one *scored row*. The selection of triplets uses only these
+rows (`triplet_rules`), so it can be repeated with other rules. A candidate depends only on (seed, position of the
+sentence, direction, candidate), so shards, processes, batches, and the order of answers have no effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +41,7 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 
 @dataclass(kw_only=True)
 class Gense(GenseConfig, SentenceRecipe):
-    """Configuration of ``recipe=gense``: generate hypotheses for each sentence and judge them with the same model."""
+    """Recipe ``gense``: write hypotheses for each sentence and judge them with the same model."""
 
     required: ClassVar[dict[str, str]] = {
         "generator": "the directory or hub id of a GenSE generator",
@@ -77,10 +77,10 @@ class Gense(GenseConfig, SentenceRecipe):
 
 
 def closing_mark(prompts: Prompts) -> str:
-    """Return the string that ends a written text.
+    """Return the stop string of written texts.
 
-    This is a quotation mark if the prompts end in an opening quotation mark, like those of DINO. Otherwise it is an
-    empty string, since only the end of the sequence ends the text.
+    This is a quotation mark if the prompts end in an opening quotation mark, like those of DINO. Otherwise, it is an
+    empty string, since only the end-of-sequence token ends a text.
 
     Raises:
         InputError: One of the prompts ends in an opening quotation mark and another does not.
@@ -97,7 +97,7 @@ def closing_mark(prompts: Prompts) -> str:
 
 @dataclass(frozen=True)
 class GenseShards(DecodedShards):
-    """Work on sentences: all texts that are written for them, with the discriminator's answers."""
+    """Task of a worker: write the candidates for each sentence of a shard, and judge them."""
 
     prompts: Prompts
     candidates: int
@@ -117,7 +117,7 @@ class GenseShards(DecodedShards):
 
 @dataclass
 class GenseShardState:
-    """State of an unfinished shard."""
+    """State of an unfinished shard: its complete sentences, and the total number of sentences."""
 
     number: int
     units: int  # number of sentences
@@ -127,7 +127,7 @@ class GenseShardState:
 
 @dataclass
 class OpenSentence:
-    """Sentence in progress."""
+    """A sentence whose candidates are being written."""
 
     place: int
     premise: str
@@ -137,7 +137,10 @@ class OpenSentence:
 
 
 class GenseShardBuilder:
-    """Builder of prompts for tasks and of scored rows from the answers. Keeps only unfinished work in memory."""
+    """Builder that turns sentences into prompts, and the answers into scored rows.
+
+    Only unfinished shards are in memory.
+    """
 
     def __init__(
         self, shards: GenseShards, score: Discriminator | ServedDiscriminator, tasks: Iterable[WorkItem]
@@ -159,7 +162,7 @@ class GenseShardBuilder:
                     yield Prompt((row.place, direction), one, samples=range(self.shards.candidates))
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer, and return the shard that it completes, if any. The pairs of a shard are scored together."""
+        """Add an answer. Return the shard that the answer completes, or None. Pairs of a shard are scored together."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         text, closed = sampled.text, sampled.closed
@@ -180,11 +183,11 @@ class GenseShardBuilder:
         return FinishedShard(shard.number, shard.tokens, rows, count_candidates(rows))
 
     def _has(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
-        """Return whether a straight mark ends texts and the premise contains such marks."""
+        """Return whether a quotation mark ends texts and ``marks`` finds quotation marks in the premise."""
         return self.shards.how.stop == STOP and marks(row.premise)
 
     def _score(self, shard: GenseShardState) -> list[dict[str, Any]]:
-        """Score a shard separately, in batches of rows ordered by position.
+        """Score the rows of a shard in batches, independent of other shards.
 
         The batch composition of a forward pass changes the last bits of the results, so it must not depend on other
         pending work.
@@ -197,7 +200,7 @@ class GenseShardBuilder:
         return scored
 
     def _begin(self) -> Iterator[OpenSentence]:
-        """Yield rows in order."""
+        """Yield each sentence of the tasks, in order, with empty slots for its candidates."""
         for task in self.tasks:
             payload: ShardInputs = task.payload
             shard = GenseShardState(task.number, units=len(payload.inputs))

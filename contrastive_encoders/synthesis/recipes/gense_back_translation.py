@@ -1,7 +1,7 @@
-"""Pairs by back-translation with two translation models.
+"""Create pairs by back-translation with two translation models.
 
-Models are decoded by the beam search of transformers, since each family (Marian, M2M-100, NLLB, mBART, T5) has its own
-positions and start tokens.
+Models are decoded with the beam search of transformers, since each family (Marian, M2M-100, NLLB, mBART, T5) has
+different positions and start tokens.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 
 @dataclass(kw_only=True)
 class BackTranslation(BackTranslationConfig, SentenceBaseline):
-    """Recipe ``contrastive-encoders generate recipe=gense_back_translation``."""
+    """Recipe ``gense_back_translation``: pairs of a sentence and its back-translation, which may be judged."""
 
     def method(self) -> dict[str, Any]:
         identity: dict[str, Any] = {"search": asdict(self.search)}
@@ -57,10 +57,11 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """Loaded translation model for one direction.
+    """A loaded translation model for one direction.
 
     Raises:
-        InputError: The model does not exist, is not an encoder-decoder with a head, or does not support the language.
+        InputError: The model does not exist, is not an encoder-decoder with a language-model head, or does not support
+            the language.
     """
 
     def __init__(self, where: str, language: Language, search: Search, *, precision: str, device: str) -> None:
@@ -80,7 +81,7 @@ class Translator:
                 raise InputError(
                     key=f"{where}.source",
                     value=language.source,
-                    expected=f"null, because the tokenizer of {name} does not use the language of the source",
+                    expected=f"null, because the tokenizer of {name} does not use a source language",
                 )
             self.tokenizer.src_lang = language.source
         self.options: dict[str, Any] = {"num_beams": search.beams, "max_new_tokens": search.max_tokens}
@@ -97,7 +98,7 @@ class Translator:
         self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
 
     def _code(self, key: str, language: str) -> int:
-        """Return the id of the token for a language."""
+        """Return the token id of a language code."""
         names = [language, f"__{language}__"]  # the second form is used by M2M-100
         known = self.tokenizer.get_vocab()
         for name in names:
@@ -112,7 +113,7 @@ class Translator:
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> list[Translation]:
-        """Translate texts in order. Equal texts are processed once, texts of similar length together."""
+        """Translate texts. Equal texts are processed once, and texts of similar length are processed together."""
         most = self.search.max_tokens
         asked = list(dict.fromkeys(texts))
         read = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
@@ -141,7 +142,7 @@ class Translator:
 def load_translators(
     forward: Language, backward: Language, search: Search, precision: str, device: str
 ) -> "BackTranslatedCandidates":
-    """Load both models in a worker, on the worker's device."""
+    """Load both translation models on the device of the worker."""
     models = [
         Translator(where, language, search, precision=precision, device=device_of(device))
         for where, language in (("forward", forward), ("backward", backward))
@@ -150,7 +151,7 @@ def load_translators(
 
 
 class BackTranslatedCandidates:
-    """Source with one candidate for entailment and none for contradiction."""
+    """Source whose only candidate for a sentence is its back-translation, as an entailment."""
 
     def __init__(self, forward: Translator, backward: Translator) -> None:
         self.forward, self.backward = forward, backward

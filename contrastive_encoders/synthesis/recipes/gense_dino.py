@@ -1,4 +1,4 @@
-"""Triplets from DINO's pairs: one label gives the entailments, another the contradictions."""
+"""Create triplets from DINO's pairs: texts of one label become entailments, texts of another contradictions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from contrastive_encoders.synthesis.triplet_recipe import Baseline, CandidateSou
 
 @dataclass(kw_only=True)
 class GenseDino(GenseDinoConfig, Baseline):
-    """Recipe ``contrastive-encoders generate recipe=gense_dino``."""
+    """Recipe ``gense_dino``: triplets from a finished dataset of DINO's pairs."""
 
     manifest: dict[str, Any] = field(init=False)  # of the pairs
     required: ClassVar[dict[str, str]] = {"input": "the directory of a finished data set of DINO's pairs"}
@@ -27,7 +27,7 @@ class GenseDino(GenseDinoConfig, Baseline):
     def method(self) -> dict[str, Any]:
         self.manifest = read_finished(self.pairs, "x2", "recipe=dino_x2")
         if self.folder.resolve() == self.pairs.resolve():
-            raise InputError(key="output", value=self.folder, expected="another directory than that of the pairs")
+            raise InputError(key="output", value=self.folder, expected="a directory other than the input")
         known = list(self.manifest["identity"]["spec"]["labels"])
         for direction, label in self.labels.by_direction().items():
             if label not in known:
@@ -56,7 +56,7 @@ class GenseDino(GenseDinoConfig, Baseline):
 
 
 def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[SentenceCandidates]:
-    """Read a finished dataset of DINO's pairs as candidates."""
+    """Read a finished dataset of DINO's pairs. Texts with the labels in ``labels`` are candidates for a direction."""
     direction_of = {label: direction for direction, label in labels.items()}
     rows: list[SentenceCandidates] = []
     for x1, entries in groupby(read_entries(folder), key=lambda entry: entry["text_a"]):
@@ -69,7 +69,7 @@ def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[Sentence
 
 
 class InputCandidates:
-    """Source whose inputs are the candidates."""
+    """Source that returns its inputs, which already contain the candidates."""
 
     def __call__(self, first: int, inputs: Sequence[SentenceCandidates]) -> list[SentenceCandidates]:
         return list(inputs)

@@ -1,4 +1,4 @@
-"""Triplets from the scored rows of another recipe with other filter rules, without a model."""
+"""Select triplets from the scored rows of another recipe by other rules, without a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from contrastive_encoders.synthesis.triplet_recipe import check_judged, write_tr
 
 @dataclass(kw_only=True)
 class GenseFilter(RulesConfig, Recipe):
-    """Recipe ``contrastive-encoders generate recipe=gense_filter``."""
+    """Recipe ``gense_filter``: apply other rules to an existing scored dataset."""
 
     def plan(self) -> None:
         if self.generator is not None:
@@ -27,7 +27,7 @@ class GenseFilter(RulesConfig, Recipe):
         self.scored = read_manifest(self.source)["identity"]
         check_judged(self.scored["generator"] if self.scored.get("judged", True) else None, self.rules)
         if (self.folder / SCORED).exists() or self.folder.resolve() == self.source.resolve():
-            expected = "another directory than that of the scored texts"
+            expected = "a directory other than the input"
             raise InputError(key="output", value=self.folder, expected=expected)
 
     def claim(self) -> bool:

@@ -1,6 +1,6 @@
-"""Pairs by BM25 retrieval among the input sentences.
+"""Create pairs by BM25 retrieval among the input sentences.
 
-Entailments are kept, as in the paper's baseline. Contradictions are kept only if they are requested.
+Entailments are kept, as in the paper's baseline. Contradictions are kept only if ``contradictions=retrieved``.
 
 BM25 is implemented by bm25s, an optional extra.
 
@@ -28,7 +28,7 @@ WORD = r"(?u)\b\w+\b"  # letters and digits, ignoring case; no stop words, since
 
 @dataclass(kw_only=True)
 class Retrieval(RetrievalConfig, SentenceBaseline):
-    """Recipe ``contrastive-encoders generate recipe=gense_retrieval``."""
+    """Recipe ``gense_retrieval``: pairs or triplets of sentences that BM25 retrieves and the discriminator judges."""
 
     required: ClassVar[dict[str, str]] = {
         **SentenceBaseline.required,
@@ -48,7 +48,10 @@ class Retrieval(RetrievalConfig, SentenceBaseline):
 
 
 class RetrievedCandidates:
-    """Source with the same neighbors for all directions. The discriminator decides to which direction they belong."""
+    """Source whose candidates are the nearest sentences by BM25, the same for all directions.
+
+    The discriminator decides to which direction a candidate belongs.
+    """
 
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
         self.neighbors, self.directions = BM25Index(sentences, how), directions
@@ -65,7 +68,7 @@ class RetrievedCandidates:
 
 
 class BM25Index:
-    """BM25 index over a full corpus."""
+    """BM25 index of all input sentences."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25) -> None:
         if len(sentences) < 2:
@@ -76,9 +79,9 @@ class BM25Index:
         self.index.index(_words(sentences, ids=True), show_progress=False)
 
     def of(self, places: Sequence[int]) -> list[list[str]]:
-        """Return for each position the sentences that are most similar to the one there, best first.
+        """Retrieve the sentences that are most similar to each of the sentences at ``places``, best first.
 
-        Sentences that share no word with it are left out.
+        Sentences that share no word with the query sentence are left out.
         """
         asked = _words([self.sentences[place] for place in places], ids=False)
         found_QK, scores_QK = self.index.retrieve(asked, k=self.top + 1, show_progress=False, backend_selection="numpy")
@@ -90,7 +93,7 @@ class BM25Index:
 
 
 def _words(sentences: Sequence[str], *, ids: bool) -> Any:
-    """Return the words, or, with ``ids``, word ids and their vocabulary, which need a tenth of the memory."""
+    """Split sentences into words. If ``ids``, return word ids and a vocabulary, which need a tenth of the memory."""
     options: dict[str, Any] = {"token_pattern": WORD, "stopwords": None, "return_ids": ids, "show_progress": False}
     return _library().tokenize(list(sentences), **options)
 

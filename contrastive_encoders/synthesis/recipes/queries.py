@@ -1,8 +1,8 @@
 """Recipe that writes questions about passages of documents, to train and evaluate a retrieval encoder.
 
 ``OUTPUT/written`` contains every question. ``OUTPUT/scored`` contains the same questions with the judge's probability,
-and the passages that an encoder finds for each. Parts, rules, negatives, report, and all other files are derived from
-these only, and are recreated when one of their keys changes.
+and the passages that an encoder retrieves for each. All other files are derived from these two folders, and are
+recreated when a key changes that affects them, such as a rule.
 """
 
 import json
@@ -93,7 +93,7 @@ FEW_KEPT_HINT = (
 
 @dataclass(kw_only=True)
 class Queries(QueriesConfig, ModelRecipe):
-    """Recipe ``contrastive-encoders generate recipe=queries``."""
+    """Recipe ``queries``: questions for passages of documents, as training rows and BEIR folders."""
 
     takes_encoder: ClassVar[bool] = True
     asks: QuestionPrompts = field(init=False)
@@ -144,7 +144,7 @@ class Queries(QueriesConfig, ModelRecipe):
         }
 
     def _key(self, place: int) -> tuple[str, str]:
-        """Return the key by which two datasets recognize a common passage."""
+        """Return the heading and text of a passage, which identify the same passage in another dataset."""
         passage = self.collection.passages[place]
         return passage.heading, passage.text
 
@@ -152,7 +152,7 @@ class Queries(QueriesConfig, ModelRecipe):
         if self.rules.max_rank is not None or self.negatives:
             require(self, "encoder", "an encoder, which rules.max_rank and negatives need")
         if not self.use_judge and (self.rules.min_p_yes is not None or self.judge is not None):
-            raise InputError(key="use_judge", value=False, expected="true if rules.min_p_yes or judge is set")
+            raise InputError(key="use_judge", value=False, expected="true, because rules.min_p_yes or judge is set")
         if self.held_out_fraction + self.dev_fraction >= 1:
             raise InputError(
                 key="held_out_fraction",
@@ -210,7 +210,7 @@ class Queries(QueriesConfig, ModelRecipe):
     def has_judge(self) -> bool:
         """Return whether questions are judged.
 
-        A server may not support it, and does not need to if no rule uses the scores.
+        With a server, they are judged only if a rule uses the scores, since a server may not return probabilities.
         """
         return self.use_judge and (not self.served or self.rules.min_p_yes is not None)
 
@@ -236,7 +236,7 @@ class Queries(QueriesConfig, ModelRecipe):
         return same and self.scored.is_complete() and not self.estimate_only and all(map(Path.exists, self._made()))
 
     def _made(self) -> list[Path]:
-        """Return the files that are derived from the questions."""
+        """Return the paths of all files that are derived from the judged questions."""
         beir = [f"{name}/{file}" for name in HELD_OUT.values() for file in BEIR_FILES]
         return [self.folder / name for name in (TRAIN, CANDIDATES, DOCUMENTS, SENTENCES, *beir)]
 
@@ -250,7 +250,7 @@ class Queries(QueriesConfig, ModelRecipe):
         self._take(candidates, self._neighbors(candidates))
 
     def _candidates(self) -> list[QuestionCandidate]:
-        """Return the questions of this dataset and of the earlier one, in the order of their passages."""
+        """Return the judged questions of this dataset and reused questions of an earlier one, ordered by passage."""
         here: list[Any] = list(read_entries(self.folder / SCORED))
         rows = [{**row, "passage": self.fresh[row["passage"]]} for row in here]
         for place in set(range(len(self.collection.passages))) - set(self.fresh):
@@ -260,7 +260,7 @@ class Queries(QueriesConfig, ModelRecipe):
         return found
 
     def _write_scored(self) -> None:
-        """Write and judge the missing questions. A model is loaded only if any are missing."""
+        """Write and judge the missing questions. A model is loaded only if questions are missing."""
         scored = self.scored.folder
         if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != round_trip_json(self.scored.identity):
             log.info("%s: judging the questions again, because the settings of the judge have changed", scored)
@@ -295,7 +295,10 @@ class Queries(QueriesConfig, ModelRecipe):
         return found
 
     def _take(self, candidates: Sequence[QuestionCandidate], neighbors: NearestPassages) -> None:
-        """Write the output files, the manifest last: if it says complete, all other files exist."""
+        """Select questions by the rules, and write all output files.
+
+        The manifest is marked complete last. If it is marked, all other files exist.
+        """
         collection, folder = self.collection, self.folder
         questions = apply_rules(candidates, collection, neighbors, self.rules, self.asks.examples)
         number = sum(one.outcome == KEPT for one in questions)
@@ -361,7 +364,7 @@ class Queries(QueriesConfig, ModelRecipe):
             log.warning("skipped: %s", one)
 
     def _measure(self) -> None:
-        """Write questions for some passages and estimate the time for all."""
+        """Write questions for a sample of passages, and log the estimated time for all passages."""
         passages = [self.collection.passages[place] for place in self.fresh]
         if not passages:
             log.info("reuse_from contains questions for all passages; there are none to generate")
@@ -388,17 +391,17 @@ class Queries(QueriesConfig, ModelRecipe):
 
 
 def round_trip_json(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries in the form that they have after reading a manifest."""
+    """Convert entries to JSON and back, so that they can be compared with the entries of a manifest."""
     found: dict[str, Any] = json.loads(json.dumps(entries))
     return found
 
 
 def no_judge() -> None:
-    """Load no judge."""
+    """Load no model in a worker, because questions are not judged."""
 
 
 def skip_judging(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard]]:
-    """Work on written questions without a judge."""
+    """Task of a worker: copy the written questions without judging them."""
     for task in tasks:
         rows = [row for one in task.payload.inputs for row in one.candidates]
         yield task.number, WrittenShard(to_json_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})
@@ -406,7 +409,7 @@ def skip_judging(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None
 
 @dataclass(frozen=True)
 class WrittenQuestions:
-    """Iterable over the passages in order, each with its questions, which are read from the shards of a dataset."""
+    """Iterable over passages in order, each with its questions, which are read from shards in ``folder``."""
 
     folder: Path
     passages: Sequence[CorpusPassage]

@@ -1,1 +1,1 @@
-"""Reports on a dataset."""
+"""Reports on generated datasets."""

@@ -1,4 +1,4 @@
-"""Actions on a finished dataset: compare its texts with an encoder, and write and evaluate an annotation sheet."""
+"""Actions on a finished dataset: add similarities under an encoder, and write and evaluate an annotation sheet."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -16,21 +16,21 @@ log = logging.getLogger(__name__)
 
 
 class DatasetActions(NamedTuple):
-    """Actions on a finished dataset. ``None`` means that an action was not requested."""
+    """Requested actions on a finished dataset. ``None`` means that an action is not requested."""
 
     encoder: str | None  # encoder for the text similarities of the report
     annotation_sample: int | None  # number of texts on the sheet
     annotation_sheet: str | None  # file
 
     def for_labels(self) -> list[str]:
-        """Return the requested actions that need texts with labels."""
+        """Return the names of the requested actions that require labeled texts."""
         return [name for name in self.asked() if name != "encoder"]
 
     def asked(self) -> list[str]:
         return [name for name, value in self._asdict().items() if value is not None]
 
     def check(self) -> None:
-        """Raise `InputError` for actions that cannot be performed, before anything is written."""
+        """Raise `InputError` for actions that exclude each other. Call this before anything is written."""
         if self.annotation_sample is not None and self.annotation_sheet is not None:
             raise InputError(
                 key="annotation_sheet",
@@ -40,7 +40,7 @@ class DatasetActions(NamedTuple):
             )
 
     def check_encoder(self, folder: Path, *, has_pairs: bool) -> None:
-        """Load the encoder once, before the potentially long generation starts.
+        """Check that the encoder can be loaded, before the potentially long generation starts.
 
         Raises:
             InputError: The encoder does not exist, or ``folder`` will not contain pairs.
@@ -52,7 +52,10 @@ class DatasetActions(NamedTuple):
             load_encoder(self.encoder, device="cpu")
 
     def do(self, folder: Path, *, seed: int, device: str, as_trained: Callable[[Path], Sequence[Item]]) -> str:
-        """Perform the actions and return text for the terminal. ``as_trained`` reads pairs as training does."""
+        """Perform the actions. Return the agreement table to print, or an empty string.
+
+        ``as_trained`` reads pairs as they are post-processed for training.
+        """
         table = ""
         if self.encoder is not None:
             regenerate_report(folder, self.encoder, device)
@@ -64,10 +67,10 @@ class DatasetActions(NamedTuple):
 
 
 def regenerate_report(folder: Path, encoder: str, device: str) -> None:
-    """Rewrite the report with the similarities of the texts according to an encoder.
+    """Write the report again, with the similarities of the texts under an encoder.
 
     Raises:
-        InputError: The folder has no dataset, or one whose texts are not pairs.
+        InputError: The folder contains no dataset, or a dataset without pairs.
     """
     manifest = read_manifest(folder)
     kind = manifest["identity"]["kind"]
@@ -77,7 +80,7 @@ def regenerate_report(folder: Path, encoder: str, device: str) -> None:
             key="output",
             value=folder,
             expected="a finished data set",
-            hint="Run its command again to resume. Add encoder afterwards.",
+            hint="Run the command that wrote the data set again to finish it. Then set encoder.",
         )
     from contrastive_encoders.encoders.loading.load import load_encoder
 
@@ -90,7 +93,7 @@ def regenerate_report(folder: Path, encoder: str, device: str) -> None:
 def _check_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
     if not has_pairs:
         raise InputError(
-            key="encoder", value=encoder, expected=f"null, because {folder} does not contain pairs of texts to compare"
+            key="encoder", value=encoder, expected=f"null, because {folder} contains no pairs of texts to compare"
         )
 
 
@@ -105,7 +108,7 @@ def write_annotation_sheet(folder: Path, number: int, seed: int, as_trained: Cal
 
 
 def read_annotation_sheet(folder: Path, sheet: Path) -> str:
-    """Return the agreement table, which is also written next to the dataset."""
+    """Evaluate a completed annotation sheet. The returned table is also written to the folder of the dataset."""
     if read_manifest(folder)["identity"]["kind"] == "queries":
         from contrastive_encoders.synthesis.questions.answers import answers_table
 
@@ -118,10 +121,10 @@ def read_annotation_sheet(folder: Path, sheet: Path) -> str:
 
 
 def labels_of(folder: Path) -> Sequence[str]:
-    """Return the labels of a dataset.
+    """Return the names of the labels of a dataset.
 
     Raises:
-        InputError: The folder has no dataset, or one without labels.
+        InputError: The folder contains no dataset, or a dataset without labels.
     """
     identity = read_manifest(folder)["identity"]
     if "spec" not in identity:

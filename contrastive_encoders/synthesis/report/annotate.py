@@ -1,9 +1,9 @@
-"""A blind annotation sheet, and the agreement of its labels with the intended ones.
+"""Write a blind annotation sheet, and compute the agreement of a person's labels with the intended labels.
 
-As in table 3 of the paper, the result is the percentage of human labels among the pairs that were written for a label.
-Pairs whose labels are similarities (0, 0.5, 1) are drawn in the form used for training: deduplicated, smoothed (0.1,
-0.5, 0.9), and with random second sentences labeled 0.0. Other pairs are drawn as they were written. All pairs are drawn
-at random, regardless of their label.
+As in table 3 of the paper, the result is the percentage of each human label among the pairs that were written for a
+label. Pairs whose labels are similarities (0, 0.5, 1) are post-processed as for training before they are drawn:
+deduplicated, smoothed (0.1, 0.5, 0.9), and with random second sentences labeled 0.0. Other pairs are drawn as they were
+written. All pairs are drawn at random, regardless of their label.
 """
 
 import csv
@@ -27,7 +27,7 @@ SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # smoothed values
 
 
 class Item(NamedTuple):
-    """Line of the sheet, with the label that is not on the sheet."""
+    """Texts of a line of the sheet, with the intended label, which is not on the sheet."""
 
     text_a: str
     text_b: str
@@ -37,10 +37,12 @@ class Item(NamedTuple):
 def write_sheet(
     folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Sequence[Item]]
 ) -> tuple[Path, list[str]]:
-    """Write random items in random order. The key is in a separate file. ``as_trained`` reads pairs as training does.
+    """Write a sheet with random items in random order. The intended labels are written to a separate key file.
+
+    ``as_trained`` reads pairs as they are post-processed for training.
 
     Returns:
-        The sheet, and the labels that annotators may assign.
+        The path of the sheet, and the labels that annotators may assign.
 
     Raises:
         InputError: There already is a sheet, which may be partly annotated, or there are too few texts.
@@ -51,7 +53,7 @@ def write_sheet(
             key="annotation_sample",
             value=number,
             expected=f"no existing sheet; {sheet} may contain labels",
-            hint="Move it away to write another sheet.",
+            hint="Move the existing sheet away to write another.",
         )
     first = next(read_entries(folder), None)
     # The labels of first sentences name an instruction, even if they look like similarities
@@ -69,7 +71,7 @@ def write_sheet(
 
 
 def cell(text: str) -> str:
-    """Return the text in a form that a spreadsheet displays and does not calculate."""
+    """Escape text so that a spreadsheet does not interpret it as a formula."""
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
@@ -77,7 +79,7 @@ def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
     """Draw ``number`` items at random, in random order.
 
     Raises:
-        InputError: There are fewer items.
+        InputError: There are fewer than ``number`` items.
     """
     if len(pool) < number:
         raise InputError(
@@ -91,9 +93,9 @@ def _read_items(folder: Path) -> list[Item]:
 
 
 class Agreement(NamedTuple):
-    """Agreement of labels.
+    """Agreement of a person's labels with the intended labels.
 
-    ``percent[human][dino]`` is the percentage of the items of a DINO label with that human label.
+    ``percent[human][dino]`` is the percentage of the items with the DINO label that got the human label.
     """
 
     labels: list[str]
@@ -103,7 +105,7 @@ class Agreement(NamedTuple):
 
 
 def read_agreement(folder: Path, sheet: Path) -> Agreement:
-    """Compare a filled-in sheet with the key.
+    """Compute the agreement of a completed sheet with its key.
 
     Raises:
         InputError: There is no sheet or key, an id is unknown, or a label is invalid.
@@ -128,7 +130,7 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
 
 
 def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict[str, str], list[tuple[str, str, str]]]:
-    """Read a filled-in sheet and its key.
+    """Read one column of a completed sheet, and its key.
 
     Returns:
         The labels that annotators may assign, the meaning of each id, and for each line its location, its id, and the
@@ -169,9 +171,9 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
 
 
 def _parse_label(given: str, allowed: Sequence[str]) -> str | None:
-    """Return the label that was entered.
+    """Return the allowed label that was entered, or None.
 
-    A spreadsheet may have changed 0.0 to 0 or 0,0, or marked it as text by a '.
+    A spreadsheet may have changed 0.0 to 0 or 0,0, or have marked it as text with a leading '.
     """
     if given not in allowed:
         given = given.removeprefix("'")
@@ -185,7 +187,7 @@ def _parse_label(given: str, allowed: Sequence[str]) -> str | None:
 
 
 def agreement_table(agreement: Agreement) -> str:
-    """Return a Markdown table in the form of the paper's table 3."""
+    """Format the agreement as a Markdown table like table 3 of the paper."""
     counted = sum(agreement.items.values())
     about = (
         "Percentage of the pairs written for a label (columns) to which a person assigned each label (rows).\n"

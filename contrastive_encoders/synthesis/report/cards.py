@@ -1,4 +1,4 @@
-"""The dataset card, in the format of the Hugging Face Hub."""
+"""Write the dataset card in the format of the Hugging Face Hub."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ SETTINGS = ("method", "generator", "precision", "decoding", "plan", "bm25", "for
 
 
 class Method(NamedTuple):
-    """Description of how candidates were created."""
+    """Text for the card about how candidates were created."""
 
     made: str  # "written by ..."
     rows: str = "triplets"
@@ -37,7 +37,7 @@ METHODS = {  # and the text about contradictions, if they may be missing
 
 
 def method_of(manifest: Mapping[str, Any]) -> Method:
-    """Return how the candidates of triplets were created."""
+    """Return the description of how the candidates of a triplet dataset were created."""
     scored = manifest["identity"]["scored"]
     if scored.get("chat_template") and "method" not in scored:
         return Method("written by an instruct model")
@@ -45,7 +45,7 @@ def method_of(manifest: Mapping[str, Any]) -> Method:
 
 
 def write_label_card(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the card of texts that were written for labels."""
+    """Write the card of a DINO dataset, whose texts were written for labels."""
     identity = manifest["identity"]
     pairs, accepted = identity["kind"] == "x2", manifest["counts"]["accepted"]
     front: dict[str, Any] = {
@@ -60,7 +60,7 @@ def write_label_card(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_triplet_card(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the card of triplets from any recipe."""
+    """Write the card of a triplet dataset of any recipe."""
     method, scored = method_of(manifest), manifest["identity"]["scored"]
     front = {
         "pretty_name": f"{method.rows.capitalize()}, synthetic",

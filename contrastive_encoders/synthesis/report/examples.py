@@ -18,7 +18,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def draw_examples(texts: GeneratedTexts, seed: int) -> list[ReportText]:
-    """Draw accepted texts, equally many per label, then rejected texts, equally many per reason."""
+    """Sample accepted texts, equally many per label, and rejected texts, equally many per label and reason."""
     draw = random.Random(f"{seed}/examples")
     accepted = draw.sample(texts.accepted, len(texts.accepted))
     left_out = draw.sample(texts.left_out, len(texts.left_out))
@@ -28,7 +28,7 @@ def draw_examples(texts: GeneratedTexts, seed: int) -> list[ReportText]:
 
 
 def add_cosines(texts: Sequence[ReportText], embed: Embed) -> list[ReportText]:
-    """Return the texts with their cosine similarity to the text that they were written for."""
+    """Add the cosine similarity of each text to the text ``x1`` for which it was written."""
     several = list(dict.fromkeys(text for one in texts for text in (one.x1, one.text) if text))
     if not several:
         return list(texts)
@@ -41,7 +41,7 @@ def add_cosines(texts: Sequence[ReportText], embed: Embed) -> list[ReportText]:
 
 
 def cosines_by_label(texts: GeneratedTexts, embed: Embed, seed: int) -> dict[str, list[float]]:
-    """Return the cosine similarities of randomly drawn accepted texts to the texts that they were written for."""
+    """Return, for each label, the cosine similarities of a sample of accepted texts to their ``x1``."""
     pairs = [one for one in texts.accepted if one.x1]
     drawn = random.Random(f"{seed}/cosines").sample(pairs, min(len(pairs), MAX_COMPARED))
     found: dict[str, list[float]] = {}
@@ -52,7 +52,7 @@ def cosines_by_label(texts: GeneratedTexts, embed: Embed, seed: int) -> dict[str
 
 
 def examples_section(examples: Sequence[ReportText]) -> ReportSection:
-    """Return a table of the examples. Long texts are truncated, and columns without any value are left out."""
+    """Return the report section with a table of examples. Long texts are truncated, and empty columns left out."""
     columns: list[tuple[Column, list[Any]]] = [
         (Column("outcome"), [one.outcome for one in examples]),
         (Column("label"), [one.label for one in examples]),

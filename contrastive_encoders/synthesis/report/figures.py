@@ -1,4 +1,4 @@
-"""Figures of a report: distributions per label."""
+"""Draw the figures of a report: distributions for each label."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from contrastive_encoders.synthesis.rules.triplet_rules import ANSWER_BINS
 
 
 class Curve(NamedTuple):
-    """Number of texts of a label at each of ``xs``."""
+    """A line of a figure: the number of texts with a label in the bin at each of ``xs``."""
 
     label: str
     xs: Sequence[float]
@@ -24,14 +24,14 @@ class Curve(NamedTuple):
 
 
 def lengths(measured: Mapping[str, LabelStatistics]) -> Figure:
-    """Return the distribution of text lengths in words for each label."""
+    """Draw the distribution of text lengths, in words, for each label."""
     curves = [Curve(label, range(MAX_WORDS + 1), one.words) for label, one in measured.items()]
     caption = f"Lengths of accepted texts. The last point stands for {MAX_WORDS} or more words."
     return _shares("lengths", "Lengths", caption, "words", curves, form="d")
 
 
 def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
-    """Return the distribution of the lexical overlap: words in both texts of a pair over words in either."""
+    """Draw the distribution of the lexical overlap: words in both texts of a pair over words in either."""
     curves = [Curve(label, middles(0, 1, BINS), one.overlaps) for label, one in measured.items()]
     caption = (
         "Number of words in both texts of a pair over the number in either (Jaccard), without case and punctuation."
@@ -40,7 +40,7 @@ def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
 
 
 def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure:
-    """Return the cosine similarities of the two texts of each pair under an encoder, by label."""
+    """Draw the distribution of the cosine similarities of pairs under an encoder, for each label."""
     lowest = min((value for found in cosines.values() for value in found), default=0.0)
     begin = min(math.floor(lowest * BINS) / BINS, 0.0)
     bins = round((1 - begin) * BINS)
@@ -53,7 +53,7 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
 
 
 def answers(found: Mapping[str, Sequence[int]]) -> Figure:
-    """Return the discriminator's probability of the label that a text was written for, by direction."""
+    """Draw the distribution of the discriminator's probability of the intended answer, for each direction."""
     curves = [Curve(direction, middles(0, 1, ANSWER_BINS), counts) for direction, counts in found.items()]
     caption = (
         "Probability of the intended answer: that the text follows, or that it contradicts. Below one half, the "
@@ -70,7 +70,7 @@ def middles(begin: float, end: float, bins: int) -> list[float]:
 
 
 def _shares(name: str, title: str, caption: str, x_title: str, curves: Sequence[Curve], form: str = ".3g") -> Figure:
-    """Return a figure with a line for each label."""
+    """Draw the share of texts in each bin, with a line for each label."""
     labels = [one.label for one in curves]
     points = [
         {"label": one.label, "x": x, "texts": count, "share": count / max(sum(one.counts), 1)}

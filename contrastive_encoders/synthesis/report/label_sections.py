@@ -1,4 +1,4 @@
-"""Report sections about texts that were written for labels."""
+"""Report sections about DINO datasets, whose texts were written for labels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

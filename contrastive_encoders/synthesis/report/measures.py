@@ -1,4 +1,4 @@
-"""Statistics of the accepted texts of each label: lengths, distinct n-grams, copies and lexical overlap."""
+"""Compute statistics of the accepted texts of each label: lengths, distinct n-grams, copies, and lexical overlap."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ MAX_WORDS = 60  # words; longer texts are in the last bin
 
 
 class LabelStatistics(NamedTuple):
-    """Statistics of the texts of one label. Rates are in 0..1."""
+    """Statistics of the accepted texts with one label. Rates are between 0 and 1."""
 
     texts: int
     mean_words: float
@@ -29,7 +29,7 @@ class LabelStatistics(NamedTuple):
 
 
 def measure(accepted: Sequence[ReportText], labels: Sequence[str]) -> dict[str, LabelStatistics]:
-    """Return the statistics of each label."""
+    """Compute the statistics of the accepted texts with each label."""
     return {label: _measure_label([one for one in accepted if one.label == label]) for label in labels}
 
 

@@ -1,4 +1,4 @@
-"""Near-duplicates among the accepted texts of a dataset."""
+"""Find near-duplicates among the accepted texts of a dataset."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ MAX_LISTED = 30
 
 
 class RepeatedText(NamedTuple):
-    """Text with the later near-duplicates of its label."""
+    """A text, and the later texts with the same label that are near-duplicates of it."""
 
     label: str
     text: str
@@ -22,12 +22,12 @@ class RepeatedText(NamedTuple):
 
     @property
     def other(self) -> str:
-        """Return the first later text that is not exactly equal, or an empty string."""
+        """Return the first near-duplicate that is not exactly equal to the text, or an empty string."""
         return next((other for other in self.later if other != self.text), "")
 
 
 def find_repeated(texts: Sequence[ReportText], label: str) -> list[RepeatedText]:
-    """Return the texts of this label that are not near-duplicates of an earlier text."""
+    """Group near-duplicates: return each text that is not a near-duplicate of an earlier text, with its duplicates."""
     seen, found = NearDuplicates(THRESHOLD), list[RepeatedText]()
     for one in texts:
         place = seen.earlier(one.text)
@@ -39,7 +39,7 @@ def find_repeated(texts: Sequence[ReportText], label: str) -> list[RepeatedText]
 
 
 def near_duplicates_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> ReportSection:
-    """Return the counts of near-duplicates by label, with the texts that are repeated most."""
+    """Return the report section with the number of near-duplicates per label, and the most repeated texts."""
     rows, again = [], list[RepeatedText]()
     for label in labels:
         texts = [one for one in accepted if one.label == label][:MAX_TEXTS]

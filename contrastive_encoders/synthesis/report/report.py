@@ -1,4 +1,4 @@
-"""The report on a dataset, ``report.html``."""
+"""Write the report on a dataset, ``report.html``."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class Encoder(NamedTuple):
-    """Encoder with which texts are compared."""
+    """Name and embedding function of the encoder whose similarities a report shows."""
 
     name: str
     embed: Embed
 
 
 def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | None = None) -> None:
-    """Write report.html. With an encoder, the report contains the similarities of the texts."""
+    """Write report.html. If ``encoder`` is given, the report contains the similarities of the texts."""
     from contrastive_encoders.synthesis.report.figures import lengths, overlaps, similarities  # imports Altair
 
     texts = read_texts(folder, manifest)

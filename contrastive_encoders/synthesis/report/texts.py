@@ -1,4 +1,4 @@
-"""The texts of a report: all texts of a dataset or, for a large dataset, those of evenly spaced shards."""
+"""Read the texts for a report: all texts of a dataset or, for a large dataset, those of evenly spaced shards."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -15,7 +15,7 @@ MAX_ROWS = 50_000  # accepted rows that a report reads
 
 
 class ReportText(NamedTuple):
-    """Text of a dataset, accepted or rejected."""
+    """A generated text, accepted or rejected."""
 
     x1: str | None  # the text that it was written for
     text: str
@@ -30,21 +30,21 @@ class ReportText(NamedTuple):
 
     @property
     def overlap(self) -> float | None:
-        """Return the Jaccard similarity of the words of text and x1, ignoring case and punctuation."""
+        """Return the Jaccard similarity of the words of ``text`` and ``x1``, ignoring case and punctuation."""
         if self.x1 is None:
             return None
         return jaccard(frozenset(fold(self.text).split()), frozenset(fold(self.x1).split()))
 
 
 class GeneratedTexts(NamedTuple):
-    """Accepted texts, and some of the rejected texts."""
+    """The accepted texts, and a sample of the rejected texts."""
 
     accepted: list[ReportText]
     left_out: list[ReportText]
 
 
 class Subject(NamedTuple):
-    """Part of a report that differs between kinds of datasets."""
+    """Contents of a report that differ between types of datasets."""
 
     title: str
     lead: str
@@ -53,7 +53,7 @@ class Subject(NamedTuple):
 
 
 def read_texts(folder: Path, manifest: Mapping[str, Any]) -> GeneratedTexts:
-    """Read complete shards with about ``MAX_ROWS`` accepted rows in total."""
+    """Read the texts of evenly spaced shards, about ``MAX_ROWS`` accepted rows in total."""
     shards, store = int(manifest["shards_planned"]), ShardStore(folder)
     chosen = range(0, shards, max(1, manifest["counts"]["accepted"] // MAX_ROWS))
     rows = (row for number in chosen for row in read_shard(folder / shard_name(number)))
@@ -68,7 +68,7 @@ def read_texts(folder: Path, manifest: Mapping[str, Any]) -> GeneratedTexts:
 
 
 def texts_of(row: Mapping[str, Any]) -> Iterator[ReportText]:
-    """Yield the written texts of a line of a shard: one text of a label, or those of a triplet."""
+    """Yield the generated texts in a row of a shard: one text with a label, or the hypotheses of a triplet."""
     if "premise" in row:
         for direction in DIRECTIONS:
             if direction in row:

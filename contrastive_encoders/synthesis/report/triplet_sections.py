@@ -1,4 +1,4 @@
-"""Report sections about triplets."""
+"""Report sections about triplet datasets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -64,7 +64,7 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> ReportSection
 
 
 def _disagreement_sections(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[ReportSection]:
-    """Return the sections on disagreement, or an empty list if nothing was judged."""
+    """Return the section on the discriminator's disagreement, or an empty list if nothing was judged."""
     if not answers:
         return []
     from contrastive_encoders.synthesis.report.figures import answers as answers_figure  # imports Altair

@@ -1,1 +1,1 @@
-"""Filters of written texts."""
+"""Filters and rules that accept or reject generated texts."""

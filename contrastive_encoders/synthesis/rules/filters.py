@@ -1,4 +1,4 @@
-"""Output handling of the published code, and optional filters of sampled texts.
+"""Filters of generated texts: those of the published DINO code, and optional ones.
 
 Texts are never stripped: " A" stays " A".
 """
@@ -27,26 +27,28 @@ NON_WORD = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Filters of texts.
+    """Configuration keys of the filters of generated texts.
 
-    As published, only texts that are truncated or contain a newline are dropped by default; training drops copies and
-    duplicates later.
+    By default, as published, only texts that are truncated or contain a newline are dropped. Copies and duplicates are
+    dropped later, by the training.
     """
 
-    keep_unclosed: bool = config_field(False, "whether to keep texts that were truncated before a quotation mark")
-    allow_newlines: bool = config_field(False, "whether to keep texts with a newline")
-    min_words: int = config_field(0, "minimum number of words of a text", ge=0)
+    keep_unclosed: bool = config_field(
+        False, "whether to keep texts that were truncated before their closing quotation mark"
+    )
+    allow_newlines: bool = config_field(False, "whether to keep texts that contain a newline")
+    min_words: int = config_field(0, "minimum number of words of a generated text", ge=0)
     copies: Copies = config_field(
         "keep",
-        "treatment of copies of the first sentence; exact: drop exact copies; normalized: also drop copies that differ "
-        "only in case, punctuation, or blanks",
+        "which copies of the first sentence are dropped; keep: none; exact: exact copies; normalized: also copies that "
+        "differ only in case, punctuation, or spaces",
     )
     drop_duplicates: bool = config_field(
         False, "whether to drop a text that was already accepted for the same input and label"
     )
 
     def rejected(self, text: str, closed: bool, x1: str | None) -> str:
-        """Return the first reason that applies for rejecting a text, or an empty string if it is accepted."""
+        """Return the first reason to reject a text, or an empty string if the text is accepted."""
         broken = "\n" in text and not self.allow_newlines
         if not closed and not self.keep_unclosed:
             return NEWLINE if broken else UNCLOSED  # the decoder abandons a sample at an unwanted newline
@@ -67,7 +69,7 @@ class Filters:
 
 
 def fold(text: str) -> str:
-    """Remove case and punctuation, and separate words by one blank. Vowel signs and accents stay with their letters."""
+    """Normalize a text: lowercase, no punctuation, one space between words. Accents and vowel signs are kept."""
     return " ".join(NON_WORD.sub(_blank_out, unicodedata.normalize("NFC", text.casefold())).split())
 
 
@@ -77,7 +79,7 @@ def _blank_out(found: re.Match[str]) -> str:
 
 
 def is_folded_copy(text: str, x1: str) -> bool:
-    """Return whether two texts are equal ignoring case and punctuation.
+    """Return whether two texts are equal, ignoring case and punctuation.
 
     Texts without letters or digits must be equal exactly.
     """
@@ -85,10 +87,10 @@ def is_folded_copy(text: str, x1: str) -> bool:
 
 
 class NearDuplicates:
-    """Exact search for earlier texts that share at least ``threshold`` of their words (Jaccard similarity of the sets).
+    """Exact search for earlier texts whose word sets have a Jaccard similarity of at least ``threshold``.
 
-    Two such sets must share a word in a short prefix of each, in any fixed order of words (prefix filtering, Bayardo et
-    al. 2007). Words are ordered by decreasing length, since longer words are rarer.
+    Two such word sets must share a word in a short prefix of each, in any fixed order of words (prefix filtering,
+    Bayardo et al. 2007). Words are ordered by decreasing length, since longer words are rarer.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -97,9 +99,9 @@ class NearDuplicates:
         self.by_word: dict[str, list[int]] = {}
 
     def earlier(self, text: str) -> int | None:
-        """Return the index of the first similar text, counted among the new ones.
+        """Return the index of the first earlier text that is similar, or None if there is none.
 
-        Return None for a new text, and remember it.
+        Only texts for which None was returned are stored and counted by the index.
         """
         words = frozenset(fold(text).split()) or frozenset((text,))
         prefix = list(self._prefix(words))
@@ -119,6 +121,6 @@ class NearDuplicates:
 
 
 def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """Return the number of words in both sets over the number in either, or 0 if both are empty."""
+    """Return the Jaccard similarity of two word sets, or 0 if both are empty."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0

@@ -1,9 +1,9 @@
-"""Rules that turn scored rows into triplets: the published rules, each with a switch.
+"""Rules that select triplets from scored rows: the published rules, each of which can be disabled.
 
 A row is accepted if it violates no enabled rule. All rules are checked for every row, so the number of rows that each
-rule rejects on its own is also known. Of several candidates for a direction, one is chosen: among those that violate no
+rule alone would reject is also known. Of several candidates for a direction, one is chosen: among those that violate no
 rule about texts, the judged candidate with the highest probability of the required answer. Without the text rules, a
-copy of the premise, which always follows from it, would win.
+copy of the premise, which always follows from the premise, would win.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ DECISION_BOUNDARY = 0.5
 
 
 class Triplet(TypedDict):
-    """Line of the dataset."""
+    """A line of the triplet dataset."""
 
     premise: str
     entailment: str
@@ -47,25 +47,33 @@ class Triplet(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Rules for triplets. The defaults are published (Chen et al. 2022, and their code)."""
+    """Configuration keys of the rules for triplets. The defaults are published (Chen et al. 2022, and their code)."""
 
     agree: bool = config_field(
-        True, "whether the discriminator must agree: the answer of the direction (true or false) is the likelier one"
+        True,
+        "whether the discriminator must agree with the direction: true must be likelier for an entailment, false for a "
+        "contradiction",
     )
     threshold: float | None = config_field(
-        0.9, "minimum probability of the answer of the direction; null: off", ge=0, le=1
+        0.9,
+        "minimum probability of the answer that the direction requires (true for an entailment, false for a "
+        "contradiction); null: off",
+        ge=0,
+        le=1,
     )
     min_premise_words: int = config_field(8, "minimum number of words of a premise; 0: off", ge=0)
     min_hypothesis_words: int = config_field(5, "minimum number of words of a hypothesis; 0: off", ge=0)
     drop_near_copies: bool = config_field(
-        True, "whether to drop triplets in which a text without its last character is part of the other text"
+        True,
+        "whether to drop triplets with a near-copy: premise or hypothesis, without its last character, is contained in "
+        "the other",
     )
     drop_cut: bool = config_field(
-        False, "whether to drop texts that did not end within max_new_tokens (not in the published code)"
+        False, "whether to drop texts that were truncated at max_new_tokens (not in the published code)"
     )
 
     def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
-        """Return the rules that a text violates, regardless of the discriminator."""
+        """Return the rules that a hypothesis violates, regardless of the discriminator."""
         broken = set()
         if not text or text.isspace():
             broken.add(EMPTY)  # no switch: an empty text has no training value, and readers reject it
@@ -78,7 +86,7 @@ class Rules:
         return broken
 
     def switched_on(self) -> list[str]:
-        """Return the enabled reasons for rejecting a row."""
+        """Return the reasons for rejecting a row whose rules are enabled."""
         on = {
             EMPTY: True,
             CUT: self.drop_cut,
@@ -91,11 +99,11 @@ class Rules:
         return [reason for reason in REASONS if on.get(reason)]
 
     def asks(self) -> bool:
-        """Return whether the discriminator's answer is needed."""
+        """Return whether an enabled rule uses the discriminator's answer."""
         return self.agree or self.threshold is not None
 
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
-        """Return the rules that the discriminator's answer violates.
+        """Return the rules that the discriminator's answer violates, if the answer ``wanted`` is required.
 
         A probability of one half means "true", since the first of two equal logits wins.
         """
@@ -109,7 +117,7 @@ class Rules:
     def surety(self, p_true: float | None, wanted: bool) -> float:
         """Return the probability of the required answer, rounded to the stored digits.
 
-        Without an answer, return 0 if the rules need one, else 1.
+        If there is no answer, return 0 if an enabled rule uses it, otherwise 1.
         """
         if p_true is None:
             return 0.0 if self.asks() else 1.0
@@ -117,7 +125,7 @@ class Rules:
 
 
 class JudgedRow(NamedTuple):
-    """Decision on one row."""
+    """The triplet of a scored row, and the rules that it violates."""
 
     triplet: Triplet
     broken: set[str]  # reasons; empty: accepted
@@ -126,7 +134,7 @@ class JudgedRow(NamedTuple):
 
 
 def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
-    """Return the triplet of a scored row, with the rules that it violates."""
+    """Choose the candidates of a scored row, and apply all rules to the resulting triplet."""
     premise: str = row["premise"]
     entailment = _choose(premise, row["entailment"], rules, wanted=True)
     broken, sure = entailment.broken, entailment.surety
@@ -150,7 +158,7 @@ def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
 
 
 class ChosenCandidate(NamedTuple):
-    """The chosen candidate for a direction."""
+    """The candidate that was chosen for a direction, with the rules that it violates."""
 
     text: str
     p: float | None  # probability of the required answer
@@ -179,9 +187,9 @@ def first_reason(broken: set[str]) -> str:
 
 
 def rejected_texts(verdict: JudgedRow) -> Iterator[RejectedText]:
-    """Yield the texts of a rejected triplet, each with the first rule that it violates.
+    """Yield the hypotheses of a rejected triplet, each with the first rule that it violates.
 
-    Texts that violate no rule are marked as rejected because of the other text.
+    The reason for a hypothesis that violates no rule is `OTHER_TEXT_REJECTED`.
     """
     premise = verdict.triplet["premise"]
     for direction, choice in verdict.choices.items():
@@ -192,7 +200,7 @@ def rejected_texts(verdict: JudgedRow) -> Iterator[RejectedText]:
 
 
 class RuleCounts:
-    """Counts over rows."""
+    """Counts of accepted and rejected rows, by reason, and histograms of the discriminator's answers."""
 
     def __init__(self) -> None:
         self.rows = self.accepted = 0

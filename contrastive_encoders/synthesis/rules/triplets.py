@@ -1,4 +1,4 @@
-"""Triplets from scored rows, in parallel and without a model."""
+"""Select triplets from scored rows, in parallel and without a model."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ MIN_SHARDS_PER_PROCESS = 8  # number of shards for which starting a process is n
 
 
 def find_scored(folder: Path) -> Path:
-    """Return the scored dataset that a folder is or contains, after checking it.
+    """Return the folder of the scored dataset: ``folder`` or its subfolder "scored". Its shards are checked.
 
     Raises:
         InputError: There is no scored dataset, it is not finished, or shards are missing.
@@ -47,12 +47,12 @@ def find_scored(folder: Path) -> Path:
 
 
 def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
-    """Return the identity of the triplets: the rules, and the identity of the scored rows."""
+    """Return the settings that identify the filtered triplets: the rules, and the identity of the scored rows."""
     return {"kind": "triplets", "rules": asdict(rules), SCORED: dict(scored)}
 
 
 def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int], workers: int | None = None) -> None:
-    """Write these shards of triplets with ``workers`` processes. ``None`` means one per core."""
+    """Select and write the given shards of triplets with ``workers`` processes. ``None`` means up to one per core."""
     if workers is None:
         workers = max(1, min(cores(), len(shards) // MIN_SHARDS_PER_PROCESS))
     store = ShardStore(folder)
@@ -63,12 +63,12 @@ def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int
 
 
 def _load_nothing() -> None:
-    """Load no model."""
+    """Load nothing in a worker, because no model is needed."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Work of selecting triplets: the lines of a shard of triplets, and its record."""
+    """Task of a worker: select the triplets of a shard, and return its lines and its record."""
 
     source: Path
     rules: Rules
@@ -106,7 +106,7 @@ def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[Rejecte
 def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
     """Return the manifest of the triplets.
 
-    It also counts how many rows each rule on its own would reject, including counts of zero for enabled rules.
+    The manifest includes the number of rows that each enabled rule alone would reject, even if it is zero.
     """
     store = ShardStore(folder)
     broken, sureties = Counter[str](), Counter[int]()

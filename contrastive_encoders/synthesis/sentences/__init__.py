@@ -1,1 +1,1 @@
-"""Input texts of a synthesis."""
+"""Read and prepare the input texts of a synthesis."""

@@ -1,4 +1,4 @@
-"""Exact duplicates in a corpus of any size, by 64-bit hashes in a database on disk.
+"""Detect exact duplicates in a corpus of any size, by 64-bit hashes in a database on disk.
 
 The probability that any two of n different texts share a hash is n^2 / 2^65: 0.1 % for 200 million texts.
 """
@@ -17,14 +17,14 @@ BEGIN;
 
 
 class Duplicates:
-    """Set of text hashes. Writes into ``folder``, which the caller must remove."""
+    """Set of the hashes of all texts so far. The database is in ``folder``, which the caller must remove."""
 
     def __init__(self, folder: Path) -> None:
         self.base = sqlite3.connect(folder / "seen.sqlite", isolation_level=None)
         self.base.executescript(SETTINGS)
 
     def is_new(self, text: str) -> bool:
-        """Remember a text, and return whether it is new."""
+        """Add a text, and return whether the text was not in the set yet."""
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         number = int.from_bytes(digest, "little", signed=True)
         return self.base.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount == 1

@@ -1,7 +1,7 @@
-"""Input texts as a stream: lines, a column of a table, or both sentences of STS-B.
+"""Stream of input texts: lines, a column of a table, or both sentences of STS-B.
 
 The texts are read once to count and check them, and once by each process that writes texts for them. Memory does not
-depend on their number. Texts are unchanged; blank texts are dropped and counted. As published, there is no
+depend on the number of texts. Texts are unchanged; blank texts are dropped and counted. As published, there is no
 deduplication.
 """
 
@@ -40,7 +40,7 @@ STSB_NAMES = ("sentence1", "sentence2")
 
 
 class Summary(NamedTuple):
-    """Counts and checksum of the input files."""
+    """Number of texts in the input files, and the checksum of the files."""
 
     texts: int
     blank: int  # dropped
@@ -49,7 +49,7 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files of first sentences, one after the other."""
+    """Iterable over the nonblank texts of all input files."""
 
     files: tuple["InputFile", ...]
 
@@ -60,13 +60,13 @@ class Inputs:
         """Yield all texts, including blank ones.
 
         Raises:
-            InputError: A row cannot be read, or has no text.
+            InputError: A row cannot be read, or contains no text.
         """
         for file in self.files:
             yield from file.all_texts()
 
     def summary(self) -> Summary:
-        """Read all texts, and return their counts and checksum.
+        """Read all texts, and return their number and the checksum of the files.
 
         Raises:
             InputError: A row cannot be read or has no text, or the files contain no text.
@@ -82,7 +82,7 @@ class Inputs:
 
     @property
     def name(self) -> str:
-        """Return the name for messages."""
+        """Return a name of the input files for messages."""
         first, others = self.files[0].path, len(self.files) - 1
         return f"{first} and {others} more" if others else str(first)
 
@@ -101,7 +101,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class InputFile:
-    """One of the input files."""
+    """An input file, with its type and the column of its texts."""
 
     path: Path
     kind: str  # a key of FORMS
@@ -109,7 +109,7 @@ class InputFile:
     encoding: Encoding = AUTO
 
     def all_texts(self) -> Iterator[str]:
-        """Yield the texts like `Inputs`."""
+        """Yield all texts of the file, including blank ones."""
         columns = {"stsb": STSB_NAMES, "text": (LINE,)}.get(self.kind, (self.column,))
         form = form_of(self.path) if form_of(self.path) in FORMS[self.kind] else FORMS[self.kind][0]
         for found in read_rows(self.path, columns, form, self.encoding):
@@ -121,7 +121,7 @@ class InputFile:
                 yield ""
 
     def is_stsb(self) -> bool:
-        """Return whether the first row has both sentences of STS-B and lacks the requested column."""
+        """Return whether the first row has the columns of an STS-B table, but not the requested column."""
         rows = read_rows(self.path, encoding=self.encoding)
         first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
         return first is not None and set(STSB_NAMES) <= first.values.keys() and self.column not in first.values
@@ -148,14 +148,14 @@ def open_inputs(
     output: Path | None = None,
     encoding: Encoding = AUTO,
 ) -> Inputs:
-    """Find the files of one or more paths, folders, or patterns, like `list_files`, and how each is read.
+    """Find the input files in paths, directories, or patterns (see `list_files`), and determine their types.
 
     ``kind="auto"`` uses the file name, recognizes STS-B's tables by their content, and reads files with other names as
-    lines of text. With another kind, only the files of this kind in a folder are used. The files written to ``output``
-    must not be used as input.
+    lines of text. With another ``kind``, only files of this type in a directory are used. Files in ``output`` must not
+    be used as input.
 
     Raises:
-        InputError: A file does not exist or is empty, or ``output`` is in the folder.
+        InputError: A file does not exist or is empty, or ``output`` is in a directory of ``path``.
     """
     given = [path] if isinstance(path, str) else list(path)
     if output is not None:
@@ -168,7 +168,7 @@ def open_inputs(
             key="input",
             value=path,
             expected=f"at least one file of the type {kind}",
-            hint="Choose a file, or another input_type.",
+            hint="Use other files, or choose another input_type.",
         )
     for file in found:
         if file.path.stat().st_size == 0:
@@ -187,7 +187,7 @@ def _input_file(path: Path, kind: str, column: str, encoding: Encoding) -> Input
 
 @dataclass(frozen=True)
 class SampledTexts:
-    """Texts at some positions, in order."""
+    """Iterable over the texts at the indices ``places``, in order."""
 
     texts: Iterable[str]
     places: frozenset[int]
@@ -197,7 +197,7 @@ class SampledTexts:
 
 
 def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> SampledTexts:
-    """Draw ``wanted`` of the ``number`` texts at random, or all if there are fewer.
+    """Sample ``wanted`` of the ``number`` texts at random, or all if there are fewer.
 
     Raises:
         InputError: ``wanted`` is less than one.

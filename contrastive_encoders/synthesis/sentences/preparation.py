@@ -1,7 +1,7 @@
-"""Input sentences for triplets: split, cleaned, filtered, and deduplicated.
+"""Prepare the input sentences for triplets: split, clean, filter, and deduplicate them.
 
-This is done once by one process, before anything is written for the sentences; other processes wait. The results are a
-file with one sentence per line and the counts of dropped sentences. Both are renamed into place when complete. Memory
+One process does this once, before any candidate is generated; other processes wait. The results are a file with one
+sentence per line and the counts of dropped sentences. Both are renamed to their final names when complete. Memory
 does not depend on the number of sentences.
 """
 
@@ -34,43 +34,48 @@ NON_WORD = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceRules:
-    """Rules that decide which sentences of the input are used."""
+    """Configuration keys of the rules that select input sentences."""
 
     min_words: int = config_field(
-        8, "minimum number of words of a sentence; the rules drop triplets of shorter sentences", ge=1
+        8, "minimum number of words of a sentence; `rules` also drops triplets whose premise is shorter", ge=1
     )
-    max_words: int | None = config_field(None, "maximum number of words of a sentence")
+    max_words: int | None = config_field(None, "maximum number of words of a sentence; null: no limit")
     drop_duplicates: bool = config_field(
-        True, "whether to drop duplicates of the entire input, which are detected on disk for any size"
+        True, "whether to drop duplicate sentences of the entire input, which may have any size (hashes are on disk)"
     )
     exclude: str | None = config_field(
         None,
-        "FILE of sentences to exclude, one per line, such as those of a test set; case, blanks, and punctuation are "
-        "ignored",
+        "text file of sentences to exclude, one per line, such as those of a test set; case, spaces, and punctuation "
+        "are ignored",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation(SentenceRules):
-    """Rules, and whether documents are split first. If so, the texts of ``exclude`` are split, too."""
+    """Rules for sentences, and whether texts are documents, which are first split into sentences.
+
+    If so, the texts of ``exclude`` are also split.
+    """
 
     kind: Literal["sentences", "documents"] = "sentences"
 
     def check(self) -> None:
-        """Raise `InputError` for invalid settings."""
+        """Raise `InputError` if ``max_words`` is too small or the file ``exclude`` does not exist."""
         if self.max_words is not None and self.max_words < self.min_words:
             raise InputError(
                 key="sentences.max_words",
                 value=self.max_words,
-                expected=f"sentences.min_words={self.min_words} or more, or null",
+                expected=f"at least sentences.min_words={self.min_words}, or null",
             )
         if self.exclude is not None and not Path(self.exclude).is_file():
             raise InputError(
-                key="sentences.exclude", value=self.exclude, expected="a file of sentences, one per line, or null"
+                key="sentences.exclude",
+                value=self.exclude,
+                expected="an existing file of sentences, one per line, or null",
             )
 
     def unwanted(self) -> frozenset[str]:
-        """Return the texts of ``exclude``, in the form of `normalize_sentence`.
+        """Return the sentences of ``exclude``, normalized by `normalize_sentence`.
 
         Raises:
             InputError: The file is not UTF-8.
@@ -90,7 +95,7 @@ class Preparation(SentenceRules):
         return frozenset(found - {""})
 
     def rejected(self, sentence: str) -> str:
-        """Return why a cleaned sentence is dropped, or an empty string if it is kept."""
+        """Return the reason to drop a cleaned sentence, or an empty string if the sentence is kept."""
         if not sentence:
             return "blank"
         words = sentence.count(" ") + 1
@@ -103,7 +108,7 @@ class Preparation(SentenceRules):
 
 @dataclass(frozen=True)
 class Prepared:
-    """File of sentences, and the counts of its preparation."""
+    """Iterable over the prepared sentences in a file, with the counts of the preparation."""
 
     path: Path
     counts: dict[str, Any]
@@ -119,7 +124,7 @@ class Prepared:
 
 
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
-    """Return the identity of the sentences: the input and the rules."""
+    """Return the settings that identify the prepared sentences: a checksum of the input, and the rules."""
     found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, "kind": how.kind, **asdict(how)}
     if how.exclude is None:
         del found["exclude"]
@@ -129,20 +134,20 @@ def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
 
 
 def normalize_sentence(sentence: str) -> str:
-    """Return the letters and digits in lowercase. Different encodings of accents give the same result."""
+    """Normalize a sentence to its letters and digits in lowercase. Equivalent Unicode forms give equal results."""
     if not sentence.isascii():
         sentence = unicodedata.normalize("NFKC", sentence)
     return NON_WORD.sub("", sentence.casefold())
 
 
 def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[str, Any] | None = None) -> Prepared:
-    """Return the sentences in ``folder``. Write them if they do not exist yet, or differ from these.
+    """Return the prepared sentences in ``folder``. Prepare them if they do not exist or have another identity.
 
     Args:
         identity: Result of `identify`, if it is already known. Computing it reads all of the input.
 
     Raises:
-        InputError: The file cannot be read, or no sentence is left.
+        InputError: The input cannot be read, or no sentence is kept.
     """
     place, wanted = folder / SENTENCES_FOLDER, dict(identity or identify(inputs, how))
     place.mkdir(parents=True, exist_ok=True)
@@ -157,7 +162,7 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
         raise InputError(
             key="input",
             value=f"{counts['sentences']:,} sentences ({reasons})" if reasons else "no sentences",
-            expected="at least one sentence that is not left out",
+            expected="at least one sentence that satisfies the rules",
             location=inputs.name,
             hint="Lower sentences.min_words, or use other texts.",
         )
@@ -165,9 +170,9 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
 
 
 def _read_counts(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the counts of the existing sentences.
+    """Read the counts of sentences that were prepared earlier.
 
-    Return None if the sentences do not exist, are not the expected ones, or are damaged.
+    Return None if there are no prepared sentences, if they have another identity, or if the record is damaged.
     """
     try:
         found = read_record(place / COUNTS)
@@ -203,7 +208,7 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
 
 
 def _sentences(texts: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[str]:
-    """Yield cleaned sentences."""
+    """Yield the cleaned sentences of the texts, and count texts and sentences in ``counts``."""
     for text in texts:
         counts["texts"] += 1
         for sentence in split(text) if kind == "documents" else (text,):

@@ -1,8 +1,9 @@
-"""Quotation marks inside a text that is quoted in a prompt.
+"""Handle quotation marks inside texts that are quoted in a prompt.
 
-A straight mark ends the text that the model writes. Prompts therefore contain typographic marks instead of those of
-their input, and written texts get straight marks again if their input has them. A model that reads any quotation marks
-may write straight ones, so its texts are checked for truncation.
+A straight quotation mark ends the text that the model writes. In prompts, straight marks of the input are therefore
+replaced by typographic marks, and in generated texts, typographic marks are replaced by straight marks if the input has
+straight marks. A model that reads any quotation marks may write straight marks, so texts that it writes are checked for
+truncation.
 """
 
 import re
@@ -19,7 +20,7 @@ UNFINISHED = re.compile(r"[\s,:;(\[{\u2013\u2014]\Z")  # text before an inner ma
 
 
 def has_marks(text: str | None) -> bool:
-    """Return whether a text contains the mark that ends texts."""
+    """Return whether a text contains a straight quotation mark, which would end a generated text."""
     return text is not None and STRAIGHT.search(text) is not None
 
 
@@ -29,17 +30,17 @@ def has_quotation(text: str | None) -> bool:
 
 
 def quote_for_prompt(text: str) -> str:
-    """Return a text in its quoted form in a prompt: on one line, with typographic marks inside."""
+    """Convert a text for quotation in a prompt: to one line, with typographic instead of straight marks."""
     return STRAIGHT.sub(RIGHT, OPENING.sub(LEFT, NEWLINES.sub(" ", text)))
 
 
 def is_cut(text: str) -> bool:
-    """Return whether a text ended at a mark that is part of it."""
+    """Return whether a generated text was truncated at a quotation mark that belongs to the text."""
     return UNFINISHED.search(text) is not None or _is_open(text)
 
 
 def _is_open(text: str) -> bool:
-    """Return whether a quotation in English, German, or French marks is open at the end.
+    """Return whether a quotation in English, German, or French marks is still open at the end of the text.
 
     French marks may point either way.
     """
@@ -53,7 +54,7 @@ def _is_open(text: str) -> bool:
 
 
 def restore_marks(source: str, text: str) -> str:
-    """Return a text with straight marks if its source has no typographic ones."""
+    """Replace typographic marks in a generated text by straight marks, unless its source has typographic marks."""
     if LEFT in source or RIGHT in source:
         return text
     return text.replace(LEFT, STOP).replace(RIGHT, STOP)

@@ -1,8 +1,8 @@
-"""Sentence splitting and cleaning.
+"""Split documents into sentences, and clean sentences.
 
-A sentence ends at a sentence-final mark, including closing quotation marks and brackets after it, if a new sentence can
-begin there: not with a lowercase letter. Full stops of abbreviations, initials, and numbered lists do not end a
-sentence. Chinese and Japanese marks need no blank after them. A newline always ends a sentence, since paragraphs of web
+A sentence ends at a sentence-final mark, including closing quotation marks and brackets after the mark, unless the next
+character is a lowercase letter. Full stops of abbreviations, initials, and numbered lists do not end a
+sentence. Chinese and Japanese marks need no space after them. A newline always ends a sentence, since paragraphs of web
 text are lines.
 
 The rules are simple and cheap on purpose: a web corpus has billions of sentences, and wrongly split sentences are
@@ -32,7 +32,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
 
 def split(document: str) -> Iterator[str]:
-    """Yield the sentences, in order and unchanged. Together they contain every character except blanks."""
+    """Yield the sentences of a document, in order and unchanged. Only whitespace between sentences is dropped."""
     for line in document.splitlines():
         begin = 0
         for mark in END.finditer(line):
@@ -62,7 +62,7 @@ def _ends(line: str, begin: int, mark: re.Match[str]) -> bool:
 
 
 def clean(sentence: str) -> str:
-    """Return the sentence as one line: composed characters (NFC), one blank between words, no invisible characters."""
+    """Clean a sentence: one line, composed characters (NFC), single spaces, no invisible characters."""
     if not sentence.isascii():
         sentence = unicodedata.normalize("NFC", INVISIBLE.sub("", sentence))
     return " ".join(CONTROL.sub(" ", sentence).split())

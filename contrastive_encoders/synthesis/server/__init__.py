@@ -1,1 +1,1 @@
-"""Generators on a server with the OpenAI protocol."""
+"""Use generators on a server with OpenAI's API."""

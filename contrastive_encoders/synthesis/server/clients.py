@@ -1,4 +1,4 @@
-"""Clients that act as a generator and as a discriminator."""
+"""Use the model on a server as a generator and as a discriminator."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def ask(
     server: Server, prompts: Iterator[Prompt | None], how: Decoding, statistics: Statistics | None = None
 ) -> Iterator[Continuation]:
-    """Yield every sample of every prompt, in order of arrival; see `synthesis.decoding.loop.decode`.
+    """Request all samples of all prompts, and yield each on arrival, like `synthesis.decoding.loop.decode`.
 
     Raises:
         InputError: The server rejects a setting.
@@ -67,20 +67,20 @@ async def _write(server: Server, prompt: Prompt, sample: int, how: Decoding) -> 
 
 
 class ServedPromptIds(PromptIds):
-    """Prompts as texts, since there is no tokenizer. Sentences are truncated to a number of words."""
+    """Prompts as strings instead of token ids, since a server has no tokenizer. Sentences are truncated to words."""
 
     def __init__(self, prompts: Prompts) -> None:
         self.prompts = prompts
 
-    def _cut(self, sentences: Sequence[str], most: int) -> list[str]:
+    def _truncate(self, sentences: Sequence[str], most: int) -> list[str]:
         words = [sentence.split() for sentence in sentences]
         return [one if len(own) <= most else " ".join(own[:most]) for one, own in zip(sentences, words, strict=True)]
 
 
 class ServedDiscriminator:
-    """Discriminator on a server: P("true") that the second sentence of a pair follows from the first.
+    """Discriminator on a server. It returns P("true"): the second sentence of a pair follows from the first.
 
-    It uses the server's log-probabilities of the first token.
+    P("true") is computed from the server's log-probabilities of the first token.
 
     Raises:
         InputError: The server returns no log-probabilities, or the answers begin with the same character.
@@ -96,7 +96,7 @@ class ServedDiscriminator:
             raise InputError(
                 key="prompts.discrimination",
                 value=f"{words.yes!r}, {words.no!r}",
-                expected="answers yes and no that begin differently, because only the first token is compared",
+                expected="texts for yes and no with different first letters, because only the first token is compared",
             )
         self([("The cat is black.", "It is black.")])  # errors occur before anything is written
 
@@ -104,9 +104,10 @@ class ServedDiscriminator:
         return self.asks.generation_texts(direction, sentences, most)
 
     def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
-        """Return one probability per pair.
+        """Return P("true") of each pair.
 
-        Equal pairs are requested once. The result is None if nothing is judged or the answer is unusable.
+        Equal pairs are requested once. The result for a pair is None if pairs are not judged or if the server's answer
+        contains neither of the two answers.
         """
         if not self.judged:
             return [None] * len(pairs)

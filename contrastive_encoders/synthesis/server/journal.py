@@ -1,6 +1,6 @@
-"""Journal of paid answers: each answer is saved before it is used, and never requested twice.
+"""Journal of a server's answers, which may cost money. Each is saved before it is used, and never requested twice.
 
-The journal has a line of JSON for each answer. A line that a kill truncated counts as not answered.
+The journal contains a JSON line for each answer. A truncated line, after a kill of the process, is ignored.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ FILE_NAME = "answers.jsonl"
 
 
 class Journal:
-    """Journal of earlier and new answers. Memory contains positions in the file, but no answers."""
+    """File of the answers of this and earlier commands. Only file offsets of the answers are kept in memory."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ class Journal:
             self.file.write(b"\n")
 
     def known(self, asked: str) -> dict[str, Any] | None:
-        """Return the answer to a request if an earlier command received it."""
+        """Return the saved answer to a request, or None if there is none."""
         if asked not in self.places:
             return None
         self.file.seek(self.places[asked])  # writes are appended at the end regardless
@@ -38,12 +38,12 @@ class Journal:
         return found[1] if found else None
 
     def record(self, asked: str, answer: Mapping[str, Any]) -> None:
-        """Save an answer, so that it survives a kill of the process; see `sync`."""
+        """Append an answer to the file, so that the answer survives a kill of the process."""
         self.file.write(json.dumps([asked, answer]).encode() + b"\n")
         self.file.flush()
 
     def sync(self) -> None:
-        """Make the saved answers survive a power failure, too."""
+        """Sync the file to disk, so that the answers also survive a power failure."""
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class Journal:
 
 
 def name_of(*asked: Any) -> str:
-    """Return a name for a request."""
+    """Return a hash that identifies a request."""
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
 

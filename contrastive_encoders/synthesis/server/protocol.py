@@ -1,7 +1,7 @@
-"""Requests and responses of the OpenAI protocol, for chats and completions.
+"""Build requests and parse responses of OpenAI's API, for chat completions and completions.
 
-The user's message of a chat is the prompt without its last line, as for a model in this process. No server guarantees
-to continue a partial answer. Therefore the last line is not sent, and is removed from answers that begin with it.
+In a chat, the user's message is the prompt without its last line, as for a local model. No server guarantees to
+continue a partial answer. Therefore, the last line is not sent, and is removed from answers that begin with it.
 """
 
 import json
@@ -18,11 +18,11 @@ TOP_LOGPROBS = 5  # number of likeliest first tokens to request for a judge: the
 
 
 class InvalidResponseError(ValueError):
-    """Error for a response that does not follow the protocol."""
+    """Raised for a response that does not follow OpenAI's API."""
 
 
 class ServerAnswer(TypedDict):
-    """Answer in the form that the journal stores."""
+    """A parsed answer of a server, as stored in the journal."""
 
     text: str
     whole: bool  # ended on its own; by the stop string, if the server makes the distinction
@@ -36,7 +36,7 @@ def refusal(why: str) -> ServerAnswer:
 
 
 def generation_request(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, Any]:
-    """Return the body of a request for one text."""
+    """Return the body of a request that generates one text."""
     body: dict[str, Any] = {"max_tokens": how.max_new_tokens, "temperature": how.temperature, "seed": seed}
     if how.top_p is not None and how.top_p < 1:
         body["top_p"] = how.top_p
@@ -48,16 +48,16 @@ def generation_request(prompt: str, how: Decoding, seed: int, *, chat: bool) -> 
 
 
 def judge_request(prompt: str, *, chat: bool) -> dict[str, Any]:
-    """Return the body of a request for the probabilities of the first token.
+    """Return the body of a request for the log-probabilities of the first token.
 
-    At temperature 1, servers do not change them.
+    The temperature is 1, so that servers do not change the probabilities.
     """
     listed = {LOGPROBS: True, "top_logprobs": TOP_LOGPROBS} if chat else {LOGPROBS: TOP_LOGPROBS}
     return {**_prompt_fields(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
 
 
 def replace_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """Return the same request with a short plain prompt, which every server can answer."""
+    """Replace the prompt of a request by a short one that every server can answer."""
     return {**body, **_prompt_fields("Hello", chat)}
 
 
@@ -66,7 +66,7 @@ def _prompt_fields(prompt: str, chat: bool) -> dict[str, Any]:
 
 
 def read_answer(content: bytes, *, chat: bool, stop: object = None) -> ServerAnswer:
-    """Read the answer in a response.
+    """Parse the answer in a response.
 
     Args:
         stop: Value of the ``stop`` key in the request.
@@ -103,7 +103,7 @@ def _first_token(found: Any, chat: bool) -> list[tuple[str, float]]:
 
 
 def extract_text(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
-    """Return the written text without the text around it, and whether it is closed."""
+    """Extract the generated text from an answer. Return the text, and whether it is closed (not truncated)."""
     text, whole, mark = answer["text"], answer["whole"], how.stop
     if not chat:
         text, found, _ = text.partition(mark) if mark else (text, "", "")
@@ -122,7 +122,7 @@ def extract_text(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool
 
 
 def probability(listed: Sequence[tuple[str, float]], answers: Mapping[str, str]) -> float | None:
-    """Return P(yes) of {yes, no}, or None if neither is listed.
+    """Return P(yes), normalized over yes and no, or None if neither is among the listed tokens.
 
     Tokens that are a prefix of exactly one answer count for that answer, regardless of case and blanks. An answer that
     is not listed gets the probability of the least likely listed token, which is an upper bound.

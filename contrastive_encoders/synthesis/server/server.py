@@ -1,8 +1,8 @@
-"""Concurrent requests to a language model server, sent with openai's client.
+"""Send concurrent requests to a language model server with the client of the package openai.
 
 The client retries after temporary errors (429, 5xx, no connection, timeout, and invalid responses) with increasing
-delays. If the server rejects a request before it has answered any, the user must correct the settings. If it only
-rejects some prompts, they are counted.
+delays. If the server rejects a request before it has answered any, the settings must be corrected, and an error is
+raised. If it only rejects some prompts, these are counted.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Server:
-    """Server with the model ``name`` at ``url``. Requests must be sent within ``session``."""
+    """Client of the model ``name`` on the server at ``url``. Requests must be sent within ``session``."""
 
     name: str
     url: str
@@ -58,7 +58,7 @@ class Server:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Context manager that opens the client and the journal. Pending requests are canceled at the end."""
+        """Context manager that opens the client and the journal. On exit, pending requests are canceled."""
         openai = import_openai()
         import httpx2
 
@@ -75,9 +75,9 @@ class Server:
             yield
 
     def run(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Run ``work`` to completion and return its result, while other requests continue.
+        """Run the coroutine ``work`` and return its result. Other requests continue in the meantime.
 
-        The journal is on disk when this method returns.
+        The journal is synced to disk before this method returns.
         """
         try:
             return self.runner.run(work)
@@ -88,7 +88,7 @@ class Server:
         return self.runner.get_loop().create_task(work)
 
     async def answer(self, body: Mapping[str, Any], *which: Any) -> ServerAnswer:
-        """Return the answer to a request, from the journal or from the server.
+        """Return the answer to a request, from the journal if it is known, otherwise from the server.
 
         ``which`` distinguishes requests with the same body.
         """
@@ -122,7 +122,7 @@ class Server:
                     raise InputError(
                         key="base_url",
                         value=self.url,
-                        expected=f"a server that responds by OpenAI's protocol ({self._why(error)})",
+                        expected=f"a server that responds according to OpenAI's API ({self._why(error)})",
                         hint="Start the server, or correct the URL, which usually ends in /v1.",
                     ) from None
                 return await self._without(error, body)
@@ -146,9 +146,9 @@ class Server:
         return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
 
     async def _read_whole(self, response: Any) -> None:
-        """Read a complete response.
+        """Read a response completely.
 
-        Raise an error that the client retries if it contains no answer or arrives too late.
+        If it contains no answer or arrives too late, an error is raised after which the client retries.
         """
         try:
             async with asyncio.timeout(self.requests.timeout):  # in total: a server may send single bytes
@@ -165,10 +165,10 @@ class Server:
                 raise self.httpx.RemoteProtocolError(f"{self._said(response.text)[:80]!r} ({error})") from None
 
     async def _without(self, error: Exception, body: Mapping[str, Any]) -> ServerAnswer:
-        """Skip one text if the server answers another prompt.
+        """Handle an error that persists after all retries: skip the text if the server answers another prompt.
 
         Raises:
-            SynthesisError: The server does not answer it.
+            SynthesisError: The server does not answer the other prompt.
         """
         try:
             await self._ask(replace_prompt(body, chat=self.chat), FIRST_REQUEST_RETRIES)
@@ -184,13 +184,13 @@ class Server:
         )
 
     def _why(self, error: Any) -> str:
-        """Return the cause of an error, since the client only says "Connection error."."""
+        """Return the cause of an error, since the client's message is only "Connection error."."""
         if isinstance(error, self.openai.APITimeoutError):
             return f"no answer in {self.requests.timeout:g} s"
         return self._said(error.__cause__ or error.message)
 
     def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> ServerAnswer:
-        """Count a rejection that may concern this prompt only. Raise `InputError` for any other."""
+        """Count the rejection of a request if only its prompt may be the cause. Otherwise, raise `InputError`."""
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
         self.refused += 1
@@ -210,13 +210,13 @@ class Server:
         raise InputError(key="base_url", value=self.url, expected=expected, hint=advice)
 
     def _said(self, text: object) -> str:
-        """Shorten a server's message, and hide the API key, which some servers repeat."""
+        """Shorten a message of the server, and mask the API key, which some servers repeat."""
         plain = " ".join(str(text).split())
         return (plain.replace(self.key, "***") if self.key else plain)[:MAX_SHOWN_CHARS].rstrip(".")
 
 
 def import_openai() -> Any:
-    """Import openai's client.
+    """Import the package openai.
 
     Raises:
         InputError: The package is not installed.
@@ -229,15 +229,15 @@ def import_openai() -> Any:
 
 
 def read_api_key() -> str:
-    """Return the API key from the environment, or an empty string, since local servers need none."""
+    """Return the API key from the environment, or an empty string, since local servers need no key."""
     key = os.environ.get(API_KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise InputError(key=API_KEY_VARIABLE, expected="printable ASCII characters without spaces")
+        raise InputError(key=API_KEY_VARIABLE, expected="a key of printable ASCII characters without spaces")
     return key
 
 
 def check_url(url: str | None) -> str:
-    """Raise `InputError` unless the URL is a server address without a key in it."""
+    """Return a valid server URL without a trailing slash. Raise `InputError` if it is invalid or contains secrets."""
     try:
         parts = urlsplit(url or "")
         right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

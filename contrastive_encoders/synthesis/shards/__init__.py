@@ -1,1 +1,1 @@
-"""Sharded datasets on disk."""
+"""Write and read sharded datasets on disk."""

@@ -1,4 +1,4 @@
-"""Shards of texts that a model decodes: prompts from tasks, and shards from the answers."""
+"""Decode shards of texts: turn tasks into prompts for a model, and the answers into shards."""
 
 import time
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ REPORT_INTERVAL_S = 0.5
 
 
 class FinishedShard(NamedTuple):
-    """Shard whose answers have all arrived."""
+    """A shard whose answers have all arrived."""
 
     number: int
     tokens: int  # drawn
@@ -34,37 +34,37 @@ class FinishedShard(NamedTuple):
 
 
 class ShardBuilder(Protocol):
-    """Interface of builders: prompts for tasks, and shards from the answers."""
+    """Interface of builders, which turn tasks into prompts, and the answers into shards."""
 
     groups_done: int
 
     def prompts(self) -> Iterator[Prompt | None]:
-        """Yield prompts for the decoder, or None if the next prompts depend on pending answers."""
+        """Yield prompts for the decoder, or None while the next prompts depend on pending answers."""
         ...
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer, and return the shard that it completes, if any."""
+        """Add an answer. Return the shard that the answer completes, or None."""
         ...
 
 
 @dataclass(frozen=True)
 class DecodedShards(ABC):
-    """Work for a generator (`runtime.worker_loop.Work`). A subclass implements the method that requests the texts.
+    """Base class of worker tasks that decode texts (see `runtime.worker_loop.Work`).
 
     In float32, shards share forward passes. In half precision, the last bits of a logit depend on the other rows of a
-    pass, and these bits occasionally change a token. There a shard is decoded alone, so that its texts depend on
-    nothing else.
+    pass, and these bits occasionally change a token. In half precision, each shard is therefore decoded alone,
+    so that its texts do not depend on other shards.
     """
 
     how: Decoding
 
     @abstractmethod
     def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> ShardBuilder:
-        """Return a builder for the tasks, which are requested when there is room for their prompts."""
+        """Return a builder for the tasks. It requests a task when the decoder needs more prompts."""
 
     @abstractmethod
     def passes(self, sampled: Continuation) -> bool:
-        """Return whether a text would be accepted on its own, for the progress bar."""
+        """Return whether a text passes the filters that consider it alone. This is shown in the progress bar."""
 
     def __call__(
         self, generator: Generator | Server, tasks: Iterator[WorkItem]
@@ -99,7 +99,7 @@ class DecodedShards(ABC):
 
 
 class _ReportCounts:
-    """Counts since the last report."""
+    """Counts of answers and decoding steps since the last progress report."""
 
     def __init__(self, builder: ShardBuilder, statistics: Statistics) -> None:
         self.builder, self.statistics = builder, statistics

@@ -1,4 +1,4 @@
-"""Progress of a synthesis: rates, yield per label and remaining time."""
+"""Show the progress of a synthesis: rates, yield per label, and remaining time."""
 
 import logging
 import time
@@ -14,7 +14,10 @@ MIN_RATE_SECONDS = 0.5  # minimum time over which a rate is computed
 
 
 class WorkerProgress(NamedTuple):
-    """Work of a worker since its last report. An accepted text has passed the filters of single texts."""
+    """Counts of a worker's results since its last report.
+
+    ``accepted`` counts texts that pass the filters which consider a text alone.
+    """
 
     groups: int  # prompts, with all of their samples
     drawn: Counter[str] = Counter()  # samples by label
@@ -25,7 +28,7 @@ class WorkerProgress(NamedTuple):
 
 
 class StageProgress:
-    """Context manager that sums the reports of all workers."""
+    """Context manager with a progress bar that sums the reports of all workers."""
 
     def __init__(self, title: str, groups: int, *, quiet: bool) -> None:
         self.progress, self.sums = ProgressBar(title, "prompts", groups, quiet=quiet), WorkerProgress(0)

@@ -1,4 +1,4 @@
-"""Provenance of a dataset: generator and library versions."""
+"""Record the provenance of a dataset: the generator and library versions."""
 
 import hashlib
 import platform
@@ -18,9 +18,9 @@ PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
 
 
 def identify_generator(name: str, revision: str | None, setting: str = "generator") -> dict[str, Any]:
-    """Return the commit of the generator on the hub, or a SHA-256 of its file or folder.
+    """Return entries that identify the generator: its hub id and commit, or a SHA-256 of its local files.
 
-    The SHA-256 does not depend on the location.
+    The SHA-256 does not depend on the location of the files.
 
     Raises:
         InputError: The model does not exist.

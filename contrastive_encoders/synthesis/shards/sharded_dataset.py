@@ -1,4 +1,4 @@
-"""Write a dataset shard by shard: tasks for workers, shards of their results, and the manifest."""
+"""Write a dataset shard by shard: create tasks for workers, write their results, and complete the manifest."""
 
 import contextlib
 import logging
@@ -28,14 +28,14 @@ AnyDataSet = TypeVar("AnyDataSet", bound="DataSet")
 
 
 class ShardInputs(NamedTuple):
-    """Payload of a task."""
+    """Payload of a task: the inputs of a shard."""
 
     first: int  # position of the first input in the dataset
     inputs: list[Any]
 
 
 class ShardFacts(TypedDict):
-    """Facts about a shard in addition to its lines."""
+    """Counts and rejected texts of a shard, for its record."""
 
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
@@ -43,7 +43,7 @@ class ShardFacts(TypedDict):
 
 
 class WrittenShard(NamedTuple):
-    """Result of a task."""
+    """Result of a task: the lines of a shard, and facts about them."""
 
     lines: bytes  # JSON
     about: ShardFacts
@@ -51,7 +51,7 @@ class WrittenShard(NamedTuple):
 
 @dataclass
 class DataSet:
-    """Dataset to be written into one folder, shard by shard."""
+    """A dataset to be written into one folder, shard by shard."""
 
     folder: Path
     title: str
@@ -64,7 +64,7 @@ class DataSet:
     prompts: int = 1  # per input
 
     def describe(self, manifest: dict[str, Any]) -> None:
-        """Write the report and the dataset card. Does nothing by default."""
+        """Write the report and the dataset card. The default writes nothing."""
 
     @property
     def shards(self) -> int:
@@ -75,12 +75,12 @@ class DataSet:
         return ShardStore(self.folder)
 
     def missing(self) -> list[int]:
-        """Return the numbers of the missing shards."""
+        """Return the indices of the shards that are missing or damaged."""
         store = self.store
         return [number for number in range(self.shards) if not store.is_done(number)]
 
     def tasks(self, missing: Iterable[int]) -> Iterator[WorkItem]:
-        """Yield a task for each of these shards, in order."""
+        """Yield a task for each shard in ``missing``, in order."""
         wanted, inputs = set(missing), iter(self.inputs)
         for number in range(max(wanted, default=-1) + 1):
             some = list(islice(inputs, self.shard_size))
@@ -88,14 +88,14 @@ class DataSet:
                 yield WorkItem(number, ShardInputs(number * self.shard_size, some))
 
     def inputs_of(self, number: int) -> int:
-        """Return the number of inputs of a shard."""
+        """Return the number of inputs in a shard."""
         return min(self.shard_size, self.number - number * self.shard_size)
 
     def manifest(self, *, complete: bool) -> dict[str, Any]:
         return self.store.manifest({"identity": self.identity, **self.about}, self.shards, complete=complete)
 
     def is_complete(self) -> bool:
-        """Return whether every shard exists and the manifest says complete."""
+        """Return whether every shard exists and the manifest is marked complete."""
         try:
             return bool(read_manifest(self.folder)["complete"]) and not self.missing()
         except InputError:
@@ -107,7 +107,7 @@ def write_data_set(
 ) -> None:
     """Write the missing shards, then call ``finish``, which completes the manifest.
 
-    If this is interrupted, the complete shards remain, with a manifest that says so.
+    If the process is interrupted, complete shards are kept, and the manifest is marked incomplete.
 
     Raises:
         SynthesisError: The workers failed on some shards in every attempt; all other shards are written.
@@ -149,7 +149,7 @@ def _write_missing(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bo
 
 
 def finish(data_set: DataSet) -> None:
-    """Write the manifest, the report, and the dataset card of a dataset whose shards are complete."""
+    """Write the manifest, the report, and the dataset card. All shards must be complete."""
     counts = _write_manifest(data_set, complete=True)
     if not counts["accepted"]:
         reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
@@ -169,12 +169,12 @@ def finish(data_set: DataSet) -> None:
 
 
 def finish_rows(data_set: DataSet) -> None:
-    """Complete the manifest of rows from which another dataset is made. That dataset has the report."""
+    """Complete the manifest of an intermediate dataset, which has no report: another dataset is derived from it."""
     data_set.store.write_manifest(data_set.manifest(complete=True))
 
 
 def _write_manifest(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
-    """Write the manifest last: if it says complete, all other files exist."""
+    """Write the report and the card, then the manifest. If the manifest is marked complete, all other files exist."""
     manifest = data_set.manifest(complete=complete)
     data_set.describe(manifest)
     data_set.store.write_manifest(manifest)

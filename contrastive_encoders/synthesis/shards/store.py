@@ -1,7 +1,7 @@
-"""A sharded dataset: numbered shards that are written atomically, and a manifest.
+"""Store a dataset as numbered shards, which are written atomically, and a manifest.
 
-``.shards/NNNNN.json`` contains the record of a shard (counts, SHA-256). It is written before the shard is renamed into
-place, so an existing shard is complete and accounted for. If a process is killed, its unfinished shards are written
+``.shards/NNNNN.json`` contains the record of a shard (counts, SHA-256). The record is written before the shard gets its
+final name, so an existing shard is complete and has a record. If a process is killed, its unfinished shards are written
 again with the same result. A shard without accepted texts has no file, since readers reject empty files.
 """
 
@@ -56,11 +56,11 @@ Item = TypeVar("Item")
 
 
 class SynthesisError(Exception):
-    """Error of a failed write. The finished shards stay complete."""
+    """Raised if a dataset cannot be finished. Its finished shards are kept."""
 
 
 class LabelCounts(TypedDict):
-    """Counts of a label."""
+    """Numbers of drawn, accepted, and rejected samples of a label."""
 
     samples: int  # drawn samples, including those without room in the context
     accepted: int
@@ -68,12 +68,12 @@ class LabelCounts(TypedDict):
 
 
 def accept_all(numbers: Mapping[str, int]) -> dict[str, LabelCounts]:
-    """Return the counts of labels whose texts are all kept, since rules choose among them later."""
+    """Return label counts in which all texts are accepted, since rules are applied in a later stage."""
     return {label: LabelCounts(samples=number, accepted=number, rejected={}) for label, number in numbers.items()}
 
 
 class RejectedText(TypedDict):
-    """Text that was not accepted, for inspection."""
+    """A rejected text, which is recorded for inspection."""
 
     x1: str | None  # the text that it was written for
     text: str
@@ -83,7 +83,7 @@ class RejectedText(TypedDict):
 
 
 class ShardRecord(TypedDict):
-    """Record of a shard."""
+    """Record of a shard: its file, checksum, and counts."""
 
     file: str
     first: int  # first input, counted from 0
@@ -97,7 +97,7 @@ class ShardRecord(TypedDict):
 
 
 class ShardEntry(TypedDict):
-    """Line of a shard."""
+    """A line of a shard: one or two texts, and their label."""
 
     text_a: str
     text_b: str | None  # None if only first sentences are written
@@ -105,15 +105,15 @@ class ShardEntry(TypedDict):
 
 
 class ShardStore:
-    """Folder for shards of ``shard_size`` inputs each."""
+    """Folder with the shards, the records, and the manifest of a dataset."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def claim(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
-        """Mark the folder as that of this dataset, and return whether it is finished.
+        """Claim the folder for a dataset, and return whether the dataset is already finished.
 
-        ``overwrite`` removes the output of an earlier command.
+        If ``overwrite``, the output of an earlier command is removed.
 
         Raises:
             InputError: The folder contains another dataset or other files.
@@ -127,10 +127,10 @@ class ShardStore:
         return False
 
     def is_finished(self, identity: Mapping[str, Any]) -> bool:
-        """Return whether all shards are written.
+        """Return whether all shards of the dataset are written.
 
         Raises:
-            InputError: The shards were made from something else.
+            InputError: The folder contains a dataset with another identity.
         """
         if not (self.folder / MANIFEST).is_file():
             return False
@@ -141,7 +141,7 @@ class ShardStore:
         return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
 
     def is_done(self, number: int) -> bool:
-        """Return whether a shard exists with exactly the bytes that were written."""
+        """Return whether a shard exists and has the recorded checksum."""
         record = self.record(number)
         shard = self.folder / shard_name(number)
         if record is None or not shard.is_file():
@@ -157,17 +157,14 @@ class ShardStore:
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
-        """Return the records of the finished shards, in order, without their ``left_out``.
-
-        Together, these would be many texts.
-        """
+        """Return the records of the finished shards, in order, without the rejected texts in ``left_out``."""
         done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
         return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
 
     def write(self, number: int, data: bytes, about: Mapping[str, Any], *, sync: bool = True) -> ShardRecord:
-        """Write a shard with these lines. ``about`` contains further entries of its record.
+        """Write the lines ``data`` as a shard. ``about`` contains further entries of its record.
 
-        Without ``sync``, a power failure may undo the write. This is for data that can be recreated quickly.
+        If ``sync`` is False, a power failure may undo the write. This is for data that can be recreated quickly.
         """
         record = cast(
             ShardRecord,
@@ -187,7 +184,7 @@ class ShardStore:
         return record
 
     def manifest(self, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
-        """Return ``header`` with the sums over the records of the shards."""
+        """Return the manifest: ``header``, the shards, and the sums of their counts."""
         records = self.records(shards)
         kept = ("file", "first", "inputs", "entries", "sha256")
         return {
@@ -212,7 +209,7 @@ def _has_checksum(shard: Path, sha256: str, changed: int) -> bool:
 
 
 def interleave(found: Iterable[Item], most: int, kind: Callable[[Item], Hashable]) -> list[Item]:
-    """Return at most ``most`` items. The kinds alternate, each in its original order."""
+    """Return at most ``most`` items, alternating between their kinds. Items of a kind keep their order."""
     kinds: dict[Hashable, list[Item]] = {}
     for one in found:
         kinds.setdefault(kind(one), []).append(one)
@@ -221,7 +218,7 @@ def interleave(found: Iterable[Item], most: int, kind: Callable[[Item], Hashable
 
 
 def sample_rejected(found: Iterable[RejectedText]) -> list[RejectedText]:
-    """Return as many rejected texts as a record keeps, alternating between labels and reasons.
+    """Select the rejected texts for a record, alternating between labels and reasons.
 
     Long texts are truncated.
     """
@@ -230,7 +227,7 @@ def sample_rejected(found: Iterable[RejectedText]) -> list[RejectedText]:
 
 
 def to_json_lines(entries: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the lines of a shard."""
+    """Convert the entries of a shard to JSON lines."""
     return b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
 
 
@@ -245,7 +242,7 @@ def read_entries(folder: Path) -> Iterator[ShardEntry]:
 
 
 def read_shard(path: Path) -> Iterator[ShardEntry]:
-    """Yield the entries of a shard. A shard without a file has no entries, since no text was accepted.
+    """Yield the entries of a shard. If there is no file, the shard has no entries, since no text was accepted.
 
     Raises:
         InputError: A line is not JSON, for instance because of a disk error or an editor.
@@ -274,8 +271,8 @@ def read_manifest(folder: Path, key: str = "output", expected: str = "the direct
         expected: Description of a valid folder, for the error if there is no manifest.
 
     Raises:
-        InputError: The folder has no manifest, or one that was not written by a synthesis or by this version of the
-            project.
+        InputError: The folder contains no manifest, or a manifest that was not written by a synthesis or by this
+            version of the project.
     """
     path = folder / MANIFEST
     try:
@@ -295,10 +292,12 @@ def read_manifest(folder: Path, key: str = "output", expected: str = "the direct
 
 
 def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
-    """Read the manifest of a finished dataset that another recipe uses. ``writer`` is the recipe that writes this kind.
+    """Read the manifest of a finished dataset that is the input of another recipe.
+
+    ``writer`` is the recipe that writes datasets of this ``kind``.
 
     Raises:
-        InputError: The folder has no such dataset, or the dataset is not finished.
+        InputError: The folder contains no such dataset, or the dataset is not finished.
     """
     manifest = read_manifest(folder, "input", f"the output of {writer}")
     if (found := manifest["identity"].get("kind")) != kind:
@@ -311,7 +310,7 @@ def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
 
 
 def sum_counts(records: Sequence[ShardRecord]) -> dict[str, Any]:
-    """Return the counts over shards, by label and in total."""
+    """Sum the counts of shards, by label and in total."""
     labels: dict[str, LabelCounts] = {}
     for record in records:
         for name, counts in record["labels"].items():
