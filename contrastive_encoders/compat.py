@@ -1,4 +1,4 @@
-"""Private names of torch and transformers. No other module uses any.
+"""Wrappers of private APIs of torch and transformers. No other module uses a private name.
 
 The headings give the versions with which the functions were tested, and each function states why there is no public
 API. ``tests/test_compat.py`` fails as soon as there is one. The libraries are imported when a function is called, so
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def raw_parameters(module: Any) -> dict[str, Any]:
-    """Return the module's dictionary of its own parameters, which is changed in place.
+    """Return the dictionary in which a module stores its parameters, for changes in place.
 
     ``module.weight`` may be a property that converts the weight, and ``named_parameters`` is a copy.
     """
@@ -29,13 +29,14 @@ def raw_parameters(module: Any) -> dict[str, Any]:
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return a number that increases with each in-place change of a tensor; only autograd uses it."""
+    """Return the version counter of a tensor, which each in-place change increments. It is only meant for autograd."""
     return int(tensor._version)
 
 
 def multiplies_bf16(device: str) -> bool:
-    """Return whether a device type supports bfloat16 matmuls natively. The public function of torch covers GPUs
-    only.
+    """Return whether a device type supports bfloat16 matmuls natively.
+
+    The public function of torch only covers GPUs.
     """
     import torch
 
@@ -45,14 +46,18 @@ def multiplies_bf16(device: str) -> bool:
 
 
 def clips_before_step(optimizer: torch.optim.Optimizer) -> None:
-    """Tell the fp16 gradient scaler that gradients are unscaled before the step of a fused optimizer, because they are
-    clipped there. Otherwise Lightning does not clip them.
+    """Make the fp16 gradient scaler unscale gradients before the step of a fused optimizer.
+
+    Otherwise, Lightning does not clip the gradients.
     """
     setattr(optimizer, "_step_supports_amp_scaling", False)  # noqa: B010  torch does not declare it
 
 
 def flash_attention(query: Tensor, key: Tensor, value: Tensor, *shape: Any, **options: Any) -> Tensor:
-    """Compute FlashAttention over packed sequences of any lengths. ``torch.nn.attention.varlen`` has no dropout."""
+    """Compute FlashAttention over packed sequences of any lengths.
+
+    ``torch.nn.attention.varlen`` supports no dropout.
+    """
     import torch
 
     return torch.ops.aten._flash_attention_forward(query, key, value, *shape, **options)[0]
@@ -68,7 +73,7 @@ def efficient_attention(query: Tensor, key: Tensor, value: Tensor, *shape: Any, 
 
 
 def onednn_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b computed by oneDNN, as torch's compiler calls it; torch itself calls MKL."""
+    """Return x W^T + b, computed by oneDNN as in compiled code. Otherwise, torch calls MKL."""
     import torch
 
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -82,7 +87,7 @@ def onednn_weight(weight: Tensor) -> Tensor:
 
 
 def local_slices(tensor: Any) -> tuple[slice, ...]:
-    """Return the slices of the full tensor that this rank has of a ``DTensor``."""
+    """Return the slices of the full tensor that a ``DTensor`` stores on this rank."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
@@ -90,13 +95,17 @@ def local_slices(tensor: Any) -> tuple[slice, ...]:
 
 
 def make_root(module: FSDPModule) -> None:
-    """Make a sharded module the root of its layers now. Otherwise the first layer that computes would become a root."""
+    """Make a sharded module the FSDP root of its layers.
+
+    Otherwise, the first layer that computes would become a root.
+    """
     module._get_fsdp_state()._lazy_init()
 
 
 def materialize(module: nn.Module, device: torch.device) -> None:
-    """Allocate memory for the meta tensors of a module on a device; ``to_empty`` would discard the values of all
-    others, too.
+    """Allocate memory for the meta tensors of a module on a device.
+
+    ``to_empty`` would also discard the values of all other tensors.
     """
     import torch
 
@@ -138,7 +147,7 @@ def compiled_graphs() -> int:
 
 
 def find_file(name: str, path: str, *, if_reachable: bool = False, **options: Any) -> str | None:
-    """Return the path of a file of a directory or of a Hub repository; None if there is no such file.
+    """Return the path of a file in a directory or Hub repository, or None if there is no such file.
 
     ``cached_file`` raises the same OSError for a missing file and for an unreachable Hub.
 
@@ -156,7 +165,7 @@ def find_file(name: str, path: str, *, if_reachable: bool = False, **options: An
 
 
 def attention_implementation(model: PreTrainedModel) -> str:
-    """Return the name of a model's attention implementation, for which there is only a public setter."""
+    """Return the name of a model's attention implementation, which the public API can only set."""
     return str(model.config._attn_implementation)
 
 
@@ -174,19 +183,17 @@ def attention_replaced(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 
 def takes_any_attention(model: PreTrainedModel) -> bool:
-    """Return whether a model family uses the attention implementations registered in transformers."""
+    """Return whether a model can use every attention implementation that is registered in transformers."""
     return bool(model._supports_flash_attn)
 
 
 def is_stateful(model_class: Any) -> bool:
-    """Return whether a model class keeps other state of its tokens than keys and values."""
+    """Return whether a model class keeps a state of past tokens other than their keys and values."""
     return bool(model_class._is_stateful)
 
 
 def scaled_adafactor() -> Any:
-    """Return transformers' Adafactor with learning rates scaled by the size of a weight, without device
-    synchronization.
-    """
+    """Return transformers' Adafactor, which scales learning rates by a weight's RMS, without device synchronization."""
     from transformers.optimization import Adafactor
 
     class ScaledAdafactor(Adafactor):

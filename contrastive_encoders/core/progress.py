@@ -14,13 +14,13 @@ DELAY = 2.0  # delay of a bar, so that nothing is drawn for short operations
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as ``h:mm:ss``."""
+    """Format a duration as ``h:mm:ss``."""
     total = round(seconds)
     return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"
 
 
 class ProgressBar:
-    """Context manager that counts ``unit`` from ``before`` up to ``total`` (None: unknown)."""
+    """Context manager that shows how many ``unit`` are done, from ``before`` to ``total`` (None: unknown)."""
 
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:
         self.name, self.unit, self.total, self.before, self.quiet = name, unit, total, before, quiet
@@ -32,7 +32,7 @@ class ProgressBar:
         )
 
     def to(self, done: int, more: str = "") -> None:
-        """Show the number of finished units; ``more`` is further text."""
+        """Show the number of finished units, followed by the text ``more``."""
         self.done = done
         if not self.bar.disable:
             self.bar.set_postfix_str(more, refresh=False)
@@ -42,7 +42,7 @@ class ProgressBar:
             log.info("%s", self.line(self.logged - self.start_time, more))
 
     def line(self, seconds: float, more: str = "") -> str:
-        """Return ``encoding: 1,200 of 4,000 texts, 40 a second, 0:01:10 left``."""
+        """Return the progress as a log line: ``encoding: 1,200 of 4,000 texts, 40 a second, 0:01:10 left``."""
         rate = (self.done - self.before) / max(seconds, 1e-3)
         total = "" if self.total is None else f" of {self.total:,}"
         remaining = [] if self.total is None or not rate else [f"{clock((self.total - self.done) / rate)} left"]

@@ -1,4 +1,4 @@
-"""Names of scores, such as ``stsb-dev@senteval@256/cosine/spearman``: the only place that takes them apart."""
+"""Names of scores, such as ``stsb-dev@senteval@256/cosine/spearman``, which are only parsed here."""
 
 import re
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class ScoreName:
 
     @property
     def full_task(self) -> str:
-        """The task with its split, text form, and size."""
+        """The name of the task with its split, text form, and size."""
         split = f"-{self.split}" if self.split else ""
         form = f"@{self.form}" if self.form else ""
         size = "" if self.size is None else f"@{self.size}"
@@ -58,13 +58,13 @@ class ScoreName:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the score is of a test split and of full embeddings."""
+        """Return whether the score is computed on a test split, from full embeddings."""
         return not self.split and self.size is None
 
     def without_form(self) -> str:
-        """Return the name for the unchanged text, which has the same items."""
+        """Return the name of the score for the unchanged text, which is computed on the same items."""
         return str(replace(self, form=""))
 
     def with_protocol(self, protocol: str) -> str:
-        """Return the name of the same metric by another protocol."""
+        """Return the name of the same score by another protocol."""
         return str(replace(self, protocol=protocol))

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Adapter(NamedTuple):
-    """``products`` are (A, B) by the name of their layer, with B scaled: B A is added to the layer's weight."""
+    """LoRA adapter. ``products`` maps a layer to (A, B), with B scaled, so that B A is added to the layer's weight."""
 
     base: str
     products: dict[str, tuple[Tensor, Tensor]]
@@ -53,7 +53,7 @@ class Adapter(NamedTuple):
 
 
 def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
-    """Read the adapter of a run's best checkpoint, or of a checkpoint.
+    """Read the LoRA adapter from a run's best checkpoint, or from a checkpoint.
 
     Raises:
         InputError: there is no checkpoint, all weights were trained, or the encoder needs its own configuration, which
@@ -103,7 +103,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
 
 
 def _products(record: AdapterRecord, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the products of all layers, all with the same rank; zeros for a layer that the adapter does not change."""
+    """Return layer -> (A, B), all with the same rank, filled with zeros where an adapter does not change a layer."""
     products = {}
     for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):
         names = [name for name in state if name.startswith(f"{layer}.lora_")]

@@ -69,8 +69,8 @@ def embed(
             ``dtype="float16"``, or ``column="title"`` for files.
 
     Returns:
-        Without ``output``, an array (texts, width) in the order of the texts, float32 or of type ``dtype``; with
-        ``binary`` and ``ubinary``, it has width / 8 columns. With ``output``, the path of the file.
+        If ``output`` is None, an array (texts, width) in the order of the texts, float32 or of type ``dtype``; for
+        ``binary`` and ``ubinary``, it has width / 8 columns. If ``output`` is set, the path of the file.
 
     Raises:
         InputError: a key, a value, or a text is invalid, or a key such as ``pooling`` is set for an encoder that is
@@ -89,7 +89,7 @@ def embed(
     check_known_keys(keys, [one.name for one in fields(EmbedConfig) if one.name not in COMMAND_KEYS])
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
     name = encoder_name(encoder)
-    files, listed = _split(texts)
+    files, listed = _paths_or_texts(texts)
     config = build(EmbedConfig, plain_value({**keys, "encoder": name, "input": files, "output": output}))
     config.check_keys()
     with as_exceptions("embed"), logs_shown(quiet=config.quiet):
@@ -103,7 +103,7 @@ def embed(
 def write_vectors(
     config: EmbedConfig, texts: InputTexts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
 ) -> None:
-    """Write the missing embeddings of a configuration's output file.
+    """Compute the embeddings that the output file lacks, and write them.
 
     Args:
         config: configuration of the embedding.
@@ -138,8 +138,8 @@ def write_vectors(
             release_lock(lock)
 
 
-def _split(texts: Any) -> tuple[list[str] | str | None, ListedTexts | None]:
-    """Return the names of files, or the texts themselves.
+def _paths_or_texts(texts: Any) -> tuple[list[str] | str | None, ListedTexts | None]:
+    """Return (paths, None) if ``texts`` are paths of files, or (None, texts).
 
     Raises:
         InputError: an item is neither a text nor a path.
@@ -164,7 +164,7 @@ def _open(config: EmbedConfig) -> InputTexts:
 
 
 def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
-    """Return the number of texts.
+    """Count the texts, and check that there are enough of them.
 
     Raises:
         InputError: there are no texts, or too few for ranges.
@@ -187,7 +187,7 @@ def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
 
 
 def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Return the encoder of a configuration, on the device of this process.
+    """Load the encoder of a configuration on the device of this process.
 
     Raises:
         InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
@@ -200,7 +200,7 @@ def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEnc
 
 
 def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: LoadedEncoder | None) -> Array:
-    """Return the embeddings of all texts, computed in windows."""
+    """Embed all texts, one window at a time."""
     rows = _count(config, texts)
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.of(config.role)
@@ -218,7 +218,7 @@ def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: Loade
 
 
 def _ranges(config: EmbedConfig, width: int) -> Array:
-    """Return the minimum and the maximum of each dimension, (2, D).
+    """Read the minimum and the maximum of each dimension from ``quantization_ranges``, (2, D).
 
     Raises:
         InputError: the file contains something else.
@@ -246,7 +246,7 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
 def _vector_file(
     config: EmbedConfig, texts: InputTexts | ListedTexts, rows: int, encoder: LoadedEncoder, prompt: str | None
 ) -> VectorFile:
-    """Return the output file, with everything that its embeddings depend on."""
+    """Return the output file, identified by everything that its embeddings depend on."""
     width = int(encoder.embed([""]).shape[1])
     identity = {
         "encoder": encoder.fingerprint,

@@ -23,10 +23,10 @@ class EmbedConfig:
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "texts to embed: FILE.txt (a text per line), or a column of .jsonl, .json, .csv, .tsv, or .parquet, each also "
-        "as .gz; a directory; or several, [FILE,FILE]",
+        "file with the texts to embed: .txt (one text per line), or .jsonl, .json, .csv, .tsv, or .parquet (texts in "
+        "column), also as .gz; or a directory, or a list [FILE,FILE]",
     )
-    column: str | None = config_field(None, "name of the field or column with the texts; null: text")
+    column: str | None = config_field(None, "name of the column or JSON key that contains the texts; null: text")
     encoding: str | None = config_field(None, ENCODING_MEANING)
     output: str | None = config_field(
         None,
@@ -45,7 +45,7 @@ class EmbedConfig:
     truncate: int | None = config_field(
         None,
         "number of leading dimensions of each embedding to keep, such as 256, for encoders trained with "
-        "model.matryoshka",
+        "model.matryoshka; null: all dimensions",
     )
     normalize: bool | None = config_field(
         None, "whether to normalize embeddings (L2), after truncate; null: the encoder's setting"
@@ -53,26 +53,28 @@ class EmbedConfig:
     precision: Literal["fp32", "bf16"] = config_field("fp32", "precision in which embeddings are computed")
     dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"] = config_field(
         "float32",
-        "data type of the output; binary and ubinary: one bit per dimension, eight per byte; faiss reads uint8 and "
-        "ubinary",
+        "data type of the output; binary and ubinary store one bit per dimension, eight per byte; faiss reads uint8 "
+        "and ubinary",
     )
     quantization_ranges: str | None = config_field(
         None,
-        "int8 and uint8: the ranges of other embeddings, FILE.ranges.npy, such as those of the corpus for its "
-        "queries; null: of these, saved next to the output",
+        "file with the value ranges for int8 and uint8, FILE.ranges.npy, which was saved with other embeddings; for "
+        "queries, use that of the corpus; null: the ranges of these embeddings, saved next to the output",
     )
 
     device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
     devices: int = config_field(1, "number of processes, each with its own GPU if there are any", ge=1)
     cluster: str | None = config_field(
         None,
-        "Ray cluster with `devices` workers: auto, ray://HOST:PORT, or ray to start a cluster here; null: processes of "
+        "Ray cluster with `devices` workers: auto, ray://HOST:PORT, or ray to start a cluster here; null: processes on "
         "this machine",
     )
     num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
     num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     chunk_rows: int = config_field(
-        8192, "texts that are sorted by length together; an interruption loses at most that many per process", ge=1
+        8192,
+        "number of texts that are sorted by length together; an interruption loses at most this many per process",
+        ge=1,
     )
     overwrite: bool = config_field(False, "whether to delete an existing output, finished or not")
     quiet: bool = config_field(False, "whether to log only warnings and errors")

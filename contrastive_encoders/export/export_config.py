@@ -17,7 +17,9 @@ class ExportConfig:
     """Configuration keys of ``contrastive-encoders export``."""
 
     run: str | None = config_field(
-        None, "directory of a run or of a sentence-transformers or transformers model, checkpoint, or hub id"
+        None,
+        "encoder to export: directory of a run or of a sentence-transformers or transformers model, checkpoint, or hub "
+        "id",
     )
     output: str | None = config_field(None, "output directory")
     format: str = config_field(
@@ -35,7 +37,7 @@ class ExportConfig:
     truncate: int | None = config_field(
         None,
         "number of leading dimensions of each embedding to keep, such as 256, for encoders trained with "
-        "model.matryoshka",
+        "model.matryoshka; null: all dimensions",
     )
     normalize: bool | None = config_field(
         None, "whether to normalize embeddings (L2), after truncate; null: the encoder's setting"
@@ -63,5 +65,9 @@ class ExportConfig:
         if self.format not in FORMATS:
             raise InputError(key="format", value=self.format, expected=f"one of {', '.join(FORMATS)}")
         if self.similarity is not None and not FORMATS[self.format].has_similarity:
-            raise InputError(key="similarity", value=self.similarity, expected=f"null with format={self.format}")
+            raise InputError(
+                key="similarity",
+                value=self.similarity,
+                expected=f"null with format={self.format}, which stores no similarity",
+            )
         return FORMATS[self.format]

@@ -16,10 +16,10 @@ class ExportFormat(NamedTuple):
 
     Args:
         name: value of the key ``format``.
-        description: what it writes, for ``--help``.
+        description: what the format writes, for ``--help``.
         write: writes the directory atomically.
         check: raises InputError if something is missing, such as a package, before the encoder is loaded.
-        has_similarity: whether it records how embeddings are compared, which the key ``similarity`` may change.
+        has_similarity: whether the format records how embeddings are compared, which the key ``similarity`` may change.
     """
 
     name: str

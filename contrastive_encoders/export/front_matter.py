@@ -15,7 +15,7 @@ COSINE_PROTOCOLS = ("all", "cosine")
 
 
 def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = "", **fields: Any) -> str:
-    """Return YAML between two lines of ---. ``fields`` are those of ModelCardData."""
+    """Return YAML front matter, between two lines of ---. ``fields`` are those of ModelCardData."""
     data = ModelCardData(
         library_name=library,
         pipeline_tag="sentence-similarity",
@@ -41,7 +41,7 @@ def front_matter_of_run(results: Results, library: str) -> str:
 
 
 def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the sources of a data set's texts, including those of all its parts."""
+    """Yield the records of a data set's sources, including those of each data set in a mixture."""
     if "parts" in manifest:
         for part in manifest["parts"].values():
             yield from sources(part)
@@ -50,18 +50,21 @@ def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def hub_dataset_ids(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the names of the hub's data sets among the sources."""
+    """Return the Hub ids of the data sets among the sources."""
     found = [one for source in sources(manifest) for one in source.get("hub", [])]
     return [one["id"] for one in found if is_hub_id(one["id"])]
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name is an id of the hub. ``tiny`` means random weights; existing folders take precedence."""
+    """Return whether a name has the form of a Hub id.
+
+    ``tiny`` means random weights; existing folders take precedence.
+    """
     return name != "tiny" and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
 
 
 def _eval_results(scores: Mapping[str, float]) -> Iterator[EvalResult]:
-    """Yield cosine correlations with the names and scale of sentence-transformers (-1..1), and accuracies (0..1)."""
+    """Yield cosine correlations, named and scaled (-1..1) as in sentence-transformers, and accuracies (0..1)."""
     for name, value in sorted(scores.items()):
         found = ScoreName.parse(name)
         if found.form or found.size or "-" in found.task or not found.protocol:  # an average, or other rows

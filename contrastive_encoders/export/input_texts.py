@@ -14,7 +14,7 @@ ADVICE = " Set column to the column of the texts, or correct the row."
 
 
 class InputTexts(NamedTuple):
-    """Texts from files: one for each line of a .txt file, also blank ones, and for each non-blank row of others."""
+    """Texts from files: one for each line of a .txt file, blank or not, and for each non-blank row of other files."""
 
     files: tuple[Path, ...]
     column: str | None  # None: all files contain lines
@@ -69,7 +69,7 @@ class ListedTexts(NamedTuple):
 
 
 def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> InputTexts:
-    """Find the files of a path, a folder, a pattern, or several of these.
+    """Return the texts in the files of a path, a folder, a pattern, or several of these.
 
     Raises:
         InputError: a file does not exist, or a column is given for files of lines.

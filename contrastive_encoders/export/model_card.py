@@ -65,7 +65,7 @@ ROLES = ("query", "document")
 
 
 def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
-    """Return Markdown with YAML front matter for the hub, which ends with a newline. ``use`` is the usage example."""
+    """Return the model card of a run: Markdown with YAML front matter for the Hub. ``use`` is the usage example."""
     sections = [
         front_matter_of_run(results, library),
         f"# A sentence encoder trained with {results['objective']}",
@@ -95,14 +95,14 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
 
 
 def _objective(name: str) -> str:
-    """Return what an objective of this project does; "" for any other."""
+    """Return a summary of an objective of this project, or "" for any other objective."""
     return MODEL_CONFIGS[name].summary if name in MODEL_CONFIGS else ""
 
 
 def card_without_run(
     name: str, description: Mapping[str, str], *, use: str | None = None, library: str = "sentence-transformers"
 ) -> str:
-    """Return the card of an encoder whose training is unknown."""
+    """Return the model card of an encoder whose training is unknown."""
     known = [(key, value) for key, value in description.items() if key not in ("kind", "backbone") and value]
     sections = [
         front_matter(library, base_model=name),
@@ -116,7 +116,7 @@ def card_without_run(
 
 
 def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
-    """Yield the width of the embeddings, and the similarity that an index should use for them."""
+    """Yield the paragraph about the width of the embeddings and their similarity in an index."""
     if vectors is None:
         return
     summary = f"Embeddings have {vectors['width']} dimensions (pooling: {code(vectors['pooling'])})"
@@ -206,7 +206,7 @@ def _is_shown(name: Sequence[str]) -> bool:
 
 
 def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
-    """Yield the settings that changed while training, since the recipe has the last ones."""
+    """Yield a table of the settings that changed during training, of which the recipe only contains the last values."""
     if not resumed:
         return
     yield "Settings that changed when training was resumed from a checkpoint. The recipe has the last values."
@@ -225,7 +225,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _details(summary: str, content: str) -> str:
-    """Return Markdown that a page shows after a click."""
+    """Return Markdown that is folded under its summary until a click."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
@@ -271,7 +271,7 @@ def _limits(results: Results) -> str:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested keys joined by dots; a long list becomes its length, a path its last part or place in a package."""
+    """Flatten nested keys, joined by dots. A long list becomes its length, and a path its end."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:

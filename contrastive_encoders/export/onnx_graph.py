@@ -58,7 +58,7 @@ def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, ca
 
 
 def onnx_example(encoder: SentenceEncoder) -> str:
-    """Return a block of Python that needs tokenizers, onnxruntime, and numpy."""
+    """Return a code block that computes embeddings with tokenizers, onnxruntime, and numpy."""
     ids, comment = _tokenization_code(encoder)
     return f'''```python
 from pathlib import Path
@@ -84,7 +84,7 @@ print(vectors @ vectors.T)
 
 
 def _tokenization_code(encoder: SentenceEncoder) -> tuple[str, str]:
-    """Return the lines that make ``ids`` and ``mask``, and a comment about the tokenizer."""
+    """Return the code lines that compute ``ids`` and ``mask``, and a comment about the tokenizer."""
     text = f"{encoder.prompt!r} + text" if encoder.prompt else "text"
     appended = encoder.appended
     if appended is None:
@@ -92,7 +92,7 @@ def _tokenization_code(encoder: SentenceEncoder) -> tuple[str, str]:
             f"    encoded = tokenizer.encode_batch([{text} for text in texts])\n"
             "    ids = np.array([one.ids for one in encoded], dtype=np.int64)\n"
             "    mask = np.array([one.attention_mask for one in encoded], dtype=np.int64)",
-            f"pads, and cuts at {encoder.max_length} tokens",
+            f"pads, and truncates to {encoder.max_length} tokens",
         )
     text = f"({text}).rstrip({BLANKS!r})" if appended.joins else text
     truncation = f"[-{appended.room}:]" if appended.keeps_end else f"[:{appended.room}]"
@@ -153,7 +153,7 @@ def _compare(folder: Path, encoder: SentenceEncoder) -> None:
 
 
 def run_graph(graph: Path, ids_NT: np.ndarray, mask_NT: np.ndarray) -> np.ndarray:
-    """Return the embeddings (N, D) float32."""
+    """Run an ONNX graph on token ids, and return the embeddings (N, D) float32."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])

@@ -16,7 +16,7 @@ HUB = "https://huggingface.co"
 
 
 def check_push(name: str) -> None:
-    """Check what can be checked before anything is written.
+    """Check the repository's name, whether the Hub is enabled, and the token, before anything is written.
 
     Raises:
         InputError: the name is not ORG/NAME, the hub is disabled, or there is no token.

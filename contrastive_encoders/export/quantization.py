@@ -25,7 +25,7 @@ class SearchResult(NamedTuple):
 
 
 def storage_format(dtype: str, width: int) -> tuple[np.dtype, int]:
-    """Return the data type and the number W of values in which a row of ``width`` numbers is stored."""
+    """Return the data type and the number W of the stored values of an embedding of ``width`` dimensions."""
     if dtype in ONE_BIT:
         return np.dtype(np.int8 if dtype == "binary" else np.uint8), -(-width // 8)
     return np.dtype(dtype), width
@@ -45,7 +45,7 @@ def ranges_of(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def quantize(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """Return (N, W) of ``dtype``: int8, uint8, binary, or ubinary. The first two need ranges, and clip values to them.
+    """Quantize embeddings to int8, uint8, binary, or ubinary, (N, W). int8 and uint8 need ranges, which clip values.
 
     Raises:
         InputError: a number is NaN or infinite.
@@ -63,7 +63,7 @@ def quantize(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = 
 
 
 def convert(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """Return the rows (N, W) of ``dtype``; int8 and uint8 need ranges.
+    """Convert embeddings to ``dtype``, (N, W). int8 and uint8 need ranges.
 
     Raises:
         InputError: a number is beyond the range of ``dtype``, or cannot be quantized.
@@ -73,12 +73,12 @@ def convert(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = N
     with np.errstate(over="ignore"):
         rows_ND: np.ndarray = vectors_ND.astype(dtype)
     if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
-        raise InputError(key="dtype", value=dtype, expected="float32, because a value is outside its range")
+        raise InputError(key="dtype", value=dtype, expected=f"float32, because a value is outside the range of {dtype}")
     return rows_ND
 
 
 def dequantize(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """Return (N, D) float32 from quantized rows: the lower end of a step, or -1 and 1. Floats are unchanged."""
+    """Convert quantized rows to float32, (N, D): the lower end of an 8-bit step, or -1 and 1. Floats are unchanged."""
     are_floats = stored_NW.dtype.kind == "f"
     if are_floats and stored_NW.shape[1] == width:
         return np.asarray(stored_NW, dtype=np.float32)
@@ -145,7 +145,7 @@ def search(
 
 
 def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndarray | None) -> SearchResult:
-    """Return the best rows in the order of the corpus."""
+    """Return the ``k`` best rows of each query, in the order of the corpus."""
     rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
     scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
     for start, block_NW in _blocks(corpus_NW):

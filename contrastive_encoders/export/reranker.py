@@ -22,7 +22,7 @@ print(reranker.rank("a query", ["a document", "another one"]))
 
 
 def write_reranker(folder: Path, model: Any, results: Results) -> None:
-    """Write the cross-encoder of ``model`` atomically. Its scores are the logits, also in the library."""
+    """Write the cross-encoder of ``model`` atomically. Its scores in the library are the logits, as in this project."""
     cross_encoder = model.cross_encoder
     with export_folder(folder) as unfinished:
         exported = merged(copy.deepcopy(cross_encoder.transformer).cpu().float())
@@ -33,7 +33,7 @@ def write_reranker(folder: Path, model: Any, results: Results) -> None:
 
 
 def reranker_card(results: Results) -> str:
-    """Return Markdown with YAML front matter for the hub."""
+    """Return the model card of a reranker: Markdown with YAML front matter for the Hub."""
     backbone = results["backbone"]
     data = ModelCardData(
         library_name="sentence-transformers",

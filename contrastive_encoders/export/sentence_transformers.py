@@ -37,7 +37,7 @@ SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps the soft caps of
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
-    """Return the arguments of `export_encoder` that an encoder contains."""
+    """Return the arguments of `export_encoder` that describe an encoder."""
     parts = {name: getattr(encoder, name) for name in PARTS}
     return {"transformer": encoder.trunk, "similarity": encoder.similarity_fn_name, **parts}
 
@@ -58,7 +58,7 @@ def export_encoder(
     truncate: int | None = None,
     adapter: Adapter | None = None,
 ) -> Path:
-    """Write ``folder`` atomically, replacing an earlier export.
+    """Write a folder for sentence-transformers atomically, replacing an earlier export.
 
     Args:
         folder: the folder.
@@ -116,7 +116,7 @@ def _check(similarity: str, max_length: int) -> None:
 
 
 class Transformer(library.Transformer):
-    """The library's module for a transformer in memory; the library's constructor reads one from a folder.
+    """The library's module for a transformer, made from one in memory; the library's constructor reads a folder.
 
     ``write`` writes weights and tokenizer to a folder. ``options`` are the content of ``sentence_bert_config.json``.
     """
@@ -138,7 +138,7 @@ class Transformer(library.Transformer):
 def _modules_after_transformer(
     transformer: PreTrainedModel, pooler: Pooler, head: nn.Module | None, normalize: bool, truncate: int | None
 ) -> Iterator[nn.Module]:
-    """Yield the modules after the transformer, as modules of the library."""
+    """Yield the modules that follow the transformer in sentence-transformers: pooling, layers, and normalization."""
     width, depth = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
     if pooler.averages_layers:
         weights = torch.zeros(depth + 1)  # of the embedding layer and all other layers
@@ -161,7 +161,7 @@ def _modules_after_transformer(
 
 
 def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
-    """Add the required versions, which the library checks but does not write, and remove prompts that it has added."""
+    """Add the required versions, which the library checks but does not write, and remove prompts that it added."""
     requirements = {"sentence-transformers": f">={FIRST_LIBRARY}", **_required_transformers(config)}
     top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": requirements}
     if prompts:
@@ -170,7 +170,7 @@ def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
 
 
 def _required_transformers(config: Any) -> dict[str, str]:
-    """Return the requirement of a model that the first versions of transformers 5 would load incorrectly."""
+    """Return the minimum version of transformers for a model that earlier 5.x versions would load incorrectly."""
     if getattr(config, "attn_logit_softcapping", None):
         return {"transformers": f">={SOFT_CAPS_VERSION}"}
     return {} if is_causal(config) else {"transformers": f">={MIN_TRANSFORMERS_VERSION}"}

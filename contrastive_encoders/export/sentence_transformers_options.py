@@ -32,7 +32,7 @@ def transformer_options(*, decodes: bool, templated: bool) -> dict[str, Any]:
 
 
 def make_classifier(transformer: PreTrainedModel) -> PreTrainedModel:
-    """Return the encoder-decoder in the class of its family that runs the decoder by itself. The weights are shared."""
+    """Wrap an encoder-decoder in its family's classifier class, which also runs the decoder. The weights are shared."""
     config = copy.deepcopy(transformer.config)
     config.num_labels = 1
     config.output_hidden_states = True  # required for the states of the decoder

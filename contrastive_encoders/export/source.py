@@ -1,4 +1,4 @@
-"""The encoder to export and its metadata, from any of its names."""
+"""The encoder to export and its metadata, loaded from a directory, a checkpoint, or the Hub."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from contrastive_encoders.io.results import read_results
 
 
 class Source(NamedTuple):
-    """An encoder to export.
+    """An encoder to export, and its metadata.
 
     Args:
         name: directory or hub id of the encoder itself.
@@ -28,8 +28,8 @@ class Source(NamedTuple):
         """Return the model card: that of the run, the README of the encoder if it fits the format, or a new one.
 
         Args:
-            library: name of the library that the format is made for.
-            use: example of its use in Python; None: that of sentence-transformers.
+            library: name of the library that reads the exported format.
+            use: usage example in Python; None: the example of sentence-transformers.
         """
         if self.run is not None:
             results = read_results(self.run / "results.json") | {"embeddings": self.encoder.embedding_info}
@@ -43,11 +43,11 @@ class Source(NamedTuple):
 
 
 def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
-    """Load an encoder by its name.
+    """Load an encoder to export.
 
     Args:
-        name: name of the encoder.
-        prompt: replaces all prompts of the encoder; "": none.
+        name: directory, checkpoint, or hub id of the encoder.
+        prompt: replaces all prompts of the encoder; "": no prompt.
         **settings: see `load_encoder`.
 
     Raises:

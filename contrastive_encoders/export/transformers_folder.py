@@ -20,7 +20,7 @@ REBUILT_TOKENIZERS, GENERIC_TOKENIZER = ("CodeLlamaTokenizer", "GPTNeoXTokenizer
 
 
 def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | None = None) -> Path:
-    """Write ``folder`` atomically.
+    """Write the weights and the tokenizer to ``folder`` atomically.
 
     Raises:
         InputError: the encoder has a layer after the pooling, a prompt after the text, or a decoder, which transformers
@@ -75,7 +75,7 @@ def write_tokenizer(
 
 
 def transformers_example(encoder: SentenceEncoder) -> str:
-    """Return a block of Python that needs torch and transformers."""
+    """Return a code block that computes embeddings with torch and transformers."""
     pooler, all_layers = encoder.pooler, encoder.pooler.averages_layers
     states = (
         f"torch.stack([output.hidden_states[layer] for layer in {list(pooler.layers)}]).mean(0)"

@@ -95,7 +95,7 @@ class VectorFile:
         np.lib.format.write_array_header_1_0(file, shape)
 
     def _check_replaceable(self) -> None:
-        """Check that the files to replace are of such a job, whose record is next to them."""
+        """Check that the files to replace belong to an embedding job, which is described in the record next to them."""
         records = {self.output: self.record_path, self.part: self.progress, self.record_path: self.record_path}
         records |= {self.ranges: self.record_path} if self.dtype in EIGHT_BITS else {}
         for path, record in records.items():
@@ -197,12 +197,12 @@ class VectorFile:
                 writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
 
     def _final(self, number: int) -> np.ndarray:
-        """Return a window in the form of the output."""
+        """Return the embeddings of a window in the data type of the output."""
         rows = self._read(number)
         return quantize(rows, self.dtype, self.ranges_2D) if self.is_deferred else rows
 
     def _read(self, number: int) -> np.ndarray:
-        """Return a window as it was written."""
+        """Return the embeddings of a window as stored in ``part``."""
         rows, place = (
             min(self.chunk_rows, self.rows - number * self.chunk_rows),
             number * self.chunk_rows * self._row_bytes,
@@ -228,7 +228,7 @@ class VectorFile:
 
 
 def _read_identity(path: Path) -> dict[str, Any]:
-    """Return the identity in the record of a finished or unfinished job, or an empty mapping if there is no record."""
+    """Return the settings that identify a finished or unfinished job, from its record, or {} if there is no record."""
     if not path.is_file():
         return {}
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Curves of training: the metrics of a run by the step, thinned for a page."""
+"""Training curves: the metrics of a run by step, thinned for an HTML page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ Line = tuple[Sequence[float], Sequence[float]]  # steps, and values at them
 
 
 class Curves(NamedTuple):
-    """Curves of a run. ``others`` are measures of cost (tokens, seconds) by step."""
+    """Training curves of a run. ``others`` are measures of cost (tokens, seconds) by step."""
 
     name: str  # determines the color; runs with the same name form a band
     run: str
@@ -22,12 +22,15 @@ class Curves(NamedTuple):
 
 
 def script() -> str:
-    """Return the script of a page with such a figure. Its lines are those of ``data_of`` in ``report.data.curves``."""
+    """Return the JavaScript of a page with training curves.
+
+    Its lines are those of ``data_of`` in ``report.data.curves``.
+    """
     return Path(__file__).with_name("curves.js").read_text(encoding="utf-8")
 
 
 def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-    """Return the lines of the rows of a ``metrics.csv``."""
+    """Return metric -> line (steps and values), from the rows of a ``metrics.csv``."""
     names = dict.fromkeys(name for row in rows for name in row if not name.startswith(UNPLOTTED))
     rows_of = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
     return {
@@ -38,7 +41,10 @@ def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
 
 
 def add_scores(lines: Mapping[str, Line], step: float, scores: Mapping[str, float]) -> dict[str, Line]:
-    """Add the scores of a step to the lines that have no value at it. A score without a line is ignored."""
+    """Add the scores of a step to the lines of the same names, unless a line already contains a value for this step.
+
+    A score without a line is ignored.
+    """
     extended = dict(lines)
     for name in (name for name in scores if name in lines and np.isfinite(scores[name])):
         points = dict(zip(*lines[name], strict=True))
@@ -49,7 +55,7 @@ def add_scores(lines: Mapping[str, Line], step: float, scores: Mapping[str, floa
 
 
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
-    """Return the data of the page's script: every line, thinned, with shared steps written once."""
+    """Return the data for the page's script: every line, thinned; lines with the same steps share one list of steps."""
     number = max(30, min(MAX_POINTS, 6000 // max(1, len(runs))))
     curves = list[dict[str, Any]]()
     for run in runs:
@@ -66,7 +72,7 @@ def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
 
 
 def thin(line: Line, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return at most ``number`` points, each the mean of its neighbors."""
+    """Thin a line to at most ``number`` points, each the mean of neighboring points."""
     steps, values = (np.asarray(numbers, np.float64) for numbers in line)
     if len(steps) <= number:
         return steps, values
@@ -75,6 +81,6 @@ def thin(line: Line, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def round_line(line: Line, number: int) -> tuple[list[float], list[float]]:
-    """Return at most ``number`` points, with five digits each."""
+    """Thin a line to at most ``number`` points, rounded to five significant digits."""
     steps, values = ([float(f"{one:.5g}") for one in numbers] for numbers in thin(line, number))
     return steps, values

@@ -11,24 +11,24 @@ FREE_SCALE = alt.Scale(zero=False)
 
 
 def color(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Color:
-    """Return the color for the position of the name in the page's legend."""
+    """Return the encoding of a name by a color, in the order of the page's legend."""
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names)), **more)
 
 
 def shape(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Shape:
-    """Return the shape for the position of the name, so that color is never the only distinction."""
+    """Return the encoding of a name by a shape, so that color is never the only distinction."""
     shapes = [shape_of(place) for place in range(len(names))]
     return alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(names), range=shapes), **more)
 
 
 def opacity(selected: float = 1.0, others: float = 0.08, field: str = "arm") -> Any:
-    """Return the opacity of a mark, which fades if other names are selected in the page's legend."""
+    """Return the encoding by which a mark fades if other names are selected in the page's legend."""
     test = f"!length(highlight) || indexof(highlight, datum.{field}) >= 0"
     return alt.condition(test, alt.value(selected), alt.value(others))
 
 
 def tooltip(*fields: tuple[str, ...]) -> list[alt.Tooltip]:
-    """Return the text of a tooltip: for each field its name, its title, and, for a number, its format."""
+    """Return the encodings of a tooltip. A field is (name, title), or (name, title, format) for a number."""
     tooltips = list[alt.Tooltip]()
     for one in fields:
         encoding: dict[str, Any] = dict(zip(("field", "title", "format"), one, strict=False))

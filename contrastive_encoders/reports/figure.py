@@ -37,11 +37,11 @@ FONT = "system-ui, 'Liberation Sans', sans-serif"
 
 
 class RenderError(OutputError):
-    """Error raised if the process that draws fails or takes too long."""
+    """Error raised if the rendering process fails or takes too long."""
 
 
 class Control(NamedTuple):
-    """A control on a page: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
+    """A control on a page, which sets a variable of the figure to one of ``options``, or to a number up to ``most``."""
 
     signal: str
     label: str
@@ -50,7 +50,9 @@ class Control(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A figure. ``panels`` are drawn next to each other if there is space, and a page sets the width of each.
+    """A figure of one or several charts, its ``panels``.
+
+    Panels are drawn next to each other if there is space, and a page sets the width of each.
 
     Panels are charts without a configuration. Their colors are `INK`, `SOFT`, `LINE`, `PAPER`, and `SERIES`.
     ``signals`` are variables of all panels, which controls and scripts of a page set. ``highlight``, the names that are
@@ -70,7 +72,7 @@ class Figure(NamedTuple):
 
 
 class RenderedFigure(NamedTuple):
-    """Output of drawing. ``vega``: the compiled specification of each panel, for a page."""
+    """Output of `draw` for a figure. ``vega``: the compiled specification of each panel, for a page."""
 
     vega: list[dict[str, Any]]
     svg: bytes
@@ -79,7 +81,9 @@ class RenderedFigure(NamedTuple):
 
 
 def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False) -> dict[str, RenderedFigure]:
-    """Draw every figure; without ``pictures`` only for a page, with ``pdf`` also for a paper. Return them by name.
+    """Render figures for a page, as SVG and PNG if ``pictures`` is true, and also as PDF if ``pdf`` is true.
+
+    The rendered figures are returned by name.
 
     Raises:
         RenderError: the rendering process failed or took too long; there are no pictures.
@@ -108,7 +112,7 @@ def library() -> str:
 
 
 def shape_of(place: int) -> str:
-    """Return the shape of a name by its position. The ninth name has the first color again, but another shape."""
+    """Return the shape of the name at a position. The ninth name has the color of the first, but another shape."""
     return SHAPES[(place + place // len(SHAPES)) % len(SHAPES)]
 
 

@@ -26,7 +26,10 @@ OUTLINES = {  # of a shape of the key, around 0
 
 
 class ReportSection(NamedTuple):
-    """Paragraphs, tables, and figures. A ``markupsafe.Markup`` is only shown on a page, unescaped."""
+    """Section of a report: paragraphs, tables, and figures.
+
+    A ``markupsafe.Markup`` is only shown on a page, unescaped.
+    """
 
     title: str
     parts: Sequence[str | Table | Figure]
@@ -56,7 +59,7 @@ def page(
     scripts: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the HTML page, with a light and a dark style.
+    """Return a report as an HTML page, with a light and a dark style.
 
     Args:
         title: title of the page.
@@ -91,7 +94,7 @@ def page(
 
 
 def environment(folder: Path) -> Any:
-    """Return a Jinja environment for the templates of a folder. Page texts are escaped, Markdown texts by a filter."""
+    """Return a Jinja environment for the templates in a folder. HTML is escaped automatically, Markdown by a filter."""
     from jinja2 import Environment, FileSystemLoader
 
     loader = FileSystemLoader(folder)

@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A value that is not formatted like its column, or that is marked."""
+    """A cell that is not formatted like its column, or that is highlighted or linked."""
 
     text: str
     sort: float | str | None = None  # None: sort by the text
@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table. The first column names the row. A value of a row is a text, a number, None (empty), or a Cell."""
+    """A table of a report. The first column names the row. A value is a string, a number, None (empty), or a Cell."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
@@ -49,11 +49,11 @@ class Table(NamedTuple):
     folded: bool = False  # a page shows it when its title is clicked
 
     def cells(self) -> list[list[Cell]]:
-        """Return every value as it is shown."""
+        """Return the cells of all rows, formatted as they are shown."""
         return [[_cell(value, column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
     def numbers(self) -> list[list[float | str | None]]:
-        """Return every value for a program: numbers unchanged, None for a missing one, otherwise the text."""
+        """Return all values for a program: numbers unchanged, None for a missing value, otherwise the text."""
         return [[_value(cell) for cell in row] for row in self.cells()]
 
 
@@ -63,7 +63,7 @@ def columns(*headings: str, number: str = "", right: bool = False) -> list[Colum
 
 
 def markdown(table: Table) -> str:
-    """Return only the table, without its title and note."""
+    """Return a table as Markdown, without its title and note."""
     if not table.rows:
         return "None."
     head = [escape(column.heading) for column in table.columns]
@@ -79,18 +79,18 @@ def escape(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a long text in the shortened form of reports."""
+    """Truncate a text to ``MAX_CHARACTERS`` characters, followed by "..."."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} ..."
 
 
 def fence(text: str) -> str:
-    """Return a block of unchanged lines, independent of the fences in them."""
+    """Return a text as a Markdown code block, whose fence is longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}\n{text}\n{fence}"
 
 
 def code(text: str) -> str:
-    """Return the text on one line, as Markdown shows a name of the program."""
+    """Return a text on one line as inline code of Markdown."""
     line = " ".join(text.split())
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     edge = " " if line.startswith("`") or line.endswith("`") else ""
@@ -98,7 +98,7 @@ def code(text: str) -> str:
 
 
 def split_to_fit(table: Table, width: int, optional: Sequence[str] = ()) -> list[Table]:
-    """Return tables that fit a terminal of ``width`` characters.
+    """Split a table into tables that fit a terminal of ``width`` characters.
 
     The last ``optional`` columns are omitted if there are too many. Other columns are split into several tables, each
     with the first column.
@@ -144,7 +144,7 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def fit_widths(table: Table, width: int) -> list[int]:
-    """Return the width of each column within ``width`` characters: names first, then numbers with their headings."""
+    """Distribute ``width`` characters over the columns: names first, then numbers with their headings."""
     widths = min_widths(table)
     natural = [
         max(len(column.heading), *(len(cell.text) for cell in cells))
@@ -156,7 +156,7 @@ def fit_widths(table: Table, width: int) -> list[int]:
 
 
 def to_terminal_table(table: Table, width: int | None = None) -> "TerminalTable":
-    """Return the table for rich's console. With ``width``, it has at most that width, if `split_to_fit` made it."""
+    """Convert a table for rich's console. If `split_to_fit` made the table, it is at most ``width`` characters wide."""
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
@@ -171,7 +171,7 @@ def to_terminal_table(table: Table, width: int | None = None) -> "TerminalTable"
 
 
 def _cell(value: Any, column: Column) -> Cell:
-    """Return the cell of a value. NaN is sorted like an empty cell."""
+    """Convert a value to a cell. NaN is sorted like an empty cell."""
     if isinstance(value, Cell):
         return value._replace(sort=EMPTY) if value.sort != value.sort else value
     if value is None:

@@ -27,7 +27,7 @@ CONSTANT = 1e-7
 
 
 class Scores(NamedTuple):
-    """Values from 0 to 100 (correlations from -100) and, under the same names, their [low, high] if available."""
+    """Scores by name, from 0 to 100 (correlations from -100), and their intervals [low, high] if computed."""
 
     values: dict[str, float]
     intervals: dict[str, list[float]]
@@ -53,7 +53,7 @@ class Scores(NamedTuple):
         )
 
     def with_others(self, others: "Scores") -> "Scores":
-        """Return these scores and others of the same tasks, with the items of both."""
+        """Merge these scores with other scores of the same tasks, including the scores of test items."""
         items = self.items
         if items is not None and others.items is not None:
             items = items._replace(
@@ -66,14 +66,14 @@ class Scores(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value and its bootstrap replicates (None: no interval requested), both in the unit of the score."""
+    """A score and its bootstrap replicates (None: no interval was requested), in the same unit."""
 
     value: float
     replicates_R: Tensor | None = None
     values_N: Tensor | None = None  # of each query of retrieval, in the unit of the score; the value is their mean
 
     def interval(self) -> list[float] | None:
-        """Return [2.5 %, 97.5 %] of the replicates, as `paired_tests.interval` does."""
+        """Return the quantiles [2.5 %, 97.5 %] of the replicates, as `paired_tests.interval` does."""
         if self.replicates_R is None:
             return None
         low, high = torch.quantile(self.replicates_R.double(), torch.tensor([0.025, 0.975], dtype=torch.float64))
@@ -131,7 +131,7 @@ def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> E
 def of_function(
     function: Callable[[np.ndarray, np.ndarray], float], predicted_N: Tensor, gold_N: Tensor, key: str | None = None
 ) -> Estimate:
-    """Return any ``function(prediction, gold)`` of two (N,) float64 arrays, in its own unit.
+    """Return the value of a custom metric, ``function(predicted, gold)`` of two (N,) float64 arrays, in its unit.
 
     The function is computed again on the items of each resample, repeated as often as they were drawn. A resample on
     which it has no value counts as 0.
@@ -187,7 +187,7 @@ def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 class _Thresholds:
-    """Number of items at or above each of K distinct values, and number of those with ``gold`` 1."""
+    """Counter of the items at or above each of K distinct values, and of those among them with ``gold`` 1."""
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
         self.order_N = torch.argsort(predicted_N, descending=True, stable=True)
@@ -197,7 +197,7 @@ class _Thresholds:
         self.ends_K = torch.nonzero(last_N).squeeze(-1)
 
     def count(self, w_NR: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both numbers, (K, R) each."""
+        """Return both counts for each value and resample, (K, R) each."""
         w_NR = w_NR[self.order_N].double()
         return w_NR.cumsum(0)[self.ends_K], (w_NR * self.positive_N1).cumsum(0)[self.ends_K]
 
@@ -216,13 +216,16 @@ def v_measure(clusters_N: Tensor, gold_N: Tensor, key: str | None = None) -> Est
 
 
 def _entropies(group_N: Tensor, w_NR: Tensor) -> Tensor:
-    """Return the entropy of the groups' shares, (R,)."""
+    """Return the entropy of the group sizes in each of R resamples, (R,)."""
     sums_GR = torch.zeros(int(group_N.max()) + 1, w_NR.shape[1], dtype=torch.float64)
     return torch.special.entr(sums_GR.index_add_(0, group_N, w_NR.double()) / len(group_N)).sum(0)
 
 
 def _estimate(value: float, key: str | None, items: int, statistic: Callable[[Tensor], Tensor]) -> Estimate:
-    """Return the value and, with a key, ``statistic`` of the weights of many resamples at a time."""
+    """Return ``value`` as an estimate, with replicates if ``key`` is given.
+
+    The replicates are ``statistic`` of the resampling weights (N, R), one block of resamples at a time.
+    """
     return Estimate(value, torch.cat([statistic(w_NR) for w_NR in _weights(key, items)]) if key else None)
 
 
@@ -231,12 +234,12 @@ def _no_correlation(key: str | None) -> Estimate:
 
 
 def mean_of_queries(values_N: Tensor, key: str | None = None) -> Estimate:
-    """Return the `mean`, with the score of each query in addition to the replicates."""
+    """Return the `mean` over queries, with the score of each query if ``key`` is given."""
     return mean(values_N, key)._replace(values_N=100 * values_N.double().cpu() if key else None)
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
-    """Return the weighted mean of scores of independent test sets; for retrieval, also the weighted queries of all."""
+    """Return the weighted mean of estimates on independent test sets, with the weighted scores of queries if known."""
     shares = np.array(weights if weights is not None else [1.0] * len(estimates), dtype=np.float64)
     shares = shares / shares.sum()
     value = sum(float(share) * one.value for share, one in zip(shares, estimates, strict=True))
@@ -282,13 +285,13 @@ def _correlation(w_NR: Tensor, x_NR: Tensor, y_NR: Tensor) -> Tensor:
 
 
 def _ratio(xy_R: Tensor, xx_R: Tensor, yy_R: Tensor) -> Tensor:
-    """Return the ratio, or 0 for a resample without variance."""
+    """Return xy / sqrt(xx * yy), or 0 for a resample without variance."""
     spread_R = (xx_R.clamp(min=0) * yy_R.clamp(min=0)).sqrt()
     return torch.where(spread_R > 0, xy_R / spread_R.clamp(min=1e-30), 0.0).clamp(-1, 1)
 
 
 def _weights(key: str, items: int) -> Iterator[Tensor]:
-    """Yield counts (N, R) float32 in blocks of resamples.
+    """Yield how often each item was drawn in each resample, (N, R) float32, in blocks of resamples.
 
     Items are the first axis, so that the counts of an item are contiguous.
     """

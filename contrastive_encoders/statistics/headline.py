@@ -12,7 +12,7 @@ from contrastive_encoders.core.score_names import ScoreName
 AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")  # the preferred one first
 PAIR_MEASURES = ("all/spearman", "cosine/spearman")
 RETRIEVAL_METRICS = ("ndcg@10", "mrr")  # the preferred one first
-PAIR_METRICS = ("spearman", "pearson", "ap", "f1")  # without a user's own metric
+PAIR_METRICS = ("spearman", "pearson", "ap", "f1")  # without user-defined metrics
 TITLES = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spearman": "Spearman", "ap": "AP"}
 
 
@@ -41,7 +41,7 @@ class RankingMetric(NamedTuple):
         return float(np.mean([scores[name] for name in self.scores]))
 
     def title(self, corpora: Sequence[CorpusInfo]) -> str:
-        """``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3 tasks,``."""
+        """Return a title: ``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3 tasks,``."""
         first = ScoreName.parse(self.scores[0])
         metric, at, cutoff = first.metric.partition("@")
         words = f"{TITLES.get(metric, metric)}{at}{cutoff}"
@@ -52,7 +52,7 @@ class RankingMetric(NamedTuple):
 
 
 def retrieval_scores(names: Sequence[str]) -> list[str]:
-    """Return nDCG@10 of all retrieval tasks, or MRR if no task has nDCG@10: the two have no mean."""
+    """Return the names of all nDCG@10 scores, or of all MRR scores if there is no nDCG@10: the two are not averaged."""
     for metric in RETRIEVAL_METRICS:
         if matching := [name for name in names if ScoreName.parse(name).metric == metric]:
             return matching
@@ -60,7 +60,7 @@ def retrieval_scores(names: Sequence[str]) -> list[str]:
 
 
 def pair_scores(names: Sequence[str]) -> list[str]:
-    """Return Spearman's correlation of all tasks of rated pairs."""
+    """Return the names of the Spearman correlations of all tasks of rated pairs."""
     return [name for name in names if ScoreName.parse(name).measure in PAIR_MEASURES]
 
 
@@ -72,14 +72,14 @@ def choose_verdict_metric(
     *,
     monitor_less_is_better: bool = False,
 ) -> RankingMetric | None:
-    """Choose the score by which a run is judged against its own start.
+    """Choose the score whose values before and after training are compared in the verdict on a run.
 
     `comparison.contrasts.choose_ranking_metric` prefers STS averages, because runs of several objectives are ranked by
     the tasks of the papers. A single run is judged by the task that it was trained for, so its order is another one.
 
-    The monitored score is preferred, then nDCG@10 of the retrieval tasks, a user's own metric, Spearman's correlation,
-    and any other score. A score of a development set, which has selected the checkpoint, or of truncated embeddings is
-    chosen only if there are no others.
+    The monitored score is preferred, then nDCG@10 of the retrieval tasks, a user-defined metric, Spearman's
+    correlation, and any other score. A score of a development set, which has selected the checkpoint, or of truncated
+    embeddings is chosen only if there are no others.
 
     Returns:
         The score, or None if no score with a known direction is available both before and after training.
@@ -90,14 +90,14 @@ def choose_verdict_metric(
         return RankingMetric.mean_of([str(monitor)], less_is_better=monitor_less_is_better)
     names = plain or shared
     single = [name for name in names if name not in averages]
-    scores = retrieval_scores(single) or _custom_metrics(single)
+    scores = retrieval_scores(single) or _custom_scores(single)
     scores = scores or [name for name in AVERAGES if name in names][:1] or pair_scores(single)
     scores = scores or [name for name in names if name in averages][:1] or names[:1]
     return RankingMetric.mean_of(scores) if scores else None
 
 
-def _custom_metrics(names: Sequence[str]) -> list[str]:
-    """Return the scores of pairs by the first of the user's own functions: ``TASK/cosine/FUNCTION``."""
+def _custom_scores(names: Sequence[str]) -> list[str]:
+    """Return the names of the scores of rated pairs by the first user-defined metric: ``TASK/cosine/FUNCTION``."""
     parsed = [(name, ScoreName.parse(name)) for name in names]
     pairs = {one.full_task for _, one in parsed if one.measure == "cosine/spearman"}
     own = [

@@ -1,4 +1,4 @@
-"""Statistics of differences between encoders: intervals and tests over items, tasks and seeds.
+"""Statistics of differences between encoders: intervals and tests over items, tasks, and seeds.
 
 Test items and seeds are two sources of chance that are never mixed. The bootstrap and the swap test show the effect of
 another choice of test pairs *for these seeds*. The spread over seeds and the test over seeds show the effect of other
@@ -28,7 +28,7 @@ class Spread(NamedTuple):
 
 
 class SwapTest(NamedTuple):
-    """``observed`` (P,) differences, and ``null`` (R, P) ones with the arms of each test pair swapped at random."""
+    """Observed differences of P pairs of arms, (P,), and R differences with randomly swapped arms, ``null`` (R, P)."""
 
     observed: np.ndarray
     null: np.ndarray
@@ -41,7 +41,7 @@ class SwapTest(NamedTuple):
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Return the mean and standard deviation (n - 1) over seeds."""
+    """Return the mean and the standard deviation (n - 1) of values over seeds."""
     values = np.asarray(values, np.float64)
     return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
 
@@ -63,7 +63,7 @@ def tasks_interval(replicates_TR: np.ndarray) -> tuple[float, float]:
 
 
 def centered_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the ranks of each seed among the pairs, minus their mean, (S, N)."""
+    """Rank the cosines of N pairs for each of S seeds, and subtract the mean rank, (S, N)."""
     ranks_SN = stats.rankdata(np.array(cosines), axis=-1)
     return ranks_SN - ranks_SN.mean(-1, keepdims=True)
 
@@ -71,11 +71,11 @@ def centered_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
 def swap_test(
     sides: Sequence[tuple[np.ndarray, np.ndarray]], gold_N: np.ndarray, key: str, swaps: int = SWAPS
 ) -> SwapTest:
-    """Paired permutation test over test pairs: the mean over seeds of Spearman's correlation, first side minus second.
+    """Run a permutation test, paired by test pair, of the difference in Spearman's correlation as a mean over seeds.
 
-    ``sides`` are two (S, N) of ``centered_ranks`` a pair of arms. Under the null hypothesis the two arms are
-    exchangeable on every test pair, so the ranks that all their seeds give it are swapped, together, with
-    probability 1/2.
+    ``sides`` are the ``centered_ranks`` (S, N) of both arms, for each pair of arms; differences are first minus second.
+    Under the null hypothesis the two arms are exchangeable on every test pair, so the ranks that all their seeds give
+    it are swapped, together, with probability 1/2.
 
     All swaps and all P pairs of arms are one matrix product, because sums of ranks, of their squares and of products
     with the gold ranks are linear in who is swapped.
@@ -102,7 +102,7 @@ def swap_test(
 
 
 def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapTest:
-    """Paired permutation test over queries: the mean difference of each of P pairs of arms.
+    """Run a permutation test, paired by query, of the mean difference for each of P pairs of arms.
 
     Under the null hypothesis two arms are exchangeable on every query, so their scores of it are swapped with
     probability 1/2, which turns the sign of the difference.
@@ -119,26 +119,26 @@ def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapT
 
 
 def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """Return (3, N, C); its sums over N give C correlations with the centered gold ranks."""
+    """Return terms (3, N, C), whose sums over N determine the correlations of C seeds with the centered gold ranks."""
     return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])
 
 
 def _difference(first: np.ndarray, second: np.ndarray, gold_N: np.ndarray, pair_of: np.ndarray) -> np.ndarray:
-    """(..., P) the mean over the seeds of each pair of arms, of two (3, ..., C) sums."""
+    """Return the mean difference over seeds of each pair of arms, (..., P), from sums (3, ..., C) of both sides."""
     by_seed = _correlation(first, gold_N) - _correlation(second, gold_N)
     totals = np.add.reduceat(by_seed, np.flatnonzero(np.diff(pair_of, prepend=-1)), axis=-1)
     return totals / np.bincount(pair_of)
 
 
 def _correlation(sums: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """(3, ...) sums -> (...) in 0..100; 0 where a side is constant."""
+    """Return 100 x the correlations, (...), from the sums (3, ...); 0 if a side is constant."""
     total, squares, products = sums
     variance = np.maximum(squares - total**2 / len(gold_N), 0) * (gold_N @ gold_N)
     return 100 * np.divide(products, np.sqrt(variance), out=np.zeros_like(products), where=variance > 1e-9)
 
 
 def sign_p_value(differences_N: np.ndarray) -> float:
-    """Return the two-sided p of a sum of differences whose signs are chance without an effect, by permutation."""
+    """Return the two-sided p-value of the sum of differences, by a permutation test that flips their signs."""
     if not differences_N.any():
         return 1.0
     result = stats.permutation_test(
@@ -154,7 +154,7 @@ def sign_p_value(differences_N: np.ndarray) -> float:
 
 
 def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Return the two-sided p-value of a permutation test over seeds, or None with fewer than six per group."""
+    """Return the two-sided p-value of a permutation test over seeds, or None if a group has fewer than six seeds."""
     if min(len(first), len(second)) < MIN_SEEDS:
         return None
     if np.ptp(np.concatenate([first, second])) == 0:
@@ -170,7 +170,7 @@ def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Apply Holm's step-down correction (1979): the smallest p times n, the next times n - 1, never decreasing."""
+    """Apply Holm's correction (1979) to p-values: the smallest p times n, the next times n - 1, never decreasing."""
     adjusted, before = [0.0] * len(p_values), 0.0
     for place, index in enumerate(np.argsort(p_values, kind="stable")):
         before = max(before, min(1.0, (len(p_values) - place) * float(p_values[index])))
@@ -179,5 +179,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def generator(key: str) -> np.random.Generator:
-    """Return a generator that depends only on the key, on any machine."""
+    """Return a random generator whose numbers only depend on the key, on any machine."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))

@@ -18,7 +18,7 @@ from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p
 
 
 def add_items_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
-    """Add the items before training to those after it, for tasks whose texts are the same as then."""
+    """Add the scores of test items before training to ``items``, for tasks whose texts have not changed since."""
     if before is None:
         return items
 
@@ -120,7 +120,7 @@ def _sentence(headline: str, verdict: Verdict, unit: str, best_of: int, changed:
 
 
 def _interval(headline: RankingMetric, items: ItemScores) -> list[float] | None:
-    """Return the 95 % interval of the change."""
+    """Return the 95 % interval of the change of the headline score."""
     if not (sides := _pair_sides(headline, items.replicates_before, items.replicates)):
         return None
     change_R = np.mean([after - before for before, after in sides], axis=0)
@@ -128,7 +128,7 @@ def _interval(headline: RankingMetric, items: ItemScores) -> list[float] | None:
 
 
 def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
-    """Return p of a permutation test over queries, whose scores are exchangeable if training has no effect."""
+    """Return the p-value of a permutation test over queries, which may swap the scores before and after training."""
     if not (sides := _pair_sides(headline, items.values_before, items.values)):
         return None
     # Weights of the mean over tasks of the means over queries
@@ -139,7 +139,7 @@ def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
 def _pair_sides(
     headline: RankingMetric, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return both sides of each score, float64, or an empty list if a side is missing or has other items."""
+    """Return each score's values before and after training, or an empty list if they are missing or differ in size."""
     sides: Sequence[tuple[Any, Any]] = [(before.get(name), after.get(name)) for name in headline.scores]
     if any(one is None or other is None or one.shape != other.shape for one, other in sides):
         return []
@@ -147,7 +147,7 @@ def _pair_sides(
 
 
 def _count(headline: RankingMetric, items: ItemScores) -> tuple[int | None, str]:
-    """Return the number of queries, or of pairs of texts, of the scores."""
+    """Return the number of test items of the scores, and their unit: queries or pairs."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"
     tasks = [ScoreName.parse(name).full_task for name in headline.scores]

@@ -68,7 +68,7 @@ BAD = [
     (["encoder={vectors}", "suite=stss"], ["suite=stss", "nearest is sts."]),
     (["encoder={vectors}", "data_root={data}", "suite=cr"], ["task cr: expected", "CR/all.tsv"]),
     (["encoder={vectors}", "data_root={data}", "suite=trec@senteval"], ["expected", "TREC/train.senteval.tsv"]),
-    (["encoder={vectors}", "data_root={data}", "protocol=slow"], ["protocol='slow'", "default, fast, sklearn"]),
+    (["encoder={vectors}", "data_root={data}", "protocol=slow"], ["protocol=slow", "default, fast, sklearn"]),
     (["encoder={vectors}", "data_root={data}", "suite=biosses", "output={vectors}/a/b.json"], ["/a/b.json: expected"]),
     (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7: expected auto"]),
     (["encoder={vectors}", "data_root={data}", "encodr=x"], ["encodr=x", "nearest is encoder"]),

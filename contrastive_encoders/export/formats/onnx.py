@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check() -> None:
-    """Check that the extra is installed.
+    """Check that the packages of the extra ``onnx`` are installed.
 
     Raises:
         InputError: the extra is not installed.

@@ -1,4 +1,4 @@
-"""``format=sentence_transformers``: the directory that a run also writes."""
+"""``format=sentence_transformers``: a directory for sentence-transformers, as every run writes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write(output: Path, source: Source, config: ExportConfig, **changes: Any) -> None:
-    """Write the directory. ``changes`` are further arguments of `export_encoder`."""
+    """Write a directory for sentence-transformers. ``changes`` replace arguments of `export_encoder`."""
     from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 
     parts = {**parts_of(source.encoder), "card": source.card(), **changes}
