@@ -28,26 +28,32 @@ class DataConfig:
     tokenizer: str = config_field(inherits_from="backbone", meaning="hub id or directory of the tokenizer")
     append_eos: bool | None = config_field(
         None,
-        "whether to append the end-of-sequence token to every text; null: as the model does",
+        "whether to append the end-of-sequence token to every text; null: as the tokenizer of the model does",
         inherits_from="model.append_eos",
     )
-    batch_size: int = config_field(inherits_from="batch_size", meaning="examples per batch, over all processes", ge=1)
+    batch_size: int = config_field(
+        inherits_from="batch_size", meaning="number of examples per batch, summed over all processes", ge=1
+    )
     drop_last: bool = config_field(
-        True, "whether to drop the last, smaller batch of an epoch; false: keep it, as transformers does"
+        True,
+        "whether to drop the last batch of an epoch if it is smaller than the others; false: keep it, as "
+        "transformers does",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of shuffling and of the random draws for each example")
     fraction: float = config_field(
-        1.0, "fraction of the examples to use; the examples of 0.1 are among those of 0.2", gt=0, le=1
+        1.0, "fraction of the examples to use; a larger fraction includes the examples of a smaller one", gt=0, le=1
     )
     cache_dir: str | None = config_field(
-        None, "directory of the token stores; null: CONTRASTIVE_ENCODERS_CACHE or ~/.cache/contrastive-encoders"
+        None,
+        "directory of the token stores; null: the environment variable CONTRASTIVE_ENCODERS_CACHE, or "
+        "~/.cache/contrastive-encoders",
     )
     num_workers: int = config_field(0, "number of processes that prepare batches", ge=0, le=4096)
     tokenizer_workers: int = config_field(
-        1, "number of processes that tokenize; 1: the threads of the tokenizer", ge=1, le=4096
+        1, "number of processes that tokenize; 1: a single process, with all threads of the tokenizer", ge=1, le=4096
     )
     verify: bool = config_field(
-        inherits_from="verify", meaning="whether to check the SHA-256 of the entire token store first"
+        inherits_from="verify", meaning="whether to check the SHA-256 of the entire token store before it is used"
     )
     quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
 
@@ -58,19 +64,21 @@ class FileDataConfig(DataConfig):
 
     path: str | Sequence[str] = config_field(
         UNSET,
-        "a file, a directory, a glob pattern, a URL (s3://, gs://, hf://, https://), a dataset of the Hugging "
-        "Face hub (OWNER/NAME), or a list of these",
+        "path of the data: a file, a directory, a glob pattern, a URL (s3://, gs://, hf://, https://), a dataset of "
+        "the Hugging Face hub (OWNER/NAME), or a list of these",
     )
     columns: Sequence[str] | None = config_field(
         None,
-        "names of the text columns, in the expected order, if the file uses other names; OUTER.INNER for "
-        "nested columns",
+        "names of the text columns in the expected order, if they differ from the default names; OUTER.INNER for a "
+        "nested column",
     )
-    split: str = config_field("train", 'split to use if rows have a "split" column')
-    on_error: OnError = config_field("fail", "treatment of unreadable rows: fail: stop; skip: drop and count them")
+    split: str = config_field("train", 'split to use of a hub dataset, or of rows with a "split" column')
+    on_error: OnError = config_field(
+        "fail", "treatment of rows that cannot be read; fail: raise an error; skip: drop and count them"
+    )
     max_skipped: float = config_field(
         0.05,
-        "maximum fraction, with on_error=skip, of undecodable or malformed rows; empty rows do not count",
+        "maximum fraction of undecodable or malformed rows that on_error=skip may drop; empty rows do not count",
         ge=0,
         le=1,
     )
@@ -78,32 +86,37 @@ class FileDataConfig(DataConfig):
     strip_html: bool = config_field(
         False, "whether to remove HTML tags from texts in rows and decode entities such as &amp;"
     )
-    name: str | None = config_field(None, "config name of a hub dataset (data.path=OWNER/NAME)")
+    name: str | None = config_field(
+        None, "name of the dataset config, if a hub dataset (data.path=OWNER/NAME) has several"
+    )
     revision: str | None = config_field(None, "branch, tag, or commit of a hub dataset; null: the current main branch")
     data_files: str | Sequence[str] | None = config_field(
-        None, "files of a hub dataset to use, as a pattern; null: those that the dataset defines"
+        None,
+        "pattern, or list of patterns, of the files of a hub dataset to use; null: the files that the dataset defines",
     )
     streaming: bool | None = config_field(
-        None, "whether to stream a hub dataset without a copy on disk; null: only if the split has 10 GB or more"
+        None,
+        "whether to stream a hub dataset instead of storing a copy on disk; null: only if the split has 10 GB or more",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowDataConfig(DataConfig):
-    """Configuration keys of data whose rows are texts, truncated to a maximum length."""
+    """Configuration keys of data whose rows consist of texts, which are truncated to a maximum length."""
 
     max_length: int | None = config_field(
         128,
-        "maximum length in tokens, special tokens included; by default train_max_length, else the usual length "
-        "of the model; null: a length that covers 99 % of the texts, up to what the backbone reads",
+        "maximum length in tokens, including special tokens; if not set: train_max_length, else "
+        "default_train_max_length (set by the model), else 128; null: the length that covers 99 % of the texts, up to "
+        "the maximum of the backbone",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
     prompts: Prompts = config_field(
         None,
-        "prompts before the texts: one string for all, a list with one per column, or a mapping of "
-        "column names, e.g. {anchor: 'query: ', positive: 'passage: '}; null: the prompts of the backbone; "
-        "{}: none",
+        "prompts before the texts: one string for all columns, a list with one string per column, or a mapping from "
+        "column names to strings, e.g. {anchor: 'query: ', positive: 'passage: '}; null: the prompts of the "
+        "backbone; {}: no prompts",
     )
 
 
@@ -121,12 +134,13 @@ class SentenceDataConfig(RowDataConfig, FileDataConfig):
 
     deletion_ratio: float | None = config_field(
         None,
-        "fraction of the words that are deleted in a second copy, for model=tsdae; null: no copy",
+        "fraction of the words that are deleted in a second copy of each text, for model=tsdae; null: no second copy",
         inherits_from="deletion_ratio",
     )
     concat_sentences: int | None = config_field(
         None,
-        "number of texts n: every other group of n texts is joined into one longer text; null: none",
+        "number n of consecutive texts that are joined into a longer text, in every other group of n texts; null: "
+        "texts are not joined",
         ge=2,
     )
 
@@ -158,25 +172,27 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
 
     held_out_fraction: float = config_field(
         0.0,
-        "fraction of the rows that is kept from training and evaluated as the task held_out",
+        "fraction of the rows that is held out from training and evaluated as the task held_out",
         inherits_from="held_out_fraction",
     )
     max_held_out_documents: int = config_field(
         100_000,
-        "maximum number of texts that the queries of held_out are ranked against; of more texts, a sample is used",
+        "maximum number of documents that each query of the task held_out is ranked against; if there are more, a "
+        "sample is used",
         ge=1,
     )
     neighbor_group_size: int | None = config_field(
         None,
-        "size of the groups of rows with similar first texts that are placed in the same batch (at most an "
-        "eighth of the batch), by the embeddings of the untrained encoder; null: random batches",
+        "maximum number of rows per group, at most an eighth of batch_size; a group consists of rows whose first "
+        "texts are similar according to the untrained encoder, and all of its rows are in the same batch; null: "
+        "random batches",
         inherits_from="neighbor_group_size",
         ge=2,
     )
     max_length: int | None = config_field(
         None,
-        "maximum length in tokens, special tokens included; by default train_max_length; null: a length that "
-        "covers 99 % of the texts, up to what the backbone reads",
+        "maximum length in tokens, including special tokens; if not set: train_max_length, else null; if it is "
+        "null, the length that covers 99 % of the texts is used, up to the maximum of the backbone",
         inherits_from="train_max_length",
         ge=1,
     )
@@ -222,32 +238,45 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
 
     postprocess: Literal["auto", "on", "off"] = config_field(
         "auto",
-        "whether to post-process the pairs; auto: only if they come from a generator, that is if they have a "
-        "manifest or the columns text_a, text_b, and labels as strings",
+        "whether to post-process the pairs; auto: only raw pairs of a generator, which have a manifest, or the "
+        "columns text_a, text_b, and label with strings as labels",
     )
     postprocess_steps: Sequence[str] = config_field(
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
-        "steps of the post-processing, in this order",
+        "post-processing steps, in the order in which they run",
     )
-    ignore_case: bool = config_field(False, "whether drop_identical ignores case and surrounding whitespace")
+    ignore_case: bool = config_field(
+        False, "whether the post-processing step drop_identical ignores case and surrounding whitespace"
+    )
     smoothing: float = config_field(
-        0.2, "label smoothing of the step smooth; 0.2 turns 0, 0.5, 1 into 0.1, 0.5, 0.9; 0: none"
+        0.2,
+        "label smoothing in the post-processing step smooth; 0.2 changes the labels 0, 0.5, 1 to 0.1, 0.5, "
+        "0.9; 0: none",
     )
-    max_pairs_per_label: int = config_field(2, "maximum number of pairs per x1 and label in the step cap; 0: no limit")
-    random_pairs: int = config_field(2, "number of random x2 per x1, with label 0, in the step augment; 0: none")
+    max_pairs_per_label: int = config_field(
+        2, "maximum number of pairs with the same x1 and label that the post-processing step cap keeps; 0: no limit"
+    )
+    random_pairs: int = config_field(
+        2,
+        "number of pairs with a random x2 and label 0 that the post-processing step augment adds for each x1; 0: none",
+    )
     random_pair_source: Literal["paper", "published"] = config_field(
-        "paper", "source of a random x2: published: any entry; paper: only entries with another x1"
+        "paper",
+        "pairs from which the post-processing step augment draws x2; published: all pairs; paper: only "
+        "pairs with another x1",
     )
     postprocess_seed: int = config_field(42, "seed of the post-processing")
     dev_fraction: float = config_field(
         0.1,
-        "fraction of the pairs that is held out as the task dino-dev; rows with split=valid are used instead "
-        "if there are any",
+        "fraction of the pairs that is held out as the task dino-dev; if there are rows with split=valid, these are "
+        "held out instead",
         ge=0,
         lt=1,
     )
     split_by: Literal["pair", "x1"] = config_field(
-        "pair", "unit of held-out pairs: pair: by label value, as published; x1: no x1 is on both sides"
+        "pair",
+        "how pairs are split into training pairs and dino-dev; pair: at random within each label value, as "
+        "published; x1: all pairs with the same x1 are on the same side",
     )
 
 
@@ -263,21 +292,25 @@ class GenerationDataConfig(FileDataConfig):
 
     target: str = "contrastive_encoders.datamodules.nli_generation.NLIGeneration"
 
-    prompts: dict[str, Any] = config_field(inherits_from="prompts", meaning="prompts of the generator")
+    prompts: dict[str, Any] = config_field(
+        inherits_from="prompts", meaning="prompts with which the generator is trained"
+    )
     prompt_assembly: Assembly = config_field(
         inherits_from="prompt_assembly",
-        meaning="tokenization of prompts: pieces: separately from the sentences; string: joined with them",
+        meaning="how prompts and sentences are tokenized; pieces: separately; string: after they are joined",
     )
     source_length: int = config_field(96, "maximum number of tokens of each sentence, without the prompt", ge=2)
     target_length: int = config_field(
-        48, "maximum number of tokens of the target, end-of-sequence token included", ge=2
+        48, "maximum number of tokens of the target, including the end-of-sequence token", ge=2
     )
     dev_path: str | None = config_field(None, "file of held-out triplets; null: the rows with split=dev_split")
     dev_split: str = config_field(
-        "valid", 'name of the held-out split if rows have a "split"; if no row has it, dev_fraction of the premises'
+        "valid",
+        'value of the "split" column of held-out rows; if no row has this value, dev_fraction of the '
+        "premises is held out",
     )
     dev_fraction: float = config_field(
-        0.02, "fraction of the premises to hold out if there is no held-out split", gt=0, lt=1
+        0.02, "fraction of the premises to hold out, if dev_path is null and no row has split=dev_split", gt=0, lt=1
     )
     dev_rows: int | None = config_field(
         None, "maximum number of held-out triplets, for a faster evaluation; null: all", ge=1
@@ -289,12 +322,16 @@ class DocstringDataConfig(DataConfig):
     """Configuration keys of data from the docstrings of the installed Python packages."""
 
     held_out_every: int = config_field(
-        10, 'number n: one of every n modules is held out for the task "pydocs"; 0: none'
+        10, 'number n, where about one in n modules is held out for the task "pydocs"; 0: no module'
     )
     held_out_part: int = config_field(
-        0, "index of the held-out module among n; tune settings on another index than the one you report"
+        0,
+        "index of the held-out modules, from 0 to held_out_every - 1; tune settings with another index than "
+        "the one that you report",
     )
-    min_words: int = config_field(1024, "minimum number of words in the docstrings of a module")
+    min_words: int = config_field(
+        1024, "minimum number of words in the docstrings of a module; modules with fewer words are not used"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,8 +348,8 @@ class DocstringPairDataConfig(RowDataConfig, DocstringDataConfig):
 
     max_length: int | None = config_field(
         96,
-        "maximum length in tokens, special tokens included; by default train_max_length, else the usual length "
-        "of the model; null: a length that covers 99 % of the texts",
+        "maximum length in tokens, including special tokens; if not set: train_max_length, else "
+        "default_train_max_length (set by the model), else 96; null: the length that covers 99 % of the texts",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
@@ -326,43 +363,59 @@ class SpanDataConfig(DataConfig):
     positives_per_anchor: int = config_field(2, "number of positive spans per anchor")
     min_span: int = config_field(32, "minimum length of a span in tokens")
     max_span: int | Literal["auto"] = config_field(
-        512, "maximum length of a span in tokens; auto: so that 9 of 10 documents are long enough"
+        512,
+        "maximum length of a span in tokens; auto: the largest value up to 512 for which 9 of 10 documents "
+        "are long enough",
     )
     anchor_placement: AnchorPlacement = config_field(
-        "grid", "sampling of span positions: uniform: as in the paper; grid: as in the published code"
+        "grid",
+        "how the positions of anchors are drawn; uniform: anywhere in the document, as in the paper; "
+        "grid: within windows of max_span tokens, as in the published code",
     )
-    positive_sampling: PositiveSampling = config_field("nearby", "position of positives relative to their anchor")
+    positive_sampling: PositiveSampling = config_field(
+        "nearby",
+        "position of positives; nearby: they touch or "
+        "overlap their anchor, or are inside it; adjacent: they touch it; subsuming: they are inside it",
+    )
     align_to_words: bool = config_field(False, "whether spans start and end at word boundaries")
     min_document_length: int | None = config_field(
-        None, "minimum length of a document; null: 2 * anchors_per_document * max_span tokens"
+        None, "minimum length of a document, in length_unit; null: 2 * anchors_per_document * max_span tokens"
     )
     length_unit: LengthUnit = config_field(
-        "tokens", "unit of min_document_length; words: whitespace-separated words, as in the published script"
+        "tokens", "unit of min_document_length; words: words separated by whitespace, as in the published script"
     )
     lowercase: bool = config_field(False, "whether to lowercase texts")
-    mlm_probability: float = config_field(0.15, "fraction of the tokens of an anchor that are predicted")
+    mlm_probability: float = config_field(
+        0.15, "fraction of an anchor's tokens that are predicted in masked language modeling"
+    )
     mask_strategy: MaskStrategy | None = config_field(
         None,
-        "replacement of predicted tokens: bert: 80 % are masked, 10 % are replaced at random, 10 % stay; all: all "
-        "are masked; null: bert",
+        "how predicted tokens are replaced; bert: 80 % by the mask token, 10 % by a random token, 10 % not at "
+        "all; all: all by the mask token; null: bert",
     )
-    mask_token: str | None = config_field(None, "mask token; null: that of the model", inherits_from="model.mask_token")
+    mask_token: str | None = config_field(
+        None, "mask token; null: the mask token of the model", inherits_from="model.mask_token"
+    )
     max_length: int = config_field(
         512,
-        "maximum length of a sequence in tokens, special tokens included; by default train_max_length, else "
-        "the usual length of the model",
+        "maximum length of a sequence in tokens, including special tokens; if not set: train_max_length, else "
+        "default_train_max_length (set by the model), else 512",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
-    prompts: Prompts = config_field(None, "prompt before the spans; null: the default prompt of the backbone; {}: none")
+    prompts: Prompts = config_field(
+        None, "prompt before the spans; null: the default prompt of the backbone; {}: no prompt"
+    )
     match_span_count_of: int | None = config_field(
-        None, "value of anchors_per_document whose number of spans per batch and epoch is matched; null: none"
+        None,
+        "anchors_per_document of another run; batches and epochs get as many anchors as in that run; "
+        "null: the number is not matched",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
-    """Configuration of long documents: contrasts spans, or pairs of passages.
+    """Configuration of long documents, from which spans or pairs of passages are drawn.
 
     Example:
         >>> from contrastive_encoders import DocumentDataConfig
@@ -373,22 +426,25 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
     target: str = "contrastive_encoders.datamodules.documents.TextDocuments"
 
     document: Literal["line", "file"] | None = config_field(
-        None, "unit of a document in .txt files; null: line for a file, file for a directory"
+        None,
+        "what a document is in .txt files: a line or the entire file; null: line if the path is a file, "
+        "file if it is a directory",
     )
     held_out_fraction: float = config_field(
         0.0,
-        "fraction of the documents that is kept from training and evaluated as the task held_out",
+        "fraction of the documents that is held out from training and evaluated as the task held_out",
         inherits_from="held_out_fraction",
     )
     max_held_out_documents: int = config_field(
         100_000,
-        "maximum number of texts that the queries of held_out are ranked against; of more texts, a sample is used",
+        "maximum number of documents that each query of the task held_out is ranked against; if there are more, a "
+        "sample is used",
         ge=1,
     )
     prompts: Prompts = config_field(
         None,
-        "prompts before the texts of a pair, one for both or a list of two; null: the prompts of the "
-        "backbone (for spans, its default prompt); {}: none",
+        "prompts before the texts of a pair: one string for both, or a list of two; null: the prompts of the "
+        "backbone (for spans, its default prompt); {}: no prompts",
     )
 
 
@@ -420,27 +476,36 @@ class MixtureDataConfig:
     parts: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "mapping of part names to their keys; all parts share batch_size, backbone, seed, and drop_last"
+            "meaning": "datasets of the mixture (parts): a mapping from part names to their configuration keys; "
+            "all parts share batch_size, backbone, seed, and drop_last"
         },
     )
     weights: Mapping[str, float] = field(
         default_factory=dict,
-        metadata={"meaning": "how often each part is drawn, {nli: 2, docs: 1} or data.weights.nli=2; none: by size"},
+        metadata={
+            "meaning": "relative frequency of each part, such as {nli: 2, docs: 1} or data.weights.nli=2; "
+            "without weights, the sizes and temperature determine it"
+        },
     )
     temperature: float = config_field(
         1.0,
-        "temperature of drawing parts without weights, in proportion to size^(1/temperature): 1 uses every row "
-        "once, larger values make parts more equal",
+        "if no weights are set, parts are drawn in proportion to size^(1/temperature); 1 uses every row once, "
+        "larger values make the frequencies more equal",
     )
     homogeneous: bool = config_field(
         True,
-        "whether each batch comes from one part; false: batches mix rows of all parts, with the same columns",
+        "whether all rows of a batch come from one part; false: batches mix rows of all parts, which must have "
+        "the same columns",
     )
-    batch_size: int = config_field(inherits_from="batch_size", meaning="rows per batch, over all processes", ge=1)
+    batch_size: int = config_field(
+        inherits_from="batch_size", meaning="number of rows per batch, summed over all processes", ge=1
+    )
     drop_last: bool = config_field(
-        True, "whether to drop the last, smaller batch of a part; false: keep it, as transformers does"
+        True,
+        "whether to drop the last batch of a part if it is smaller than the others; false: keep it, as "
+        "transformers does",
     )
-    seed: int = config_field(inherits_from="seed", meaning="seed of the order of the parts")
+    seed: int = config_field(inherits_from="seed", meaning="seed of the order in which parts are drawn")
     num_workers: int = config_field(0, "number of processes that prepare batches", ge=0, le=4096)
     quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
 

@@ -1,4 +1,4 @@
-"""The data of DeCLUTR: documents as batches of spans (Giorgi et al. 2021)."""
+"""Data modules for DeCLUTR: batches of spans that are sampled from documents (Giorgi et al. 2021)."""
 
 import logging
 from abc import abstractmethod
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 
 
 class DocumentSpans(StoredData):
-    """Anchors and positives sampled from long documents. A subclass defines the source of the documents.
+    """Base class of data modules that sample anchor and positive spans from long documents. A subclass defines the
+    source of the documents.
 
     Lengths are in tokens without special tokens, except for ``max_length``, which includes them.
 
@@ -81,7 +82,7 @@ class DocumentSpans(StoredData):
         return DocumentRows(self.documents)
 
     def tokenization(self, tokenizer: Any) -> LongDocuments:
-        """Return the tokenization.
+        """Return the tokenization of documents, with the minimum length of those that are stored.
 
         With ``auto``, the store contains every document from which the shortest spans could be sampled.
         """
@@ -129,7 +130,7 @@ class DocumentSpans(StoredData):
         return [Truncation(drawn, self.max_length, self.span_builder.share_behind(self.rows[:CHECKED_DOCUMENTS]))]
 
     def texts(self) -> Iterator[str]:
-        """Yield the raw documents, lowercased if the store is."""
+        """Yield the raw documents, in lowercase if the stored documents are lowercased."""
         return (text.lower() if self.settings.lowercase else text for text in self.documents.texts())
 
     def manifest(self) -> dict[str, Any]:
@@ -160,20 +161,21 @@ class DocumentSpans(StoredData):
             raise InputError(
                 key="data.min_document_length",
                 value=shortest,
-                expected=f"at least {needed} tokens: {self.most_anchors} anchors of at most {self.rule.max_span}",
-                hint=f"For short documents, lower data.max_span (to {shortest * self.rule.max_span // needed}), or set "
+                expected=f"at least {needed} tokens, for {self.most_anchors} anchors of at most {self.rule.max_span}",
+                hint=f"For short documents, lower data.max_span (to {shortest * self.rule.max_span // needed}), "
+                "or set "
                 "data.max_span=auto.",
             )
 
     def _length_rule(self) -> SpanRule:
-        """Return the rule for long enough documents.
+        """Return the rule that decides which documents are long enough.
 
         Runs that are equalized to each other sample from the same documents.
         """
         return self.rule._replace(anchors=self.most_anchors)
 
     def _min_tokens(self) -> int:
-        """Return the number of tokens that a document must have in addition to the rule of the store."""
+        """Return the minimum number of tokens of a stored document from which spans are sampled."""
         shortest = self.settings.min_document_length if self.settings.length_unit == "tokens" else None
         return max(shortest or 0, self._length_rule().tokens_needed)
 
@@ -228,7 +230,7 @@ def passes_per_epoch(anchors: int, match_span_count_of: int | None) -> int:
 
 
 class DocumentRows:
-    """Documents in the form that the token store expects: rows of one text."""
+    """Adapter that presents documents to the token store as rows of one text."""
 
     width = 1
 
@@ -240,7 +242,7 @@ class DocumentRows:
 
 
 class DocumentFiles(StoredData):
-    """Documents from files, folders, and datasets of the hub."""
+    """Base class of data modules that read documents from files, folders, and datasets of the hub."""
 
     settings: DocumentDataConfig
 
@@ -249,7 +251,7 @@ class DocumentFiles(StoredData):
             raise InputError(
                 key="data.columns",
                 value=list(self.settings.columns),
-                expected="one name, the column of the text",
+                expected="the name of one column, which contains the text",
             )
         return TextSource(
             self.settings.path,
@@ -265,7 +267,7 @@ class DocumentFiles(StoredData):
 
 
 class TextDocuments(DocumentSpans, DocumentFiles):
-    """Spans of the user's own documents."""
+    """Data module of spans from the user's documents."""
 
     settings: DocumentDataConfig
 
@@ -282,7 +284,7 @@ class TextDocuments(DocumentSpans, DocumentFiles):
 
 
 class PydocsDocuments(DocumentSpans):
-    """Spans of the docstrings of the installed Python packages."""
+    """Data module of spans from the docstrings of the installed Python packages."""
 
     settings: ModuleDataConfig
 

@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class PartCounts(NamedTuple):
-    """Counts for each part, in batches, or in rows if batches contain rows of all parts."""
+    """Size and number of draws of each part (dataset of the mixture), in batches, or in rows if batches contain rows of
+    all parts.
+    """
 
     shares: dict[str, float]
     there: dict[str, int]  # in a pass over the part
@@ -42,7 +44,7 @@ class PartCounts(NamedTuple):
 
 
 class Mixture(pl.LightningDataModule):
-    """Data module over several data modules, ``parts``, by name. Each part has its own settings.
+    """Data module that draws from several named data modules, its ``parts``. Each part has its own settings.
 
     ``weights`` determines how often each part is drawn. The default is size^(1 / ``temperature``), where the size is
     the epoch length of the part alone. With ``homogeneous``, each batch comes from one part; otherwise batches contain
@@ -54,7 +56,7 @@ class Mixture(pl.LightningDataModule):
 
     @property
     def homogeneous(self) -> bool:
-        """True if each batch comes from one part."""
+        """True if all rows of a batch come from one part."""
         return self.settings.homogeneous
 
     def __init__(self, settings: MixtureDataConfig, parts: Mapping[str, StoredData]) -> None:
@@ -71,7 +73,9 @@ class Mixture(pl.LightningDataModule):
         self.weights = {str(name): weight for name, weight in weights.items()} or None
         for name, part in self.parts.items():
             if not NAME.fullmatch(str(name)):
-                raise InputError(key="data.parts", value=name, expected="names of letters, digits, - and _")
+                raise InputError(
+                    key="data.parts", value=name, expected="part names that consist of letters, digits, - and _"
+                )
             self._share_keys(name, part)
         shares(dict.fromkeys(self.parts, 1), self.weights, self.settings.temperature)  # rejects invalid values
         self._drawn: PartCounts | None = None
@@ -97,6 +101,7 @@ class Mixture(pl.LightningDataModule):
                     key=f"data.parts.{name}.{key}",
                     value=getattr(part.settings, key),
                     expected=f"no value, because all parts share data.{key}",
+                    hint=f"Set data.{key} for the entire run.",
                 )
         part.drop_last = self.drop_last
 
@@ -128,9 +133,11 @@ class Mixture(pl.LightningDataModule):
                 log.info("%s", self._description(drawn))
 
     def _rows(self, part: StoredData) -> int:
-        """Return the number of rows that a pass over a part draws for batches of all parts."""
+        """Return the number of rows that one pass over a part provides, if batches contain rows of all parts."""
         if part.passes > 1:
-            raise InputError(key="data.homogeneous", value=False, expected="true with data.match_span_count_of")
+            raise InputError(
+                key="data.homogeneous", value=False, expected="true, because data.match_span_count_of is set"
+            )
         rows = part.num_examples
         return rows - rows % self.batch_size if self.drop_last and rows >= self.batch_size else rows
 
@@ -140,7 +147,7 @@ class Mixture(pl.LightningDataModule):
                 raise InputError(
                     key=f"data.weights.{name}",
                     value=f"{share:.2g}",
-                    expected=f"at least one of the {units} {self._unit} of an epoch",
+                    expected=f"a share of at least one of the {units} {self._unit} of an epoch",
                     hint="Increase its weight, or remove the part.",
                 )
             if not self.settings.homogeneous and drawn.drawn[name] * self.batch_size > drawn.there[name] * units:
@@ -148,7 +155,7 @@ class Mixture(pl.LightningDataModule):
                     key="data.homogeneous",
                     value=False,
                     expected=f"batches without repeated rows, but a batch of {self.batch_size} would contain "
-                    f"{share * self.batch_size:.0f} rows of part {name}, which has {drawn.there[name]}",
+                    f"{share * self.batch_size:.0f} rows of part {name}, which contains only {drawn.there[name]} rows",
                     hint="Lower its weight or batch_size.",
                 )
 
@@ -169,18 +176,18 @@ class Mixture(pl.LightningDataModule):
 
     @property
     def drawn(self) -> PartCounts:
-        """The number of draws of each part."""
+        """The share, the size, and the number of draws per epoch of each part."""
         self.setup()
         assert self._drawn is not None
         return self._drawn
 
     @property
     def num_examples(self) -> int:
-        """The number of examples of all parts."""
+        """The total number of examples in all parts."""
         return sum(part.num_examples for part in self.parts.values())
 
     def mixed_batches(self, rank: int = 0, world: int = 1) -> MixedBatches:
-        """Return this rank's share of the global batches.
+        """Return the dataset of batches, each with this rank's share of the global batch.
 
         Raises:
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of a part.
@@ -202,7 +209,9 @@ class Mixture(pl.LightningDataModule):
                 yield from (batch._replace(part=name) for batch in part.samples())
 
     def texts(self) -> Iterator[str]:
-        """Yield a text of each part in turn. A vocabulary is built from the first texts and should cover all parts."""
+        """Yield the training texts of all parts, one of each part in turn. A vocabulary is built from the first texts
+        and should cover all parts.
+        """
         rows = itertools.zip_longest(*(self._texts_of(name) for name in self.parts))
         return (text for row in rows for text in row if text is not None)
 
@@ -211,7 +220,7 @@ class Mixture(pl.LightningDataModule):
             yield from self.parts[name].texts()
 
     def manifest(self) -> dict[str, Any]:
-        """Return the accounts of the parts, and how often each was drawn."""
+        """Return the manifest of the mixture, with the manifest, the share, and the number of draws of each part."""
         part_shares, there, drawn = self.drawn
         return {
             "kind": "mixture",
@@ -229,7 +238,7 @@ class Mixture(pl.LightningDataModule):
         }
 
     def held_out(self) -> Sequence[Any]:
-        """Return the tasks of all parts. For tasks with the same name, the name of the part is added."""
+        """Return the held-out tasks of all parts. For tasks with the same name, the name of the part is added."""
         found = [(name, task) for name, part in self.parts.items() for task in part.held_out()]
         names = [task.name for _, task in found]
         return [

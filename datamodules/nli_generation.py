@@ -34,7 +34,9 @@ Part = np.ndarray | int  # fixed ids, or the column whose ids are inserted
 
 
 class PremiseShare(NamedTuple):
-    """Share of all premises, chosen by a hash of their text: the same in every file and process."""
+    """Random subset of all premises, chosen by a hash of their text, so that it is the same in every file and
+    process.
+    """
 
     fraction: float
     seed: int
@@ -46,7 +48,9 @@ class PremiseShare(NamedTuple):
 
 
 class PromptedRows:
-    """Rows of triplets in stored form: their three texts or, with ``prompts``, the prompted texts."""
+    """Source of the rows to store: the three texts of each triplet or, if ``prompts`` is given, the texts with
+    prompts.
+    """
 
     def __init__(
         self, records: RecordSource, share: PremiseShare | None, prompts: PromptIds | None, source_length: int
@@ -64,7 +68,7 @@ class PromptedRows:
             yield from records if self.prompts is None else self._prompted_records(records, self.prompts)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the identity of the content without reading it. Contains JSON types only."""
+        """Return values that identify the content, without reading it. Contains JSON types only."""
         found: dict[str, Any] = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
         if self.joined and self.prompts:
             found["joined"] = [self.prompts.prompts.to_json(), self.source_length]
@@ -85,7 +89,7 @@ class PromptedRows:
 
 
 class Templates:
-    """Builder of batches.
+    """Builder of batches of instances, from stored token ids and prompts.
 
     ``batch(store, rows, kinds)`` returns the ids that `PromptIds` gives, built from the stored ids.
     """
@@ -108,7 +112,7 @@ class Templates:
             self.sources = [*generation, [prefix, 0, between, 1, suffix], [prefix, 0, between, 2, suffix]]
 
     def batch(self, store: TokenStore, rows: np.ndarray, kinds: np.ndarray) -> Seq2SeqBatch:
-        """Return a batch of N instances for (N,) rows and kinds."""
+        """Return a batch of N instances, which are given by the (N,) rows of their triplets and their (N,) kinds."""
         sources, targets = list[np.ndarray](), list[np.ndarray]()
         for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
             parts = [self._ids(store, row, part, self.source_length) for part in self.sources[kind]]
@@ -126,7 +130,7 @@ def _ragged(sequences: list[np.ndarray]) -> Ragged:
 
 
 class NLIGeneration(StoredRows):
-    """Data module whose examples are instances.
+    """Data module for GenSE's generator. Its examples are instances, four for each triplet.
 
     Prompts are never truncated: the sentence length is limited before they are added.
 
@@ -169,7 +173,7 @@ class NLIGeneration(StoredRows):
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
 
     def cuts(self) -> list[Truncation]:
-        """Return where texts are truncated.
+        """Return the lengths at which sentences and target texts are truncated.
 
         This is unknown for sentences that were joined with their prompts before storing.
         """
@@ -182,7 +186,7 @@ class NLIGeneration(StoredRows):
         ]
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts of the training rows, with the prompts at intervals.
+        """Yield the texts of the training rows, and the prompts at regular intervals.
 
         A vocabulary must contain the words of the prompts.
         """
@@ -204,7 +208,9 @@ class NLIGeneration(StoredRows):
     def dev_batches(
         self, part: Literal["generation", "discrimination"], size: int, rank: int = 0, world: int = 1
     ) -> Iterator[Seq2SeqBatch]:
-        """Yield this rank's batches of the held-out instances of a part, in order, with ``size`` instances each."""
+        """Yield this rank's batches of ``size`` held-out instances each, in order. ``part`` selects generation or
+        discrimination.
+        """
         self.setup()
         kinds = np.array(GENERATION if part == "generation" else DISCRIMINATION)
         number = self._dev_rows() * len(kinds)
@@ -234,7 +240,7 @@ class NLIGeneration(StoredRows):
         return PromptedRows(records, share, prompt_ids, self.settings.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
-        """Return the source of the held-out rows, and the share of its premises that they are."""
+        """Return the source of the held-out rows, and the subset of its premises that is held out; None means all."""
         if self._held_out_source is None:
             records = self.records
             if self.settings.dev_path is not None or records.has_split(self.settings.dev_split):

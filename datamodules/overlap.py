@@ -1,4 +1,4 @@
-"""Contamination: the number of test sentences that occur in the training text, counted on token ids."""
+"""Contamination check: find the test sentences that occur in the training text, by comparing token ids."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ BLOCK_TOKENS = 1 << 20
 
 
 class Overlap(NamedTuple):
-    """Indices of checked and of found sentences."""
+    """Indices of the test sentences that were checked, and of those that were found in the training text."""
 
     checked: set[int]
     found: set[int]
@@ -24,7 +24,7 @@ class Overlap(NamedTuple):
 
 
 def merge_overlaps(several: Sequence[Overlap]) -> Overlap:
-    """Merge the overlaps of the same sentences with several datasets."""
+    """Merge the overlaps of several datasets with the same sentences."""
     return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
 
 
@@ -52,7 +52,7 @@ def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
 
 
 def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
-    """Return whether one text contains these consecutive ids, (needles,) bool.
+    """Return, for each sequence of ids in ``needles``, whether a text contains it, (needles,) bool.
 
     Each needle has at least ``min_tokens`` ids.
 
@@ -74,7 +74,7 @@ def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int)
 
 
 def _matching_windows(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield an index into the sorted hashes and the positions of the windows with that hash, block by block."""
+    """Yield (index into the sorted ``hashes``, positions of windows with this hash), block by block."""
     shift = np.uint64(64 - SIEVE_BITS)
     sieve = np.zeros(1 << SIEVE_BITS, dtype=bool)
     sieve[hashes >> shift] = True
@@ -102,7 +102,7 @@ def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
 
 
 def _occurs_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
-    """Return whether the needle occurs at one of the positions, before the end of the document there."""
+    """Return whether ``needle`` occurs at one of the positions and ends within the document at that position."""
     positions = positions[positions + len(needle) <= ends]
     for offset, id in enumerate(needle):
         if len(positions) == 0:

@@ -1,4 +1,4 @@
-"""Pairs made from unlabeled documents: title and passage, neighboring passages, spans.
+"""Make pairs from unlabeled documents: title and passage, two neighboring passages, or two spans of a passage.
 
 Each passage gives up to three pairs: the title or headings above it and the passage; the preceding passage and the
 passage; and two spans of it, sampled as in DeCLUTR (Giorgi et al. 2021), with the shorter one as the anchor.
@@ -36,14 +36,16 @@ QUERY_KINDS = {TITLES: "titles", NEIGHBORS: "neighboring passages", SPANS: "span
 
 
 class DocumentPassage(NamedTuple):
-    """Some consecutive sentences of a document, with the heading above them, or "" if there is none."""
+    """Consecutive sentences of a document, with the heading above them, which is "" if there is none."""
 
     heading: str
     text: str
 
 
 class PassagePairs(DocumentFiles, TripletRows):
-    """Pairs from the user's own documents, for objectives that learn from pairs. The keys of spans are not used."""
+    """Data module of pairs from the user's documents, for objectives that train on pairs. The keys of spans are not
+    used.
+    """
 
     settings: DocumentDataConfig
     kind = QA
@@ -61,7 +63,9 @@ class PassagePairs(DocumentFiles, TripletRows):
         return WholeRows(tokenizer, labeled=1)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
-        """Make a batch. The pairs of a passage form a group, so they are not negatives of each other."""
+        """Make a batch from (N,) rows of the store. The pairs of a passage form a group, so they are not negatives of
+        each other.
+        """
         assert store.labels is not None
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
@@ -71,7 +75,7 @@ class PassagePairs(DocumentFiles, TripletRows):
 
 
 class PassageRows:
-    """Documents in the form that the token store expects: rows of two texts.
+    """Adapter that presents documents to the token store as rows of two texts, the pairs that are made from them.
 
     The label of a row is the number of its passage.
     """
@@ -94,12 +98,12 @@ class PassageRows:
         if not self.made:
             raise InputError(
                 location=names_of(self.documents.places()),
-                expected=f"documents with a title or {2 * SHORTEST} words, to make pairs of",
-                hint="Use longer documents, or pairs of your own: set data=qa data.path=FILE.",
+                expected=f"documents with a title or at least {2 * SHORTEST} words, from which pairs can be made",
+                hint="Use longer documents, or train on existing pairs: set data=qa data.path=FILE.",
             )
 
     def corpus(self, kind: str) -> Iterator[str]:
-        """Yield the texts among which an anchor of this kind of pair must find its positive: spans, or all passages."""
+        """Yield the documents that the anchors of this kind of pair are ranked against: all spans, or all passages."""
         for document in self.documents.documents():
             passages = passages_of(document)
             if kind == SPANS:
@@ -157,7 +161,9 @@ def last_sentences(sentences: Sequence[list[str]], most: int) -> list[list[str]]
 
 
 def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
-    """Yield (index of the passage, kind of pair, (anchor, positive)) of each pair that these passages allow."""
+    """Yield each pair that can be made from the passages, as (index of the passage, kind of pair, (anchor,
+    positive)).
+    """
     for place, (heading, text) in enumerate(passages):
         words = text.split()
         if LETTERS.search(heading):
@@ -172,7 +178,9 @@ def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tu
 
 
 def spans_of(words: Sequence[str]) -> tuple[str, str]:
-    """Return two spans. The draw depends on the words only, so it is the same on every machine and in every run."""
+    """Return two random spans of a passage, the shorter one first. The draw depends on the words only, so it is the
+    same on every machine and in every run.
+    """
     seed = hashlib.blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     rule = SpanRule(1, 1, SHORTEST_SPAN, len(words) // 2, "uniform", "adjacent")
     drawn = sample_spans(len(words), rule, np.random.default_rng(int.from_bytes(seed)))

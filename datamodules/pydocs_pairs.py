@@ -1,4 +1,4 @@
-"""Data module of docstrings of installed packages: each gives a pair of its summary line and the rest of its text."""
+"""Data module of pairs from the docstrings of installed packages: the summary line and the rest of each docstring."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 
 class PairRows:
-    """Pairs as a source of rows with two texts, from which a token store is built."""
+    """Adapter that presents pairs to the token store as rows of two texts."""
 
     width = 2
 
@@ -39,7 +39,7 @@ class PairRows:
 
 
 class PydocsPairs(TripletRows):
-    """Pairs of the installed Python packages, without the pairs of the retrieval task."""
+    """Data module of pairs from the docstrings of the installed Python packages, except those of the retrieval task."""
 
     settings: DocstringPairDataConfig
     kind = QA

@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class StoredRows(StoredData):
-    """Rows of files, or of a dataset on the hub."""
+    """Base class of data modules that read rows from files or from a dataset on the hub."""
 
     settings: FileDataConfig
     kind: ClassVar[RowSchema]
@@ -103,7 +103,8 @@ class TextRows(StoredData):
         self._num_appended = 0
 
     def settle_length(self, limit: int, behind: int = 0) -> int:
-        """Return ``max_length``. If it is null, it is chosen once, at most ``limit``. The texts must be stored.
+        """Determine ``max_length`` and return it. If it is null, it is chosen once, at most ``limit``. The texts must
+        be stored.
 
         ``behind`` is the number of tokens that the model appends to every text within that length.
         """
@@ -132,7 +133,7 @@ class TextRows(StoredData):
         return [len(prompt_ids(tokenizer, prompt)) for prompt in prompts]
 
     def prompts_by_role(self, prompts: EncoderPrompts, width: int) -> list[str]:
-        """Return an encoder's prompt for each text of a row.
+        """Return the prompt that an encoder uses for each text of a row.
 
         If the rows have these roles, they are a query and documents.
         """
@@ -141,7 +142,7 @@ class TextRows(StoredData):
         return [prompts.default] * width
 
     def task_prompts(self) -> list[str | None]:
-        """Return the prompts of both sides of a held-out task.
+        """Return the two prompts of a held-out task, one for each side of its pairs.
 
         ``None`` means the encoder's prompt, which is the same.
         """
@@ -150,7 +151,7 @@ class TextRows(StoredData):
         return [None, None] if same else [*own]
 
     def prompted(self, source: RowSource) -> RowSource:
-        """Return the same rows with prompts before their texts."""
+        """Return a source of the same rows with prompts before their texts."""
         prompts = self.prompts_of(source.width)
         return PromptedSource(source, prompts) if any(prompts) else source
 
@@ -209,7 +210,9 @@ class TextRows(StoredData):
 
 
 class Sentences(TextRows, StoredRows):
-    """Single texts. With ``deletion_ratio``, also a copy of each text without a share of its words."""
+    """Data module of single texts. If ``deletion_ratio`` is set, batches also contain a copy of each text with words
+    deleted.
+    """
 
     settings: SentenceDataConfig
     yields = SentenceBatch
@@ -239,7 +242,7 @@ class Sentences(TextRows, StoredRows):
         return batch._replace(damaged=self.sequences.framed(np.concatenate(remaining), starts, ends))
 
     def _damaged(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
-        """Delete words of the ids of a text, but not of its prompt."""
+        """Delete random words of a text, given as ids, but none of its prompt."""
         prompt = common_prefix(ids, self.prompt_ids)
         return np.concatenate([ids[:prompt], self.delete_words(ids[prompt:], pass_index, row)])
 
@@ -248,7 +251,9 @@ class Sentences(TextRows, StoredRows):
 
 
 class NLIPairs(TextRows, StoredRows):
-    """Pairs of a premise and a hypothesis with their relation. Pairs without a gold label are dropped."""
+    """Data module of NLI pairs: a premise, a hypothesis, and the label of their relation. Pairs without a gold label
+    are dropped.
+    """
 
     settings: NLIDataConfig
     yields = NLIBatch
@@ -261,7 +266,9 @@ class NLIPairs(TextRows, StoredRows):
 
 
 class TripletRows(TextRows):
-    """Anchor, positive and, if a row has more texts, hard negatives. A subclass defines the source of the rows."""
+    """Base class of data modules of triplets: an anchor, a positive, and, if a row has more texts, hard negatives. A
+    subclass defines the source of the rows.
+    """
 
     yields = TripletBatch
 
@@ -280,7 +287,7 @@ POSITIVES = 0x9051  # random stream of the draws of a positive
 
 
 class Triplets(TripletRows, StoredRows):
-    """Triplets from files.
+    """Data module of triplets from files.
 
     If a row has a list of positives, one is drawn in every epoch. A share of the rows can be held out and scored.
     """
@@ -297,7 +304,7 @@ class Triplets(TripletRows, StoredRows):
         return self.held_out_split or self.records
 
     def batch(self, pass_index: int, examples: np.ndarray) -> TripletBatch:
-        """Make a batch. The positive of a list is drawn from (seed, epoch, row)."""
+        """Make a batch from (N,) example numbers. The positive of a list is drawn from (seed, epoch, row)."""
         batch: TripletBatch = super().batch(pass_index, examples)
         if not self.records.list_files:
             return batch
@@ -326,7 +333,9 @@ class Triplets(TripletRows, StoredRows):
 
 
 class ScoredTriplets(TextRows, StoredRows):
-    """Triplets with a teacher's scores of the anchor with each other text, as `mine-negatives` writes them."""
+    """Data module of triplets with a teacher's scores of the anchor with each other text, as `mine-negatives` writes
+    them.
+    """
 
     settings: ScoredTripletDataConfig
     yields = ScoredTripletBatch
@@ -344,7 +353,7 @@ class ScoredTriplets(TextRows, StoredRows):
 
 
 class QuestionAnswers(Triplets):
-    """Questions with their answers: triplets of two columns."""
+    """Data module of questions and answers: triplets with two columns."""
 
     settings: QuestionDataConfig
     kind = QA
@@ -394,13 +403,13 @@ class SequenceReader:
 
 
 def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
-    """Return the number of prompt ids at the beginning of a text's ids, at most all except one of the text's ids."""
+    """Return the common prefix length of a text's ids and a prompt's ids, at most the length of the text minus one."""
     limit = min(len(ids) - 1, len(prompt_ids))
     return int(np.cumprod(ids[:limit] == prompt_ids[:limit]).sum())
 
 
 def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:
-    """Return group numbers of (N,) rows, (N,) int64.
+    """Return a group number for each of (N,) rows, (N,) int64.
 
     Numbers are 64-bit hashes of the full texts in this column. Equal texts have the same number in any process.
     """

@@ -1,4 +1,6 @@
-"""Scored sentence pairs, post-processed once, with a tenth held out (Schick and Schuetze 2021)."""
+"""Data module of scored sentence pairs, which are post-processed once and partly held out (Schick and Schuetze
+2021).
+"""
 
 import contextlib
 import hashlib
@@ -40,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class ScoredPairs(TextRows, StoredRows):
-    """Pairs with a label in 0..1: DINO's pairs, raw or post-processed, or any others.
+    """Data module of text pairs with a label from 0 to 1, such as DINO's pairs, raw or post-processed.
 
     ``postprocess="auto"`` runs ``steps`` if and only if a generator wrote the pairs. See `dino_postprocess` for the
     steps. ``dev_fraction`` of the pairs become the task "dino-dev". If some rows have the split "valid", they become
@@ -139,7 +141,7 @@ class ScoredPairs(TextRows, StoredRows):
 
 
 class PreparedPairs:
-    """Source of rows: a folder with the training pairs, the held-out pairs, and their provenance."""
+    """Source of the training pairs in a folder, which also contains the held-out pairs and the provenance."""
 
     width = 2
 
@@ -166,7 +168,7 @@ class PreparedPairs:
         return {**self.report, "rows": self.report["train"]}
 
     def announce(self) -> None:
-        """Log whether the pairs were post-processed, and how many pairs each step dropped or added."""
+        """Log whether the pairs were post-processed, and how many pairs each post-processing step dropped or added."""
         found = self.report
         elsewhere = {name: rows for name, rows in found["source"]["other_splits"].items() if name != VALID}
         unused = describe_skipped({**found["source"], "other_splits": elsewhere})
@@ -193,7 +195,7 @@ def _is_generated(records: RecordSource, file: Rows) -> bool:
 
 
 def decide(postprocess: str, labels: Iterable[float], smoothing: float, generated: bool) -> tuple[bool, str]:
-    """Return whether to post-process, and the reason.
+    """Return whether to post-process the pairs, and the reason.
 
     Raises:
         InputError: The labels would be smoothed twice.
@@ -205,7 +207,8 @@ def decide(postprocess: str, labels: Iterable[float], smoothing: float, generate
     if postprocess == "off":
         if generated and not others:
             log.warning(
-                "data.postprocess=off, but these are the raw pairs of a generator. Training on them is much worse. Set "
+                "data.postprocess=off, but these are the raw pairs of a generator. Training on them is much "
+                "worse. Set "
                 "data.postprocess=auto."
             )
         return False, "it was set"
@@ -213,9 +216,10 @@ def decide(postprocess: str, labels: Iterable[float], smoothing: float, generate
         raise InputError(
             key="data.postprocess",
             value="on",
-            expected=f"labels 0, 0.5, and 1, which are smoothed, but the data also has {shown} (published files named "
+            expected=f"only the labels 0, 0.5, and 1, to which smoothing applies, but the data also has {shown} "
+            "(published files named "
             "-postprocessed have smoothed labels)",
-            hint="Set data.postprocess=off, or data.smoothing=0 for the other steps.",
+            hint="Set data.postprocess=off, or data.smoothing=0 to run only the other steps.",
         )
     if postprocess == "on":
         return True, "it was set"

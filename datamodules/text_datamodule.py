@@ -22,7 +22,7 @@ from contrastive_encoders.io.cached_rows import cache_folder
 
 
 class Truncation(NamedTuple):
-    """Length at which longer texts are truncated."""
+    """Length to which texts are truncated, and the share of their tokens that is lost."""
 
     of: str  # description of the texts
     max_length: int  # tokens
@@ -31,7 +31,7 @@ class Truncation(NamedTuple):
 
 
 class StoredData(pl.LightningDataModule, ABC):
-    """Base class of data modules.
+    """Base class of data modules that draw examples from a token store.
 
     A subclass defines the rows that are read, their tokenization, which rows are drawn, and the batches.
 
@@ -56,7 +56,7 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def source(self) -> RowSource:
-        """Return the rows to tokenize."""
+        """Return the source of the rows to tokenize."""
 
     @abstractmethod
     def tokenization(self, tokenizer: Any) -> RowTokenizer:
@@ -81,7 +81,7 @@ class StoredData(pl.LightningDataModule, ABC):
         return False
 
     def prompts_of(self, width: int) -> list[str]:
-        """Return the prompt of each of ``width`` texts of a row."""
+        """Return the prompts of the ``width`` texts of a row, one for each text."""
         return [self.backbone_prompts.default if self.inherits_prompts else ""] * width
 
     def cuts(self) -> list[Truncation]:
@@ -117,7 +117,7 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @property
     def lengths(self) -> TextLengths:
-        """The lengths of the texts."""
+        """The histogram of the text lengths in tokens."""
         return self.opened.lengths
 
     @property
@@ -131,7 +131,7 @@ class StoredData(pl.LightningDataModule, ABC):
         return str(self.store.manifest[self.content_sum])
 
     def epoch_batches(self, rank: int = 0, world: int = 1) -> EpochBatches:
-        """Return this rank's share of the global batches.
+        """Return the dataset of an epoch's batches, each with this rank's share of the global batch.
 
         Raises:
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of the data.
@@ -157,7 +157,7 @@ class StoredData(pl.LightningDataModule, ABC):
         yield self.batch(0, np.arange(min(2, self.num_examples)))
 
     def manifest(self) -> dict[str, Any]:
-        """Return the store's account of the source, and of the part of it that is drawn from."""
+        """Return the manifest of the data: the record of the source in the store, and how much of the data is used."""
         found = {**self.store.account, "used": self.num_examples, "fraction": self.settings.fraction}
         cuts = [cut._asdict() for cut in self.cuts()]
         return found | {"cuts": cuts, "unknown_tokens": self.unknown_tokens._asdict()}
@@ -172,7 +172,7 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @cached_property
     def unknown_tokens(self) -> UnknownTokens:
-        """Return the unknown tokens of the rows that may be drawn, or of a sample if there are many."""
+        """The counts of unknown tokens in the rows that may be drawn, or in a sample if there are many rows."""
         store, tokenizer, used = self.store, self.load_tokenizer(), len(self.subset)
         rows = self.rows_at(sample_rows(used))
         return count_unknown(store, tokenizer, rows, used, self.prompt_lengths(tokenizer))
@@ -181,7 +181,7 @@ class StoredData(pl.LightningDataModule, ABC):
         return list[RetrievalData]()
 
     def overlap(self, sentences: Sequence[str]) -> Overlap:
-        """Return which of these sentences occur verbatim in the store."""
+        """Find the sentences that occur verbatim in the texts of the store."""
         return find_overlap(self.store, self.tokenization(self.load_tokenizer()), sentences)
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:

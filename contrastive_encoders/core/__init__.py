@@ -1,4 +1,4 @@
-"""The shared types of the project: objects that are passed between packages, in memory and on disk.
+"""Types that the packages of the project share: objects that are passed between them, in memory and on disk.
 
 This package imports none of the project's other packages, so any of them may import it.
 """

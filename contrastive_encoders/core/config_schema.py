@@ -138,13 +138,13 @@ def config_field(
 
 
 def group(kind: type, meaning: str) -> Any:
-    """Return a field whose value is a config of the dataclass ``kind``. Its keys are nested, as in ``FIELD.KEY``."""
+    """Return a field for a nested config of the dataclass ``kind``, whose keys are set as ``FIELD.KEY``."""
     return dataclasses.field(default_factory=kind, metadata={"meaning": meaning})
 
 
 def flat_group(kind: type) -> Any:
-    """Return a field whose value is a config of the dataclass ``kind``. Its keys are not nested: they are set like keys
-    of the enclosing class.
+    """Return a field for a config of the dataclass ``kind`` whose keys are not nested, but set like keys of the
+    enclosing class.
     """
     return dataclasses.field(default_factory=kind, metadata={"flat": True, **NOT_A_KEY})
 

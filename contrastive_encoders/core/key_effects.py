@@ -1,5 +1,5 @@
-"""Effects of config keys: which keys identify a run or its arm in a comparison, and which may change when it is
-resumed.
+"""Effects of config keys: which keys identify a run or its arm in a comparison, and which keys a resumed run may
+change.
 
 The identity, comparisons, resumed runs, and stages read the same table. A key without an entry counts everywhere.
 """

@@ -52,7 +52,7 @@ class CommaTable(Form):
         return detect_separator(lines)
 
     def is_raw(self, separator: str) -> bool:
-        """Return whether the quotation marks in the file are part of the texts instead of delimiters."""
+        """Return whether the quotation marks in the file are part of the texts instead of enclosing them."""
         return False
 
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:

@@ -118,8 +118,8 @@ def _each_path(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[s
 
 
 def _split_existing(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the longest leading part that exists, whether or not its name contains brackets, and the names or patterns
-    that follow it.
+    """Split a path into its longest leading path that exists, even if a name in it contains brackets, and the names or
+    patterns after it.
     """
     there = next(one for one in (path, *path.parents) if one.exists())
     return there, path.relative_to(there).parts

@@ -1,4 +1,4 @@
-"""Resolution of a model name: a run folder, a GGUF file, or a name that Transformers loads.
+"""Resolve the name of a model, which is a run folder, a GGUF file, or a name that Transformers loads.
 
 It also sets the options of its tokenizer that must be identical when texts are read and when they are encoded.
 """

@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """Effect of a step."""
+    """Effect of a post-processing step on the pairs."""
 
     step: str
     dropped: int
@@ -71,7 +71,7 @@ class PostprocessSettings(NamedTuple):
 
 
 def postprocess(pairs: Sequence[Pair], settings: PostprocessSettings) -> tuple[list[Pair], list[StepReport]]:
-    """Run all steps in order. Return the resulting pairs and a report for each step."""
+    """Run all post-processing steps in order. Return the resulting pairs and a report for each step."""
     settings.check()
     found, reports = list(pairs), []
     for name in settings.steps:
@@ -94,12 +94,14 @@ def shuffle(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def deduplicate(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Keep the first of equal (x1, x2, label). The published code used a set, whose order changed from run to run."""
+    """Keep only the first of several pairs with equal (x1, x2, label). The published code used a set, whose order
+    changed from run to run.
+    """
     return list(dict.fromkeys(pairs))
 
 
 def drop_identical(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Drop pairs of a text with itself."""
+    """Drop pairs whose two texts are identical."""
     form: Callable[[str], str] = (lambda text: text.strip().casefold()) if settings.ignore_case else str
     return [pair for pair in pairs if form(pair.left) != form(pair.right)]
 
@@ -123,9 +125,9 @@ def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Add for each x1 pairs with the x2 of random entries, labeled 0 without smoothing.
+    """Add pairs of each x1 with the x2 of random other pairs. Their label is 0, which is not smoothed.
 
-    An x1 without other entries gets none.
+    No pair is added for an x1 if there are no other pairs.
     """
     draw = _random(settings, "augment")
     entries: dict[str, list[Pair]] = {}
@@ -151,7 +153,7 @@ _STEPS: dict[str, Callable[[list[Pair], PostprocessSettings], list[Pair]]] = {
 def split_dev(
     pairs: Sequence[Pair], share: float, seed: int, by: Literal["pair", "x1"] = "pair"
 ) -> tuple[list[Pair], list[Pair]]:
-    """Split the pairs into (train, dev).
+    """Split the pairs into a training and a development set, (train, dev).
 
     With ``by="pair"``, the pairs of each label value are shuffled and the first int(n * share) are dev, as published.
     If no label value has enough pairs for that, all pairs form one group. With ``by="x1"``, the x1 are shuffled and the

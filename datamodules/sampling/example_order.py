@@ -54,7 +54,9 @@ class Permutation:
 
 
 class NestedSubset:
-    """First ``round(n * fraction)`` positions of a fixed permutation: 10 % are contained in 20 % of the same seed."""
+    """Random subset of ``round(n * fraction)`` examples. For the same seed, the subset of 10 % is contained in that of
+    20 %.
+    """
 
     def __init__(self, n: int, fraction: float, seed: int) -> None:
         if not 0 < fraction <= 1:
@@ -73,13 +75,13 @@ class NestedSubset:
 
 
 class ExampleOrder:
-    """Sampler of this rank's examples in batch k of a pass: block k of the pass's permutation, dealt to ranks in turn.
+    """Distributed batch sampler. In each pass over the data, the examples are permuted and split into global batches.
 
-    Rank r takes positions r, r + world, ... of the block. Examples at the end of a pass that do not fill a batch are
-    dropped and occur in other passes. Without ``drop_last`` they form a smaller batch.
+    Rank r takes every world-th example of a batch, starting at the r-th. Examples at the end of a pass that do not fill
+    a batch are dropped and occur in other passes. Without ``drop_last`` they form a smaller batch.
 
     Args:
-        groups: Groups that contain each example at most once. They are kept together and dealt in a new order in every
+        groups: Groups that contain each example at most once. They are kept together, and their order is new in every
             pass. Examples outside the groups are not used.
     """
 
@@ -105,7 +107,7 @@ class ExampleOrder:
         self._permutation: tuple[int, Permutation | np.ndarray] | None = None
 
     def __len__(self) -> int:
-        """Return the number of batches in one pass, which is the same on every rank."""
+        """Return the number of batches in one pass over the data, which is the same on every rank."""
         return self.num_full_batches + self.has_rest
 
     def batch(self, epoch: int, k: int) -> np.ndarray:
@@ -116,7 +118,7 @@ class ExampleOrder:
         return self.at(epoch, np.arange(k * self.batch_size + self.rank, end, self.world))
 
     def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Return the (k,) int64 examples at (k,) positions of a pass."""
+        """Return the (k,) int64 examples at (k,) positions in the permutation of a pass."""
         if self._permutation is None or self._permutation[0] != epoch:
             self._permutation = epoch, self._order_of(epoch)
         return self._permutation[1][places]

@@ -1,4 +1,4 @@
-"""Rows held out from training as a retrieval task.
+"""Hold out rows from training as a retrieval task.
 
 Rows that share a text stay together, and near-duplicates of held-out rows are dropped from training. The held-out
 queries are ranked against all distinct documents of the data, including those of training rows.
@@ -43,7 +43,7 @@ DEFAULT_OPTIONS = HeldOutOptions()
 
 
 class HeldOutRows(NamedTuple):
-    """Held-out rows of the task."""
+    """Rows that were chosen to be held out, and the criteria of the choice."""
 
     rows: set[int]
     columns: Sequence[int]  # columns whose texts define the groups
@@ -183,7 +183,7 @@ class HeldOutSplit:
         return HeldOutRows(set(chosen), columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
-        """Return the kind of pair that is scored, and its rows.
+        """Return the kind of pair that the task consists of, and the held-out rows of this kind.
 
         It is the preferred kind if possible, else the most frequent kind.
 
@@ -232,7 +232,7 @@ class Ranking:
             self.other_documents = _smallest(self.other_documents, self.max_documents)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the texts and, for each query, the positions of its relevant and its unranked documents."""
+        """Return the texts and, for each query, the indices of its relevant and of its unranked documents."""
         others = {
             key: document
             for key, document in self.other_documents.items()
@@ -251,7 +251,7 @@ class Ranking:
         return {**texts, "relevant": relevant, "unranked": unranked}
 
     def _near_copies(self, documents: Mapping[int, str]) -> Mapping[int, list[int]]:
-        """Return the positions of the near-duplicates of each relevant document."""
+        """Return, for each relevant document, the indices of the documents that are near-duplicates of it."""
         keys, found = list(self.right_documents), defaultdict[int, list[int]](list)
         near = NearDuplicateIndex(list(self.right_documents.values()))
         for place, text in enumerate(documents.values()):
@@ -261,12 +261,12 @@ class Ranking:
 
 
 def _smallest(documents: Mapping[int, str], number: int) -> dict[int, str]:
-    """Return the documents with the smallest keys. Keys are hashes, so the row order has no effect."""
+    """Return the ``number`` documents with the smallest keys. Keys are hashes, so the row order has no effect."""
     return {key: documents[key] for key in sorted(documents)[:number]}
 
 
 class Groups:
-    """Rows grouped by the keys that they share."""
+    """Groups of rows that share keys, directly or through other rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -281,7 +281,8 @@ class Groups:
         self.rows += 1
 
     def select(self, most: int, preferred: Mapping[int, int]) -> list[int]:
-        """Return the rows of complete groups, at most ``most`` rows. The choice depends on the keys only.
+        """Return the chosen rows: complete groups with at most ``most`` rows in total. The choice depends on the keys
+        only.
 
         ``preferred`` contains the keys of the anchors of some rows. Their groups come first, those with the most of
         these anchors per row at the front, until `MIN_PREFERRED` or half of these anchors are chosen.
@@ -314,7 +315,7 @@ class Groups:
 
 
 def _rows_of_task(records: Iterable[Record]) -> list[Record]:
-    """Return the rows that are scored.
+    """Return the rows that the task consists of.
 
     A text is either a query or a document, since a document that equals a query would always be ranked first.
     """
@@ -329,13 +330,15 @@ def _rows_of_task(records: Iterable[Record]) -> list[Record]:
 
 
 def _compared_columns(record: Record, columns: Sequence[int]) -> list[int]:
-    """Return the columns by which a row is compared. The first positive represents all positives of a list."""
+    """Return the columns of a row whose texts are compared with those of other rows. The first positive represents all
+    positives of a list.
+    """
     others = range(2, 1 + record.positives) if 1 in columns else ()
     return [*columns, *(column for column in others if record.texts[column])]
 
 
 def _keys(texts: Sequence[str]) -> list[int]:
-    """Return keys that are equal for texts that differ only in case and punctuation."""
+    """Return a key for each text. Texts that differ only in case and punctuation have the same key."""
     return [_hash(" ".join(words_of(text)) or text.strip()) for text in texts]
 
 

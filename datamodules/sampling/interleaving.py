@@ -1,4 +1,5 @@
-"""Order of the parts of a mixture within an epoch, by weight and evenly spread.
+"""Order in which the parts (datasets) of a mixture are drawn in an epoch: in proportion to their weights, and evenly
+spread.
 
 No state is kept: the part at a position follows from (seed, epoch, position).
 """
@@ -15,7 +16,8 @@ _STREAM = 0x313  # separates these draws from those of other users of a seed
 
 
 def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temperature: float) -> dict[str, float]:
-    """Return the share of an epoch for each part: its weight, or size^(1 / temperature) if no weights are given.
+    """Return each part's share of an epoch. It is proportional to the weight or, if no weights are given, to size^(1 /
+    temperature).
 
     Raises:
         InputError: A weight or the temperature is not a valid number, a weight names an unknown part, or a part has no
@@ -52,7 +54,7 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
 
 
 def quotas(shares: Sequence[float], total: int) -> list[int]:
-    """Round the shares of the total to integers that sum to the total (largest remainder method)."""
+    """Split ``total`` in proportion to the shares into integers that sum to it (largest remainder method)."""
     exact = [share * total for share in shares]
     found = [math.floor(one + 1e-9) for one in exact]  # floating-point error may turn 3 into 2.9999999
     by_remainder = sorted(range(len(exact)), key=lambda part: found[part] - exact[part])
@@ -62,7 +64,7 @@ def quotas(shares: Sequence[float], total: int) -> list[int]:
 
 
 class Interleaving:
-    """Order of an epoch with ``quotas`` positions for each of P parts."""
+    """Order of an epoch, in which each part is drawn as often as its entry in ``quotas`` says."""
 
     def __init__(self, quotas: Sequence[int], seed: int) -> None:
         self.sums = np.cumsum(quotas).tolist()
@@ -74,7 +76,7 @@ class Interleaving:
         return int(self.sums[-1])
 
     def before(self, place: int) -> list[int]:
-        """Return the number of positions of each part before this one, without shuffling.
+        """Return, for each part, the number of its positions before ``place`` in the order without shuffling.
 
         Among the first two, three, ... parts together, the share of the last one is rounded up or down, so that each
         position increments exactly one of the numbers.
@@ -87,7 +89,7 @@ class Interleaving:
         return [remaining, *found[::-1]]
 
     def at(self, epoch: int, place: int) -> tuple[int, int]:
-        """Return the part at this position, and the number of earlier positions of that part in this epoch."""
+        """Return the part at position ``place`` of an epoch, and the number of earlier positions with the same part."""
         block = place // BLOCK
         first, last = self.before(block * BLOCK), self.before(min((block + 1) * BLOCK, len(self)))
         if self._block[0] != (epoch, block):

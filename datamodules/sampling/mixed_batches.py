@@ -36,7 +36,7 @@ def naming_part(part: str) -> Iterator[None]:
 
 
 class MixedBatches(Dataset, ABC):
-    """Base class of batches from a mixture.
+    """Base class of datasets whose items are the batches of a mixture.
 
     Args:
         quotas: Number of batches, or rows, of each part in an epoch.
@@ -58,7 +58,9 @@ class MixedBatches(Dataset, ABC):
 
 
 class OnePartBatches(MixedBatches):
-    """Batches of one part each. A batch is the next one that training on that part alone would draw."""
+    """Batches whose rows all come from one part (dataset of the mixture). A batch is the next one that training on that
+    part alone would draw.
+    """
 
     def __init__(
         self, parts: Mapping[str, StoredData], quotas: Iterable[int], rank: int, world: int, **keys: Any
@@ -172,7 +174,9 @@ def check_alike(samples: Mapping[str, Any]) -> None:
 
 
 def _description(batch: Any) -> str:
-    """Describe the properties that must agree: class, number of texts per role in a row, and maximum length."""
+    """Describe the properties of a batch that must be the same for all parts: class, texts per role in a row, and
+    maximum length.
+    """
     rows = len(batch.rows)
     roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]
     length = f", truncated to {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""

@@ -1,4 +1,4 @@
-"""Groups of rows with similar first texts according to an encoder, which are placed in the same batch.
+"""Group rows whose first texts are similar according to an encoder, so that they are placed in the same batch.
 
 Shape letters: N rows, D embedding dimension.
 """
@@ -18,12 +18,12 @@ _STREAM = 0x4E42  # separates the draw of the groups from the order of every epo
 
 
 def rows_to_group(examples: int, num_rows: int, seed: int) -> np.ndarray:
-    """Return ``num_rows`` random rows of 0..examples-1, or all rows, as int64 in the order in which groups begin."""
+    """Return ``num_rows`` random rows out of 0..examples-1, or all if there are fewer, in random order, int64."""
     return Permutation(examples, seed, 0, stream=_STREAM)[np.arange(min(num_rows, examples))]
 
 
 def find_neighbor_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Partition the rows 0..N-1 into groups of ``size`` or fewer rows.
+    """Partition the rows 0..N-1 into groups of at most ``size`` similar rows.
 
     The first remaining row is grouped with its nearest remaining rows by cosine similarity. With many rows, only the
     rows of its block are considered.

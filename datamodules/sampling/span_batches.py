@@ -27,7 +27,7 @@ class TokenTexts(Protocol):
 
 
 def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_SPAN) -> int:
-    """Return the largest max_span in 16..512 that keeps 9 of 10 documents, at most ``content``.
+    """Return the largest max_span from 16 to 512 for which 9 of 10 documents are long enough, at most ``content``.
 
     All documents have equal weight regardless of their length, since an epoch uses each document once.
 
@@ -67,8 +67,8 @@ class SpanBatchBuilder:
             raise InputError(
                 key="data.max_length",
                 value=max_length,
-                expected=f"at least {rule.min_span + specials.number} tokens: data.min_span={rule.min_span} and "
-                f"{specials.number} special tokens",
+                expected=f"at least {rule.min_span + specials.number} tokens, for data.min_span={rule.min_span} "
+                f"and {specials.number} special tokens",
             )
         self.store, self.specials, self.rule, self.seed = store, specials, rule, seed
         self.content = max_length - specials.number
@@ -106,7 +106,9 @@ class SpanBatchBuilder:
         )
 
     def share_behind(self, rows: np.ndarray) -> float:
-        """Return the share of span tokens of these rows that truncation drops in the first pass."""
+        """Return the share of the tokens in the spans of these rows that truncation removes, measured in the first
+        pass.
+        """
         drawn = cut = 0
         if self.rule.max_span > self.content:
             for row in rows.tolist():
@@ -117,7 +119,7 @@ class SpanBatchBuilder:
         return float(cut / max(1, drawn))
 
     def places(self, pass_index: int, row: int) -> tuple[int, Spans]:
-        """Return the token ids of a document and the positions of its spans in this pass."""
+        """Return the length of a document in tokens, and the positions of its spans in this pass."""
         ids = self.store.text(row)
         return len(ids), self._spans(ids, pass_index, row)
 
@@ -132,7 +134,7 @@ class SpanBatchBuilder:
         return Spans(starts, np.minimum(lengths, self.content), near_starts, np.minimum(near_lengths, self.content))
 
     def _sequences(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the concatenated spans with their special tokens, (tokens,) int64."""
+        """Return the spans, each with special tokens, concatenated to (tokens,) int64."""
         pieces: list[np.ndarray] = []
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             pieces += [self.specials.before, ids[start : start + length], self.specials.after]
@@ -193,7 +195,7 @@ def mask_tokens(
 
 
 def check_probability(probability: float) -> None:
-    """Raise `InputError` unless the probability is a valid share that leaves tokens to predict from."""
+    """Raise `InputError` unless the MLM probability is at least 0 and less than 1."""
     if not 0 <= probability < 1:
         raise InputError(
             key="data.mlm_probability",

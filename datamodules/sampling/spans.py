@@ -24,7 +24,7 @@ class Spans(NamedTuple):
 
 
 class SpanRule(NamedTuple):
-    """Rule for drawing spans from a document.
+    """Parameters of the sampling of spans from a document.
 
     ``anchor_placement="grid"`` follows the published code: an anchor is inside one of the windows [0, max_span),
     [max_span, ...). ``anchor_placement="uniform"`` follows the paper's text: anchors are anywhere, at least 2 *
@@ -48,7 +48,7 @@ class SpanRule(NamedTuple):
         return windows * self.max_span
 
     def check(self) -> None:
-        """Raise `InputError` if no document can satisfy the rule."""
+        """Raise `InputError` if a parameter is invalid."""
         for key, number in (
             ("data.anchors_per_document", self.anchors),
             ("data.positives_per_anchor", self.positives),
@@ -105,7 +105,7 @@ def _uniform_index(uniform: float, count: int) -> int:
 
 
 def _grid_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
-    """Draw a window for each anchor, then an offset in it.
+    """Draw the start of each anchor: a window of the grid, then an offset within the window.
 
     A chosen window is removed from the list of candidates together with its neighbors in that list. If few candidates
     remain for the next anchors, the first or last candidate is taken, so that the rest stays contiguous.
@@ -127,14 +127,14 @@ def _grid_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: l
 
 
 def _remaining(index: int, removed: list[int]) -> int:
-    """Return the window at ``index`` in the list without the windows in ``removed``."""
+    """Return the window at ``index`` in the list of the windows that are not in ``removed``."""
     for window in removed:
         index += window <= index
     return index
 
 
 def _distant_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
-    """Draw anchors from left to right, at least 2 * max_span tokens apart.
+    """Draw the starts of anchors from left to right, at least 2 * max_span tokens apart.
 
     A single anchor is uniform over the document.
 
@@ -158,7 +158,7 @@ def _distant_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms
 def _nearby(
     num_tokens: int, start: int, length: int, min_span: int, max_span: int, beta: float, uniform: float
 ) -> tuple[int, int]:
-    """Draw a positive that overlaps or touches the anchor, or is inside it, clipped to the document."""
+    """Draw a positive within the document that overlaps or touches the anchor, or is inside the anchor."""
     size = int(beta * (max_span - min_span) + min_span)
     first, last = max(0, start - size), min(start + length, num_tokens - size)
     return first + _uniform_index(uniform, last - first + 1), size
@@ -195,7 +195,7 @@ _POSITIVES = {"nearby": _nearby, "subsuming": _subsuming, "adjacent": _adjacent}
 def align_to_words(
     ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, max_span: int, starts_word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move both borders of each span forward to the next word start, so that no word is split.
+    """Move both boundaries of each span forward to the next word start, so that no word is split.
 
     All borders follow the same rule, so spans that touch still touch, and spans inside other spans stay inside. A span
     that would become longer than ``max_span`` ends at the last word start that fits. A span within a single word

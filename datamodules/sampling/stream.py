@@ -90,11 +90,13 @@ class BatchStream:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, the batches consumed in it, and the identity of the data that is needed to resume."""
+        """Return the state to resume from: the epoch, the number of batches consumed in it, and values that identify
+        the data.
+        """
         return {"epoch": self._epoch, "consumed": self._consumed, **self._identity, "data_id": self._data_id}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume after the last consumed batch.
+        """Set the state to resume after the last consumed batch.
 
         A state without data_id, as in older checkpoints, is accepted unchecked.
         """
@@ -112,7 +114,7 @@ class BatchStream:
         if state.get("data_id", self._data_id) != self._data_id:
             raise InputError(
                 location="data",
-                expected=f"the content at the checkpoint, {state['data_id'][:12]}",
+                expected=f"the same content as when the checkpoint was written, {state['data_id'][:12]}",
                 value=self._data_id[:12],
                 hint="Restore the data of that run, or start a new run in another output_dir.",
             )
@@ -120,7 +122,9 @@ class BatchStream:
 
 
 def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: Any) -> BatchStream:
-    """Return the stream of ``batches(rank, world)`` for this trainer, or for a single process without trainer."""
+    """Return the stream of ``batches(rank, world)`` for a trainer. If ``trainer`` is None, it is for a single
+    process.
+    """
     if trainer is None:
         return BatchStream(batches(0, 1), **options)
     pin_memory = trainer.strategy.root_device.type == "cuda"

@@ -18,7 +18,8 @@ DELETION = 2  # separate random stream, next to those of spans and masks
 
 
 class WordDeletion:
-    """Deletion of each word with probability ``share``. If no word would remain, one random word is kept.
+    """Callable that deletes each word of a text with probability ``share``. If no word would remain, one random word is
+    kept.
 
     The draws are a function of (seed, pass over the data, row of the store).
     """
@@ -50,7 +51,7 @@ class WordDeletion:
 
 
 def edge_marks(mark_n: np.ndarray, begins_n: np.ndarray) -> np.ndarray:
-    """Return marks that are the first or the last token between two blanks, (n,) bool."""
+    """Return whether each token is punctuation at the beginning or end of a whitespace-separated unit, (n,) bool."""
     unit_n, places_n = np.cumsum(begins_n) - 1, np.arange(len(mark_n))
     first = np.full(unit_n[-1] + 1, len(mark_n))
     last = np.full(unit_n[-1] + 1, -1)
@@ -66,5 +67,7 @@ def punctuation_table(tokenizer: Any) -> np.ndarray:
 
 
 def _is_punctuation(text: str) -> bool:
-    """Return True for punctuation and symbols. Parts of multi-byte characters, decoded as U+FFFD, are neither."""
+    """Return whether a text consists of punctuation and symbols only. Parts of multi-byte characters, decoded as
+    U+FFFD, are neither.
+    """
     return bool(text) and "\ufffd" not in text and all(unicodedata.category(one)[0] in "PS" for one in text)

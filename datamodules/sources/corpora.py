@@ -13,7 +13,7 @@ USEB = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/ts
 
 
 class CorpusFile(NamedTuple):
-    """File of a corpus. With ``listed``, all files that a list of addresses names."""
+    """File of a public training corpus. With ``listed``, all files that a list of addresses names."""
 
     name: str  # name in the folder of the corpus; of listed files, the beginning of their names
     file: File

@@ -93,7 +93,9 @@ def docstrings_of(source: bytes, path: str = "<source>") -> list[str]:
 
 
 def _walk(node: ast.AST) -> Iterator[str]:
-    """Walk through statements only. Expressions contain no docstrings and are most of the tree."""
+    """Yield the docstrings of a node and of the definitions inside it, by walking through statements only. Expressions
+    contain no docstrings and are most of the tree.
+    """
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         text = ast.get_docstring(node)
         if text:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class HubKeys(NamedTuple):
-    """Keys of ``data`` about a dataset, apart from its name and split."""
+    """Configuration keys in ``data`` of a dataset on the hub, apart from its path and split."""
 
     name: str | None = None
     revision: str | None = None
@@ -36,7 +36,7 @@ DEFAULT_HUB_KEYS = HubKeys()  # a dataset with a single config, in its current v
 
 
 class HubSet:
-    """Split of a dataset on the hub, or of a folder with such a layout.
+    """Split of a dataset on the hub, or of a local folder with the same layout.
 
     Raises:
         InputError: The dataset, config, or split does not exist, or the hub cannot be reached and there is no local
@@ -58,7 +58,7 @@ class HubSet:
         return f"{self.id}[{self.split}]"
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[ParsedRow]:
-        """Yield all rows in order with the given columns, or with all columns if the first given one is missing."""
+        """Yield all rows in order with the given columns, or with all columns if the first of these does not exist."""
         selected = top_level(columns, self.columns)
         dataset = self.dataset.select_columns(selected) if selected else self.dataset
         label_names = {name: known for name in selected or self.columns if (known := self._relations(name))}
@@ -83,7 +83,7 @@ class HubSet:
 
     @cached_property
     def bytes(self) -> int:
-        """The size of the files of the split."""
+        """The total size in bytes of the split's files."""
         import fsspec
 
         files = (self._builder.config.data_files or {}).get(self.split.partition("[")[0], [])
@@ -92,7 +92,7 @@ class HubSet:
 
     @cached_property
     def _saved(self) -> Any:
-        """The dataset of a directory that ``save_to_disk`` wrote. A dataset with splits is a dict."""
+        """The dataset in a directory that ``save_to_disk`` wrote. A dataset with splits is a dict."""
         import datasets
 
         try:
@@ -161,12 +161,12 @@ class HubSet:
             raise InputError(
                 key="data.streaming",
                 value=self.streaming,
-                expected=f"false, because {self.split} is a part of a split",
+                expected=f"false, because {self.split} is not a complete split, which streaming requires",
             )
         return streamed
 
     def _relations(self, column: str) -> dict[int, str]:
-        """Return the names of the relations for the numbers in a column.
+        """Return the mapping from the numbers in a column to the names of NLI relations; empty for other columns.
 
         The order of names differs between datasets.
         """
@@ -174,7 +174,7 @@ class HubSet:
         return dict(enumerate(names)) if names and set(names) <= set(RELATIONS) else {}
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the content without reading it. Contains JSON types only."""
+        """Return values that identify the content, without reading it. Contains JSON types only."""
         return {**self.asked, "commit": None if self._is_folder else self._builder.hash, "files": self._files()}
 
     def _files(self) -> list[list[str | int]]:
@@ -261,7 +261,7 @@ def rows_in(
 
 
 def identity_of(where: Rows) -> Any:
-    """Return the identity of a file, including its change time.
+    """Return values that identify a version of a file or dataset. For a file, they include its change time.
 
     The modification time is not enough, since rsync and tar set it back to that of older files.
     """

@@ -1,4 +1,6 @@
-"""Sentences of which half are joined into longer texts, so that a model trained on sentences sees both lengths."""
+"""Join half of the sentences of a dataset into longer texts, so that a model that is trained on them sees both
+lengths.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -8,7 +10,7 @@ from contrastive_encoders.datamodules.sources.records import Record, RecordSourc
 
 
 class JoinedSentences:
-    """Source that joins half of its rows into longer texts.
+    """Source that joins half of the rows of another source into longer texts.
 
     Of every 2n rows of single texts, the first n are unchanged and the other n become one text, joined by blanks. Of
     the remaining rows at the end, the second half is joined, too.

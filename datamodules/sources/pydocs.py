@@ -29,7 +29,8 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
 class PydocsSource(DocumentSource):
-    """One document per module with at least ``min_words`` words of docstrings. See `DocumentSource`.
+    """Source of documents: the docstrings of each module with at least ``min_words`` words in its docstrings. See
+    `DocumentSource`.
 
     The modules are read once per set of installed packages into ``cache_dir``.
 
@@ -62,7 +63,7 @@ class PydocsSource(DocumentSource):
                 yield RawDocument(record["text"], f"docstrings of {record['module']}:1")
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Yield (summary, rest) of the docstrings of these modules."""
+        """Yield (summary, rest) of the docstrings to train on."""
         self._prepare()
         with (self.directory / "pairs.jsonl").open(encoding="utf-8") as file:
             for line in file:
@@ -135,7 +136,7 @@ def is_task_package(module: str) -> bool:
 
 
 def is_held_out(module: str, every: int, part: int = 0) -> bool:
-    """Return whether a module is held out.
+    """Return whether a module is held out from training.
 
     It must be in one of the task's packages, and be selected by the hash of package and subpackage. Modules of a
     subpackage often quote each other, so they are on the same side.
@@ -151,7 +152,7 @@ def number_of_docstrings(modules: Sequence[Module]) -> int:
 
 
 def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Module]:
-    """Return the modules without docstrings that repeat or nearly repeat a text of the task.
+    """Return the modules without the docstrings that are equal or nearly equal to a text of the task.
 
     Case, punctuation, and whitespace are ignored; see `NearDuplicateIndex`.
     """
@@ -209,7 +210,7 @@ def split_summary(text: str) -> tuple[str, str]:
 
 
 def fits(query: str, document: str) -> bool:
-    """Return whether both texts are long enough and prose, and the query does not contain the answer."""
+    """Return whether both texts are long enough, the query is prose, and the document does not contain the query."""
     words = query.split()
     if not SUMMARY_WORDS[0] <= len(words) <= SUMMARY_WORDS[1] or len(document.split()) < REST_WORDS:
         return False

@@ -1,4 +1,4 @@
-"""Raw documents of a training set: the interface of a source, a filter of rows, and the source that reads files.
+"""Read raw training documents: the interface of a source, a filter of rows, and the source that reads files.
 
 `token_store.build_or_open` reads a source once. Later starts only request its fingerprint.
 """
@@ -36,7 +36,7 @@ FAULTS = ("empty", "undecodable", "malformed")
 
 
 class RawDocument(NamedTuple):
-    """Raw document, and its place for messages."""
+    """Text of a document, and its location for messages."""
 
     text: str
     where: str  # "file:line"
@@ -57,12 +57,14 @@ class DocumentSource(ABC):
         """Yield the documents in a fixed order. Blank documents are dropped and counted."""
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts only, for instance to train a tokenizer."""
+        """Yield the texts of the documents, for instance to train a tokenizer."""
         return (document.text for document in self.documents())
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """Return the identity of the content without reading it: paths, sizes, and times. Contains JSON types only."""
+        """Return values that identify the content, without reading it: paths, sizes, and times. Contains JSON types
+        only.
+        """
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
@@ -77,7 +79,7 @@ class DocumentSource(ABC):
 
 
 class RowFilter:
-    """Filter that passes on the usable rows and counts the others.
+    """Filter that yields the usable rows of a source and counts the others.
 
     ``prefix`` is the prefix of the command's keys in messages.
     """
@@ -108,7 +110,7 @@ class RowFilter:
 
     @property
     def path_key(self) -> str:
-        """The key that names the files."""
+        """The config key that contains the paths of the files."""
         return f"{self.prefix}path" if self.prefix else "input"
 
     @property
@@ -207,7 +209,7 @@ class RowFilter:
         return sum(self._bad_in.values()) / max(1, self._num_rows())
 
     def _unusable_row(self, name: str, row: BadRow) -> InputError:
-        """Return the error about a row. The hint is to skip such rows if most rows are usable."""
+        """Return the error about an unusable row. The hint is to skip such rows if most rows are usable."""
         share = self._unusable_share()
         limit = f" {self.prefix}max_skipped={_round_up(share):g}" if share > self.max_skipped else ""
         hint = f"To leave out such rows, set {self.prefix}on_error=skip{limit}." if self.kept and share <= 0.5 else None
@@ -215,7 +217,7 @@ class RowFilter:
         return InputError(f"{place}: {row.message}.{f' {hint}' if hint else ''}", location=place, hint=hint)
 
     def _bad_files(self) -> str:
-        """Return the files with undecodable and malformed rows."""
+        """List the files with undecodable or malformed rows, with the number of these rows, for a message."""
         files = [f"{file} ({number:,} {'row' if number == 1 else 'rows'})" for file, number in self._bad_in.items()]
         more = [f"{len(files) - MAX_FILES} more file(s)"] if len(files) > MAX_FILES else []
         return ", ".join(files[:MAX_FILES] + more)
@@ -238,7 +240,7 @@ class RowFilter:
 
 
 class TextSource(DocumentSource):
-    """Documents in files of any kind, folders of them, datasets of the hub, or several of these.
+    """Source of documents in files of any supported format, in folders, in datasets of the hub, or in several of these.
 
     ``column`` names the texts. A .txt file has a document per line; in a folder, each .txt file is a document.
     ``document`` overrides both. Markdown, HTML, PDF, Word, and Excel files are a document each. Of rows with a "split"

@@ -41,7 +41,7 @@ PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)"
 
 
 class Record(NamedTuple):
-    """One example."""
+    """One example: its texts, its label, and its location in the source."""
 
     texts: tuple[str, ...]
     label: float | tuple[float, ...] | None  # None if the kind of row has no label
@@ -51,7 +51,7 @@ class Record(NamedTuple):
 
 
 class RecordSource:
-    """The rows of one or more files, of a folder, of the shards of a synthesis output, or of a dataset on the hub.
+    """Source of the rows of files, a folder, the shards of a synthesis output, or a dataset on the hub.
 
     Of rows with a "split", those of ``split`` are used. ``columns`` names the text columns if their names differ from
     the default names.
@@ -125,7 +125,7 @@ class RecordSource:
         return (text for record in self for text in record.texts if text)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the identity of the content without reading it. Contains JSON types only."""
+        """Return values that identify the content, without reading it. Contains JSON types only."""
         return {
             "kind": self.kind.name,
             "columns": [list(names) for names in self.kind.columns],
@@ -145,7 +145,7 @@ class RecordSource:
         return any(isinstance(row, ParsedRow) and row.values.get("split") == split for row in rows)
 
     def of_split(self, split: str, kind: RowSchema, path: str | None = None) -> "RecordSource":
-        """Return the rows of another split, or of another path, as this kind."""
+        """Return a source of the rows of another split, or of another path, with the row schema ``kind``."""
         return RecordSource(
             path or self.paths,
             kind,
@@ -206,7 +206,7 @@ class RecordSource:
             raise InputError(
                 location=str(other),
                 expected="lists of positives as in the other files",
-                hint="Train on them one after the other, or give them the same columns.",
+                hint="Train on the files one after the other, or give them the same columns.",
             )
         positives, negatives = 1, 0
         for file in self.files:
@@ -267,7 +267,7 @@ class RecordSource:
         return label if isinstance(label, SkippedRow) else Record(tuple(texts), label, where)
 
     def _rescaling(self, file: Rows, label_column: str) -> str:
-        """Return advice about labels in another range, based on the first labels of the file."""
+        """Return advice on rescaling labels that are in another range, based on the first labels of the file."""
         if self.kind.label is None or self.kind.label.rescaling is None:
             return ""
         if file not in self._advice:
@@ -332,7 +332,7 @@ class RecordSource:
         return any(names and names not in known for names, _ in self.columns.values())
 
     def _common_width(self) -> int:
-        """Return the number of texts per row, in which all files must agree."""
+        """Return the number of texts per row, which must be the same in all files."""
         widths: dict[int, Rows] = {}
         for file, (names, _) in self.columns.items():
             if names:
@@ -343,7 +343,7 @@ class RecordSource:
                 location=str(second_path),
                 expected=f"{one} texts per row, as in {first_path}",
                 value=other,
-                hint="Train on them one after the other, or give them the same columns.",
+                hint="Train on the files one after the other, or give them the same columns.",
             )
         return next(iter(widths), len(self.kind.columns[0]))
 

@@ -1,4 +1,4 @@
-"""Record types of the objectives: column names and labels."""
+"""Row schemas of the objectives: column names and labels."""
 
 import itertools
 import json
@@ -14,13 +14,13 @@ MAX_SCORE = 3.4e38  # the largest float32
 
 
 class SkippedRow(NamedTuple):
-    """Valid row that is dropped and counted under this reason."""
+    """Valid row that is dropped, and counted under ``reason``."""
 
     reason: str
 
 
 class LabelColumn(NamedTuple):
-    """Label of a row. ``read`` raises a ValueError that names the expected values."""
+    """Label column of a row schema. ``read`` parses a label and raises a ValueError that names the expected values."""
 
     columns: tuple[str, ...]  # accepted column names
     read: Callable[[object], "float | tuple[float, ...] | SkippedRow"]
@@ -29,7 +29,7 @@ class LabelColumn(NamedTuple):
 
 
 class RowSchema(NamedTuple):
-    """Columns of a kind of row.
+    """Row schema: the accepted columns of the texts and the label of a row.
 
     ``columns`` contains sets of equivalent names; the first set that a file has is used.
     """
@@ -43,7 +43,7 @@ class RowSchema(NamedTuple):
 
 
 def score(value: object) -> float:
-    """Return a similarity from 0 to 1, which may be a string. True is 1 and False is 0."""
+    """Parse a similarity from 0 to 1, which may be a string. True is 1 and False is 0."""
     number = _number(value)
     if number is None or not 0 <= number <= 1:
         raise ValueError('expected a number from 0 to 1, or its text ("0", "0.5", "1")')
@@ -51,7 +51,7 @@ def score(value: object) -> float:
 
 
 def rescaling(values: Iterable[object]) -> str:
-    """Return how to map these scores to 0..1, or "" if they are in that range or all equal."""
+    """Return advice on mapping these scores to 0..1, or "" if they are in that range or all equal."""
     numbers = [number for value in values if (number := _number(value)) is not None]
     if len(set(numbers)) < 2:
         return ""
@@ -64,7 +64,7 @@ def rescaling(values: Iterable[object]) -> str:
 
 
 def _number(value: object) -> float | None:
-    """Return the finite number that the value is or spells, or None."""
+    """Return the value as a finite number, if it is one or a string that spells one; otherwise None."""
     text = value.strip().lower() if isinstance(value, str) else value
     if not isinstance(text, int | float | str):
         return None
@@ -76,7 +76,7 @@ def _number(value: object) -> float | None:
 
 
 def scores(value: object) -> tuple[float, ...]:
-    """Return numbers of any size. Tables without list values contain them as JSON."""
+    """Parse a list of scores, which may be any finite numbers. Tables without list values contain them as JSON."""
     expected = "expected a list of numbers, [score of the positive, score of each negative]"
     if isinstance(value, str):
         try:
@@ -97,7 +97,7 @@ _NO_GOLD = ("-1", "-", "")
 
 
 def relation(value: object) -> float | SkippedRow:
-    """Return 0 for entailment, 1 for neutral, and 2 for contradiction.
+    """Parse an NLI label, and return 0 for entailment, 1 for neutral, and 2 for contradiction.
 
     SNLI uses -1 and "-" for pairs without rater agreement.
     """
@@ -144,14 +144,14 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
         raise InputError(
             key="data.columns",
             value=list(columns),
-            expected=f"{' or '.join(map(str, widths))} different names, the columns of "
-            f"{', '.join(kind.columns[0])}{', or more of the last' if kind.numbered else ''}",
+            expected=f"{' or '.join(map(str, widths))} different names, for the columns "
+            f"{', '.join(kind.columns[0])}{', and more for the last one' if kind.numbered else ''}",
         )
     return tuple(columns)
 
 
 def numbered_columns(kind: RowSchema, present: Collection[str]) -> tuple[str, ...] | None:
-    """Return the columns of a row with ``NAME_1``, ``NAME_2``, and so on, if a kind has such columns.
+    """Return the columns of a row, including ``NAME_1``, ``NAME_2``, and so on, if the schema has such columns.
 
     Return None if the first one is missing.
     """

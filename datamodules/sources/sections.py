@@ -1,4 +1,4 @@
-"""Passages of a document with the headings above them."""
+"""Split documents into passages with the headings above them."""
 
 import re
 from typing import NamedTuple
@@ -9,7 +9,7 @@ BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 
 
 class DocumentSection(NamedTuple):
-    """Text with the headings above it."""
+    """Passage of a document, with the headings above it."""
 
     headings: tuple[str, ...]  # outermost first; empty in plain text and before the first heading
     passage: str  # paragraphs separated by blank lines; there are no blank lines inside a paragraph

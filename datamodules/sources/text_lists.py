@@ -15,7 +15,7 @@ from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, BadRow, ParsedRow, tex
 
 
 class TextLists(NamedTuple):
-    """Distinct texts of a row."""
+    """Distinct texts of a row: the anchor, the positives, and the negatives."""
 
     anchor: str
     positives: list[str]
@@ -23,7 +23,9 @@ class TextLists(NamedTuple):
 
 
 def read_lists(row: ParsedRow, names: Sequence[str], strip_html: bool = False) -> TextLists | SkippedRow | BadRow:
-    """Return the texts of a row. A column of negatives may be missing or empty."""
+    """Return the anchor and the lists of positives and negatives of a row. A column of negatives may be missing or
+    empty.
+    """
     anchor = text_in(row, names[0], strip_html)
     if isinstance(anchor, BadRow):
         return anchor

@@ -15,7 +15,7 @@ from contrastive_encoders.datamodules.store.token_store import RowSource
 
 
 class PromptedSource:
-    """Source whose texts start with the prompts of their columns."""
+    """Source that prepends the prompt of each column to its texts."""
 
     def __init__(self, source: RowSource, prompts: Sequence[str]) -> None:
         self.source, self.prompts, self.width = source, list(prompts), source.width
@@ -33,7 +33,7 @@ class PromptedSource:
 
 
 def prompts_of_columns(prompts: Prompts, kind: RowSchema, own_columns: Sequence[str] | None, width: int) -> list[str]:
-    """Return the prompt of each text of a row of ``width`` texts.
+    """Return the prompts of the ``width`` texts of a row, one for each text.
 
     ``prompts`` is one prompt for all texts, one each, or a mapping of column names.
 

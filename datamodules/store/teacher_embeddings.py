@@ -31,7 +31,7 @@ Embed = Callable[[list[str]], np.ndarray]  # texts -> (texts, width) float32
 
 
 class TeacherEmbeddingStore:
-    """Memory-mapped embeddings of R rows with C texts each and W dimensions.
+    """Memory-mapped embeddings of R rows with C texts each; an embedding has W dimensions.
 
     Args:
         directory: Directory of the store.
@@ -118,7 +118,7 @@ def _existing_meta(directory: Path, rows: int) -> dict[str, Any] | None:
 
 
 def _sums(path: Path, size: int, part: int) -> list[str]:
-    """Return the SHA-256 of each part of the first ``size`` bytes."""
+    """Return the SHA-256 of each block of ``part`` bytes among the first ``size`` bytes of a file."""
     with path.open("rb") as file:
         if path.stat().st_size < size:
             raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {size}")
@@ -169,7 +169,7 @@ def _write(
         remove(directory)
         raise InputError(
             location=str(directory),
-            expected=f"data with {rows} rows as at the start, but the data has changed",
+            expected=f"data with {rows} rows, as at the start of the command, but the data has changed",
             hint="Run the command again.",
         )
     return meta

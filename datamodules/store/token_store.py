@@ -127,7 +127,7 @@ class TokenStore:
         )
 
     def _verify(self) -> None:
-        """Compare the content with its checksums.
+        """Compare the content of the files with their checksums.
 
         Raises:
             ValueError: The content of a file has changed since it was written.
@@ -162,7 +162,7 @@ class StoreWriter:
         self._put(1, np.zeros(1, OFFSET))
 
     def write(self, ids: np.ndarray, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
-        """Append complete rows.
+        """Append complete rows to the store.
 
         Args:
             ids: (tokens,) ids of the rows.
@@ -214,7 +214,7 @@ class RowSource(Protocol):
     def __iter__(self) -> Iterator[Record]: ...
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the identity of the content, for instance paths, sizes, and times. Contains JSON types only."""
+        """Return values that identify the content, for instance paths, sizes, and times. Contains JSON types only."""
         ...
 
     def manifest(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def build_or_open(
     verify: bool = False,
     workers: int = 1,
 ) -> TokenStore:
-    """Open the store of this source for this tokenization.
+    """Open the token store of a source that is tokenized by ``tokenization``.
 
     If it is missing or incomplete, ``workers`` processes build it first. ``verify`` also compares the files with their
     checksums.
@@ -299,7 +299,9 @@ def _write_rows(
 
 
 def _prepare_worker(tokenization: RowTokenizer, workers: int) -> RowTokenizer:
-    """Prepare a worker. A single worker uses all threads of the tokenizer; each of several workers uses one thread."""
+    """Set the number of tokenizer threads of a worker. A single worker uses all threads of the tokenizer; each of
+    several workers uses one thread.
+    """
     if workers > 1:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return tokenization

@@ -33,7 +33,7 @@ class TokenizedRows(NamedTuple):
 
 
 class RowTokenizer(ABC):
-    """Base class of tokenizations of rows, with the rule that chooses which rows are stored.
+    """Base class of tokenizations of rows. A tokenization also chooses the rows to store.
 
     Counts the rows of one store.
 
@@ -62,7 +62,9 @@ class RowTokenizer(ABC):
         return backend
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what cannot be pickled: a hash, and a backend, which would lose its handling of special tokens."""
+        """Return the state to pickle. Leave out the hash, which cannot be pickled, and the backend, which would lose
+        its handling of special tokens.
+        """
         return {name: value for name, value in self.__dict__.items() if name not in ("backend", "text_hash")}
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +105,7 @@ class RowTokenizer(ABC):
 
     @abstractmethod
     def nothing_kept(self, source: dict[str, Any]) -> InputError:
-        """Return the error for data of which no row was kept."""
+        """Return the error for data from which no row was kept."""
 
 
 class WholeRows(RowTokenizer):
@@ -129,7 +131,7 @@ class WholeRows(RowTokenizer):
         return TokenizedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        """Return the spellings of a sentence that is an entire text, and of a sentence inside a text."""
+        """Return the sentences as they are spelled if they are an entire text, and if they are inside a text."""
         return [list(sentences), [f" {sentence}" for sentence in sentences]]
 
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:

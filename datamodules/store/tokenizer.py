@@ -1,4 +1,4 @@
-"""Tokenizer loading, special tokens and word boundaries."""
+"""Load tokenizers, and find their special tokens and word boundaries."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ BYTE_LEVEL_SPACE = "Ġ"  # byte-level BPE's representation of the space before a
 
 
 def load_tokenizer(name: str, *, ends: bool = False) -> Any:
-    """Load the tokenizer of a backbone, by any of its names.
+    """Load the tokenizer of a backbone, which may be a hub id, a directory, a run, or a GGUF file.
 
     With ``ends``, every text ends with an end-of-sequence token.
 
@@ -30,7 +30,7 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
 
 
 def load_config(name: str) -> Any:
-    """Load the config of a backbone, by any of its names.
+    """Load the config of a backbone, which may be a hub id, a directory, a run, or a GGUF file.
 
     Raises:
         InputError: The config does not exist.
@@ -66,7 +66,7 @@ class SpecialTokens(NamedTuple):
 
 
 def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialTokens:
-    """Find the special tokens by encoding a word with and without them, which works with every tokenizer.
+    """Find the special tokens by encoding a word with and without them. This works with every tokenizer.
 
     `mask_id` finds the mask token.
 
@@ -131,7 +131,9 @@ def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
 
 
 def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the parts of a pre-tokenizer or decoder as a flat list, taking sequences apart."""
+    """Return the components of a pre-tokenizer or decoder as a flat list, in which sequences are replaced by their
+    members.
+    """
     if part is None:
         return []
     if part["type"] == "Sequence":

@@ -14,7 +14,7 @@ MAX_PIECES = 1.5  # tokens per character
 
 
 class UnknownTokens(NamedTuple):
-    """Counts of unknown tokens over ``rows`` sampled rows of the ``of`` rows that a run uses.
+    """Counts of unknown tokens in ``rows`` rows, which are sampled from the ``of`` rows that a run uses.
 
     A row is affected if more than half of the tokens of one of its texts are unknown. If the tokenizer falls back to
     bytes, a row is affected if one of its texts has more than 1.5 tokens per character.
@@ -32,7 +32,7 @@ class UnknownTokens(NamedTuple):
 def count_unknown(
     store: TokenStore, tokenizer: Any, rows: np.ndarray, of: int, prompts: Sequence[int]
 ) -> UnknownTokens:
-    """Count the unknown tokens of (N,) ``rows`` of the store.
+    """Count the unknown tokens in the texts of (N,) ``rows`` of the store.
 
     Args:
         of: Number of rows that a run uses, from which ``rows`` were sampled.
@@ -59,7 +59,7 @@ def count_unknown(
 
 
 def sample_rows(number: int) -> np.ndarray:
-    """Return the positions of at most `MAX_ROWS` of ``number`` rows, the same in every run."""
+    """Return the indices of at most `MAX_ROWS` of ``number`` rows, which are the same in every run."""
     return np.unique(np.linspace(0, max(0, number - 1), min(number, MAX_ROWS)).astype(np.int64))
 
 
