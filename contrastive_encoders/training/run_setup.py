@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping
 from contrastive_encoders.core.override_format import format_override
+from contrastive_encoders.datamodules.sampling.example_order import check_divisible
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
 from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
 from contrastive_encoders.encoders.lora import is_adapter
@@ -111,7 +112,10 @@ def start_processes(run: ResolvedRun) -> None:
     keys = run.trainer
     if find_ranks().world == 1 and (str(keys["devices"]), keys["num_nodes"]) != ("1", 1):
         trainer = make_trainer(run, logger=False)
-        if trainer.num_devices * trainer.num_nodes > 1:
+        if (world := trainer.num_devices * trainer.num_nodes) > 1:
+            for training in run.trainings:
+                if training.batch_size is not None:  # null: chosen by the number of rows
+                    check_divisible(training.batch_size, world)
             start_ranks(trainer.num_devices, trainer.num_nodes)
     if find_ranks().world > 1:
         on_gpu = keys["accelerator"] != "cpu" and torch.cuda.is_available()

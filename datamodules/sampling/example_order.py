@@ -139,12 +139,8 @@ def uneven_batch(rest: int, world: int) -> InputError:
     )
 
 
-def check_batch_size(examples: int, batch_size: int, world: int) -> None:
-    """Raise `InputError` if the data has no full batch, or the batch size is not a multiple of ``world``."""
-    if batch_size < 1:
-        raise InputError(
-            key="batch_size", value=batch_size, expected="a positive number of examples over all processes"
-        )
+def check_divisible(batch_size: int, world: int) -> None:
+    """Raise `InputError` if the batch size is not a multiple of the number of processes."""
     if batch_size % world:
         below, above = batch_size // world * world, (batch_size // world + 1) * world
         raise InputError(
@@ -153,6 +149,15 @@ def check_batch_size(examples: int, batch_size: int, world: int) -> None:
             expected=f"a multiple of {world}, the number of processes, because it counts the examples of all of them",
             hint=f"Use {f'{below} or ' if below else ''}{above}.",
         )
+
+
+def check_batch_size(examples: int, batch_size: int, world: int) -> None:
+    """Raise `InputError` if the data has no full batch, or the batch size is not a multiple of ``world``."""
+    if batch_size < 1:
+        raise InputError(
+            key="batch_size", value=batch_size, expected="a positive number of examples over all processes"
+        )
+    check_divisible(batch_size, world)
     if batch_size > examples:
         raise InputError(
             key="batch_size",
