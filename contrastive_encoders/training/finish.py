@@ -85,8 +85,8 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
 
 
 def _unsharded(run: ResolvedRun, model: Any) -> Any:
-    """Return the model with the best weights in this process alone. A model with sharded weights is built again for
-    this.
+    """Return the model with the best weights, not sharded, so that this process alone can export it. A model with
+    sharded weights is built again for this.
     """
     if not is_sharded(model):
         return model
@@ -103,7 +103,9 @@ def _unsharded(run: ResolvedRun, model: Any) -> Any:
 
 
 def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
-    """Return the results of a run without stages, or of a stage, without the comparisons."""
+    """Return the content of ``results.json`` for a run without stages or for a stage, except the verdict and the
+    comparison with the teacher.
+    """
     run, model, data = prepared.run, prepared.model, prepared.data
     suite, scores = fitted.score_callback.suite, fitted.final.scores
     current = environment()
@@ -178,8 +180,8 @@ def finish_stages(run: ResolvedRun) -> bool:
 
 
 def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
-    """Return ``results.json`` of the run: the results of the last stage, with the initial backbone of the first
-    stage.
+    """Return the content of ``results.json`` for a run with stages: the results of the last stage, with the backbone of
+    the first stage.
     """
     stages = list(parts.values())
     results = stages[-1].copy()
@@ -211,7 +213,7 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
 
 
 def total_cost(parts: Sequence[RunCost]) -> RunCost:
-    """Return the sum over all stages. The memory is the maximum over the stages."""
+    """Return the total cost of all stages. Costs are summed; the peak memory is the maximum over the stages."""
     costs: list[Any] = list(parts)
     names = dict.fromkeys(name for part in costs for name in part)
     sums: Any = {name: sum(part.get(name, 0) for part in costs) for name in names}
@@ -219,7 +221,9 @@ def total_cost(parts: Sequence[RunCost]) -> RunCost:
 
 
 def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
-    """Return upper bounds of the overlap. A sentence that two stages were trained on counts twice."""
+    """Return upper bounds of the overlap between the training texts of all stages and the texts of each task. A
+    sentence that two stages were trained on counts twice.
+    """
     found = dict[str, dict[str, int]]()
     for stage in stages:
         for task, counts in stage["overlap"].items():
@@ -234,7 +238,7 @@ def scores_table(
     baselines: Mapping[str, float] | None = None,
     at_start: Mapping[str, float] | None = None,
 ) -> Table:
-    """Return the final table of scores in 0..100; missing scores are left blank.
+    """Return the table of scores (0 to 100) that is printed after training. Missing scores are left blank.
 
     ``at_start`` contains the scores of the untrained encoder if settings of the run made it differ from its backbone. A
     baseline is in the row of the score with the same name, or with the same name without the protocol; otherwise it has
@@ -267,8 +271,8 @@ def _row_of(baseline: str, scores: Iterable[str]) -> str:
 
 
 def shown_names(results: Results, names: Sequence[str]) -> list[str]:
-    """Return the names to show: all if there are few; otherwise averages, the monitored score, and the other scores of
-    its task and metric.
+    """Return the names of the scores to print: all if there are few, otherwise the averages, the monitored score, and
+    the scores with the same task and metric under other protocols.
     """
     monitor = results["recipe"].get("monitor") or ""
     averages = results.get("averages", {})
@@ -309,7 +313,9 @@ def closing_table(
 
 
 def disk_usage(folder: Path) -> str:
-    """Return a sentence about the size of a run directory, and how to reduce it; empty without checkpoints."""
+    """Return a sentence about the size of a run directory and how to reduce the size; empty if there are no
+    checkpoints.
+    """
     places = sorted(folder.glob("**/checkpoints"))
     if not places:
         return ""
@@ -321,14 +327,16 @@ def disk_usage(folder: Path) -> str:
 
 
 def size_of(*folders: Path) -> str:
-    """Return the total size of all files in directories as text. A file with several names counts once."""
+    """Return the total size of all files in these directories as text, such as ``3.2 GB``. A file with several hard
+    links counts once.
+    """
     found = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
     size = sum({one.st_ino: one.st_size for one in found}.values())
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def format_changes(task: str, changes: Changes) -> str:
-    """Describe how training changed the results of queries, with examples, one line per text."""
+    """Describe how training changed the top-ranked texts of queries, with a few examples, one line per text."""
     after = changes["correct_before"] + changes["gained"] - changes["lost"]
     lines = [
         f"{task}: the correct text ranked first for {changes['correct_before']} of {changes['queries']} queries before "
@@ -345,8 +353,8 @@ def format_changes(task: str, changes: Changes) -> str:
 
 
 def _beginning(text: str) -> str:
-    """Return the beginning of a text on one line. It is cut at a space if there is one, because not all scripts use
-    spaces.
+    """Return the beginning of a text, joined to one line. The text is truncated at a space if there is one, since not
+    all scripts use spaces.
     """
     line = " ".join(text.split())
     if len(line) <= MAX_CHARS:

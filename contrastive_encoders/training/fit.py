@@ -1,4 +1,4 @@
-"""Fit one model: callbacks, loggers, scoring during training, and initial weights."""
+"""Training of one model with Lightning: callbacks, loggers, scoring during training, and weight averaging."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
 class FitResult(NamedTuple):
-    """The result of a fit. The module has the weights of the best checkpoint."""
+    """The result of `fit`. The trained module then contains the weights of the best checkpoint."""
 
     trainer: pl.Trainer
     score_callback: ScoreCallback
@@ -143,15 +143,17 @@ def fit(
 
 
 def mode_of(monitor: str | None, mode: str | None) -> str:
-    """Return "min" or "max": what the user ``said``, else "min" for losses, including those of parts, and else
-    "max".
+    """Return ``mode``, or if it is None, "min" if ``monitor`` is a loss (including the loss of a data source) and "max"
+    otherwise.
     """
     less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
     return mode or ("min" if less else "max")
 
 
 def make_loggers(run: ResolvedRun) -> list[Any]:
-    """Return the logger of metrics.csv and the logger of ``logger=``. If its folder is null, it is that of the run."""
+    """Create the logger of metrics.csv and the logger that the key ``logger`` chooses. If the folder of the latter is
+    null, it is the run directory.
+    """
     keys = {name: run.output_dir if value is None and name in FOLDERS else value for name, value in run.logger.items()}
     others = [hydra.utils.instantiate(keys)] if "_target_" in keys else []
     return [MetricsCSV(run.folder), *others]

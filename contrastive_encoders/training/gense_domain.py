@@ -1,4 +1,4 @@
-"""Synthesize triplets from the user's in-domain sentences before the first stage of a GenSE run.
+"""Synthesis of triplets from the user's in-domain sentences, before the first stage of a GenSE run.
 
 Test texts are excluded: the sentences of the run's tasks are passed to the synthesis as a file, and it counts those
 that it encounters. All files are in ``domain.folder``, and an interrupted command is resumed there.
@@ -33,12 +33,13 @@ log = logging.getLogger(__name__)
 
 
 def synthesize_domain(run: ResolvedRun) -> bool:
-    """Generate the triplets, unless they exist or no stage to train reads them. Return whether they are needed.
+    """Generate the triplets of the domain, unless they exist or no stage to be trained reads them. Return whether a
+    stage needs them.
 
     Raises:
         InputError: the settings or the data are invalid, including the data of the other stages, which may be trained
             only hours later.
-        TrainingError: the synthesis ended without all of them.
+        TrainingError: the synthesis ended before all triplets were generated.
     """
     domain = run.domain
     done = (run.folder / "results.json").is_file() and not run.overwrite
@@ -53,7 +54,11 @@ def synthesize_domain(run: ResolvedRun) -> bool:
         return False
     list_files(paths_of(domain), "domain.path", any_name=True)
     if domain.generator is None:
-        raise InputError(key="domain.generator", value=None, expected="the run directory of a generator, or a Hub id")
+        raise InputError(
+            key="domain.generator",
+            value=None,
+            expected="the run directory of model=gense_generator, a model directory, or a Hub id",
+        )
     for stage in run.trainings:
         if stage not in readers:
             with stage.named_in_errors():
@@ -85,7 +90,9 @@ def paths_of(domain: Domain) -> list[str]:
 
 
 def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
-    """Return the recipe ``gense`` for the sentences of the domain. The user's settings take precedence."""
+    """Return the recipe ``gense`` with the sentences of the domain as its input. Keys in ``domain.synthesis`` take
+    precedence.
+    """
     domain, generator = run.domain, str(run.domain.generator)
     register(GENERATE_CONFIGS)
     cfg = compose_config("generate", (), {"recipe": "gense"})
@@ -104,7 +111,9 @@ def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
 
 
 def write_held_out(run: ResolvedRun, path: Path) -> int:
-    """Write the distinct texts of the scored tasks, and the lines of longer ones, one per line. Return their number."""
+    """Write the distinct texts of the evaluation tasks to a file, one per line. A text with several lines is written
+    joined to one line, and each of its lines separately. Return the number of lines.
+    """
     scoring, config = run.evaluation, EvaluateConfig()
     tasks = own_suite(run, config)
     if scoring.data_root is None:
@@ -120,7 +129,7 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
 
 
 def outcome(triplets: Path) -> str:
-    """Describe the result from the manifest of the synthesis."""
+    """Describe the result of the synthesis, read from its manifest."""
     found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
     sentences, excluded = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
     return (

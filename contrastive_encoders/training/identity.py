@@ -1,5 +1,5 @@
-"""The identity of a run: eight hex digits that depend on everything that affects its result, in its folder name and
-record.
+"""The identity of a run: a hash of all settings that affect its result, in eight hex digits. It is part of the run's
+folder name and record.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def identity_of(keys: Mapping[str, Any]) -> str:
 
 
 def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a run that affect its result, nested, without null values.
+    """Return the nested keys of a run that affect its result, except those that are null.
 
     Args:
         keys: all keys, as `ResolvedRun.keys` returns them.
@@ -42,14 +42,14 @@ def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stage_identity(before: str, name: str, own: str) -> str:
-    """Return the identity of stage ``name``, whose config has the identity ``own``, after a stage of identity
-    ``before``.
+    """Return the identity of stage ``name``. It combines the identity of the stage's config, ``own``, with that of the
+    previous stage, ``before``.
     """
     return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]
 
 
 def identity_in(folder: Path) -> str | None:
-    """Return the identity of the run in a folder; None if it contains no run.
+    """Return the identity of the run in a folder; None if the folder contains no run.
 
     Raises:
         InputError: the marker of the folder is damaged, or another version of the project wrote it.
@@ -59,7 +59,7 @@ def identity_in(folder: Path) -> str | None:
 
 
 def _identity_keys(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the keys that `core.key_effects` counts in the identity."""
+    """Return the keys that affect the identity according to `core.key_effects`."""
     return {
         name: _identity_keys(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
         for name, value in keys.items()
@@ -68,8 +68,8 @@ def _identity_keys(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _keys_and_values(value: Any) -> Any:
-    """Return a config without null values, and with class names without modules: two kinds of data may have equal
-    keys.
+    """Return a config without null values. Each ``_target_`` is replaced by its class name, which distinguishes classes
+    with equal keys.
     """
     if isinstance(value, list):
         return [_keys_and_values(one) for one in value]

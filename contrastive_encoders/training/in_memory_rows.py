@@ -1,4 +1,4 @@
-"""Rows in memory: accepted types, their columns, and their checks."""
+"""Conversion of rows in memory to a data file: accepted types, columns, and checks."""
 
 import contextlib
 import itertools
@@ -49,20 +49,20 @@ log = logging.getLogger(__name__)
 
 
 class Shape(NamedTuple):
-    """The number of texts in a row, and whether a score follows them."""
+    """Number of texts in a row, and whether a score follows the texts."""
 
     texts: int
     has_score: bool
 
 
 class CachedRows(NamedTuple):
-    """The cache file of rows in memory, and the sorted indices of the rows that it omits."""
+    """The file to which rows in memory were written, and the sorted indices of the rows that the file omits."""
 
     path: Path
     skipped: list[int]
 
     def row_index(self, line: int) -> int:
-        """Return the index in memory of the row in a line of the file, counted from 1."""
+        """Return the index in memory of the row that is in line ``line`` of the file. Lines are counted from 1."""
         index = line - 1
         for empty in self.skipped:
             if empty > index:
@@ -71,7 +71,7 @@ class CachedRows(NamedTuple):
         return index
 
     def error(self, error: InputError) -> InputError:
-        """Return the error with ``rows[INDEX]`` instead of the file and the line."""
+        """Return an error about the file with ``rows[INDEX]`` in place of the file name and the line."""
         if str(self.path) not in str(error):
             return error
         texts = {name: self._in_memory(getattr(error, name)) for name in ("location", "value", "expected", "hint")}
@@ -90,13 +90,14 @@ class CachedRows(NamedTuple):
 def overrides_for_rows(
     rows: Iterable[Any], overrides: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, str], dict[str, Any], CachedRows]:
-    """Write rows to a file in ``folder``.
+    """Write rows in memory to a file in ``folder``, and derive the settings to train on it.
 
     Returns:
-        The choices and the keys of a run that trains on them, in addition to ``overrides``, and the file.
+        The group choices and the keys that a run requires to train on these rows, in addition to ``overrides``, and the
+        file.
 
     Raises:
-        InputError: they are not rows, or have different forms.
+        InputError: the argument is not a collection of rows, or the rows do not all have the same columns and types.
     """
     rows = _rows_in(rows)
     columns = _column_names(overrides.get("data.columns"))
@@ -108,7 +109,7 @@ def overrides_for_rows(
         raise InputError(
             key="rows",
             value=f"{len(complete.empty):,} rows with an empty cell" if complete.empty else "no rows",
-            expected="at least one batch of rows",
+            expected="enough complete rows for at least one batch",
         )
     numbered = itertools.chain([first], numbered)
     index, row = first
@@ -144,7 +145,7 @@ def overrides_for_rows(
 
 
 def _rows_in(rows: Any) -> Iterable[Any]:
-    """Return an iterable of rows; those of a pandas DataFrame as mappings.
+    """Return the rows as an iterable. Rows of a pandas DataFrame are converted to mappings.
 
     Raises:
         InputError: this is not a collection of rows.
@@ -171,7 +172,8 @@ def _rows_in(rows: Any) -> Iterable[Any]:
 
 
 class _Complete:
-    """The rows without an empty cell in the columns used for training, with their indices; the others are counted.
+    """Iterable of (index, row) for the rows that have no empty cell in the columns used for training. The other rows
+    are counted.
 
     A cell is empty if it is ``None``, NaN, pandas' NA or NaT, or a string of whitespace.
     """
@@ -209,7 +211,7 @@ class _Complete:
             )
 
     def _cells(self, row: Any) -> list[tuple[str, Any]]:
-        """Return name and value of the required cells."""
+        """Return (column name, value) of the cells that must not be empty."""
         if isinstance(row, Mapping):
             if not self.columns:
                 self.columns = _columns_used(row, self.kind, self.texts)
@@ -219,10 +221,10 @@ class _Complete:
 
 
 def _columns_used(row: Mapping[Any, Any], kind: str, texts: Sequence[Any]) -> list[Any]:
-    """Return the columns of the texts and of the label.
+    """Return the names of the columns that contain the texts and the label.
 
-    They are ``texts`` with a label, if given; or the columns of files of this kind, or of a known pair or triplet;
-    otherwise all columns.
+    These are ``texts`` and the label columns if ``texts`` is given; otherwise the columns that files of this kind
+    contain, or those of a known pair or triplet; otherwise all columns.
     """
     labels = [label for label in LABELS if label in row]
     if texts:
@@ -280,11 +282,11 @@ def _names(kind: str, shape: Shape) -> Sequence[str]:
 
 
 def _log_columns(columns: Mapping[str, str]) -> None:
-    """Log the meaning of columns that are used in order, regardless of their names: ``anchor=question,
+    """Log the role of each column if roles are assigned by order, regardless of column names: ``anchor=question,
     positive=answer``.
 
     Raises:
-        InputError: the column that would be a negative does not have a name that marks it as one.
+        InputError: a column that would be used as negatives has a name that does not suggest negatives.
     """
     for place, name in columns.items():
         if place.startswith("negative") and not NEGATIVE.search(name):
@@ -300,7 +302,7 @@ def _log_columns(columns: Mapping[str, str]) -> None:
 
 
 def _chosen(row: Any, index: int, columns: Sequence[str]) -> dict[str, Any]:
-    """Return the cells of these columns."""
+    """Return the cells of a row in these columns."""
     missing = [name for name in columns if not isinstance(row, Mapping) or name not in row]
     if missing:
         raise InputError(
@@ -347,7 +349,7 @@ def _mappings(numbered: Iterable[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as a JSON type. Types that JSON does not have, such as dates, are converted to strings."""
+    """Convert a cell to a type that JSON supports. Other types, such as dates, are converted to strings."""
     if _is_list(value):
         return [_plain(one) for one in value]
     if isinstance(value, Mapping):
@@ -365,7 +367,7 @@ def _cells(row: Any) -> Sequence[Any]:
 
 
 def _with_number(row: Any) -> Any:
-    """Return a row of columns with its score as a number, if it is a string."""
+    """Return a row in which a score that is a string is converted to a number."""
     if not isinstance(row, Mapping):
         return row
     found = dict(row)
@@ -387,8 +389,8 @@ def _shape(row: Any, index: int) -> Shape:
 
 
 def _invalid_row(row: Any, index: int) -> InputError:
-    """Return the error about a row that is not one of the accepted forms; it names the first cell that is not a
-    text.
+    """Return the error about a row of an unsupported type. For a mapping, it names the first cell that is not a
+    string.
     """
     if not isinstance(row, Mapping):
         return InputError(location=f"rows[{index}]", value=repr(row), expected=ACCEPTED)

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def check_lengths(run: ResolvedRun) -> None:
-    """Check lengths as far as possible without the backbone. Log that ``model.max_length`` does not set the length of
-    training texts.
+    """Check the maximum lengths as far as possible before the backbone is loaded. Log that ``model.max_length`` does
+    not set the length of training texts.
     """
     read = getattr(run.model, "max_length", None)
     for place, config in run.datasets.items():
@@ -49,7 +49,8 @@ def check_lengths(run: ResolvedRun) -> None:
 
 
 def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
-    """Check lengths with the backbone, and limit a default of ``data.max_length`` to the length that it reads.
+    """Check the maximum lengths against the backbone. A default of ``data.max_length`` is reduced to the maximum length
+    of the backbone.
 
     Raises:
         InputError: training texts would be longer than the backbone or the encoder can read, or than a prompt allows.
@@ -66,7 +67,9 @@ def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
 
 
 def settle_without_weights(run: ResolvedRun, data: Any) -> None:
-    """Set and check lengths with only a config and a tokenizer, to preview batches without a model."""
+    """Set and check the maximum lengths with only the backbone's config and tokenizer, for a preview without a
+    model.
+    """
     if not any(hasattr(one, "max_length") for one in data_modules(data).values()):
         return
     backbone = str(run.backbone)
@@ -80,8 +83,8 @@ def settle_without_weights(run: ResolvedRun, data: Any) -> None:
 
 
 def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
-    """Return what a preview without a model cannot know: the models, by name, that by default truncate such data at
-    another length.
+    """Return the models whose default maximum training length differs from that of the preview: model name -> length in
+    tokens. A preview without a model cannot know which applies.
     """
     defaults = [
         config
@@ -106,7 +109,7 @@ def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
 
 
 def _reserved(run: ResolvedRun, suffix_tokens: int) -> int:
-    """Return the number of prompt tokens that texts must not replace."""
+    """Return the number of tokens that are reserved for the prompt when texts are truncated."""
     return 0 if getattr(run.model, "truncation", None) == "official" else suffix_tokens
 
 

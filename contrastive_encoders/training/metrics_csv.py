@@ -1,4 +1,4 @@
-"""Logger of ``metrics.csv`` that does not lose rows when a killed run is resumed.
+"""Logger that writes ``metrics.csv`` and loses no rows when a killed run is resumed.
 
 Lightning's own CSV logger deletes the file when a run is resumed. Here the rows after the checkpoint's step are removed
 and the others are kept, so that the file of a killed and resumed run equals that of an uninterrupted one.
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class MetricsCSV(Logger):
-    """A Lightning logger; only rank 0 writes. ``folder`` is the run's output folder."""
+    """Lightning logger that writes a CSV file on rank 0. ``folder`` is the run's output folder."""
 
     def __init__(self, folder: str | Path, filename: str = "metrics.csv") -> None:
         super().__init__()
@@ -67,17 +67,17 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def content(self) -> str:
-        """Return the file's content for a checkpoint, from which lost rows can be restored; None on other ranks, which
-        save no checkpoint.
+        """Return the content of the file, which checkpoints store so that lost rows can be restored. On ranks other
+        than 0, which save no checkpoint, return None.
         """
         return self.path.read_text(encoding="utf-8") if self.path.exists() else ""
 
     @rank_zero_only
     def truncate(self, step: int, content: str | None = None) -> None:
-        """Remove the rows after ``step``, and a row that a killed process left incomplete. ``-1`` empties the file.
+        """Remove the rows after ``step``, and any row that a killed process left incomplete. ``-1`` empties the file.
 
         Args:
-            content: the file when the checkpoint was saved. Missing rows are restored from it.
+            content: content of the file when the checkpoint was saved, from which missing rows are restored.
         """
         if not self.path.exists():
             return
@@ -92,8 +92,8 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Wait until the rows are on the disk. This is called before a checkpoint is saved, which must never be ahead
-        of them.
+        """Flush the rows to the disk. This is called before a checkpoint is saved, which must never be of a later step
+        than the file.
         """
         if self.path.exists():
             with self.path.open("rb") as file:
@@ -125,7 +125,7 @@ class MetricsCSV(Logger):
         self._last = row
 
     def _rewrite(self, rows: list[Row]) -> None:
-        """Replace the file atomically: a killed process leaves either the old or the new file."""
+        """Rewrite the file atomically, so that a killed process leaves either the old or the new file."""
         self._names = sorted({name for row in rows for name in row} - {"step"})
         columns = ["step", *self._names]
         head = b"" if not rows else _lines(columns, [dict(zip(columns, columns, strict=True)), *rows[:-1]])

@@ -1,5 +1,5 @@
-"""Copies of a run's folder at an address (``remote_output_dir=s3://BUCKET/PREFIX``), from which another machine can
-resume the run.
+"""Copies of a run's folder at a URL (``remote_output_dir=s3://BUCKET/PREFIX``), from which another machine can resume
+the run.
 
 ADDRESS/files/SHA256 is the content of a file. ADDRESS/index.json lists the files that the folder had at one moment. The
 index is written last, so a reader always finds a complete snapshot, even if the writer was killed. Contents that the
@@ -38,14 +38,14 @@ log = logging.getLogger(__name__)
 
 
 class MirrorTakeoverError(Exception):
-    """Raised when another process has started to copy to the address."""
+    """Raised when another process has started to copy to the same URL."""
 
 
 class Mirror:
-    """Copy a run's ``folder`` to an ``address``, and download it from there.
+    """Mirror of a run's ``folder`` at the URL ``address``: uploads the folder, and downloads it again.
 
     Args:
-        entries: patterns of the files that belong to the folder.
+        entries: glob patterns of the files in the folder that are copied.
         identity: the identity of the run in the folder; copies of another run are refused.
     """
 
@@ -63,15 +63,15 @@ class Mirror:
         self._thread: threading.Thread | None = None
 
     def begin(self, *, replace: bool, fetch: bool) -> list[str]:
-        """Check that the address is writable, take it over from any previous writer, and return the names of the files
-        in it.
+        """Check that the URL is writable, take it over from any previous process, and return the names of the files
+        that are copied there.
 
         Args:
             replace: ignore the existing copies.
             fetch: replace the contents of the folder by the copies.
 
         Raises:
-            InputError: the address is not writable, or the copies belong to another run.
+            InputError: the URL is not writable, or the copies belong to another run.
         """
         self._refuse_nested()
         index = self._index()
@@ -81,7 +81,8 @@ class Mirror:
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,
-                expected=f"copies of this run (config {self.identity}), but they are from config {index['identity']}",
+                expected=f"copies of this run (identity {self.identity}), but they are from a run with the identity "
+                f"{index['identity']}",
                 hint=overwrite_hint("remote_output_dir"),
             )
         files = index["files"] if index and not replace else {}
@@ -115,12 +116,12 @@ class Mirror:
             remove(before)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for running copies, and return whether all are finished."""
+        """Wait at most ``seconds`` for pending copies, and return whether all copies are finished."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting is None and not self._copying, seconds)
 
     def wait_at_end(self, seconds: float) -> None:
-        """Wait for the copies of a run that was stopped, and log it if the last checkpoint was not copied."""
+        """Wait for the pending copies of a run that was stopped, and warn if the last checkpoint was not copied."""
         if complete := self.wait(seconds):
             remove(self.folder / SNAPSHOTS)
         if not complete or self._failed:
@@ -129,7 +130,7 @@ class Mirror:
             )
 
     def finish(self) -> None:
-        """Copy the folder a last time, and wait for the copy. Failed copies are repeated.
+        """Copy the folder a last time, and wait until the copy is complete. A failed copy is repeated.
 
         Raises:
             TrainingError: the copy failed.
@@ -192,7 +193,7 @@ class Mirror:
             remove(snapshot)
 
     def _log_failure(self, error: Exception) -> None:
-        """Warn that a copy has failed, once until a copy succeeds again."""
+        """Warn that a copy has failed. The warning is not repeated until a copy has succeeded."""
         if not self._failed:
             cause = access_error(self.address, "remote_output_dir", error, "written")
             log.warning("%s Training continues; the next checkpoint is copied again.", cause or error)
@@ -232,10 +233,10 @@ class Mirror:
     # ------------------------------------------------------------------------------------------------------- fetching
 
     def _fetch(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        """Download the files.
+        """Download the copied files into the run's folder.
 
         Raises:
-            InputError: a file differs from what was copied.
+            InputError: the checksum of a downloaded file differs from the index.
         """
         size = sum({file["sha256"]: file["bytes"] for file in files.values()}.values())
         log.info("mirror: fetching %d files, %.1f MB, from %s", len(files), size / 1e6, self.shown)
@@ -279,10 +280,10 @@ class Mirror:
         self._write(INDEX, json.dumps(index, indent=1).encode())
 
     def _check_taken_over(self) -> None:
-        """Check that no process that started later has written the index.
+        """Check that no process that started after this one has written the index.
 
         Raises:
-            MirrorTakeoverError: another process has taken over the address.
+            MirrorTakeoverError: another process has taken over the URL.
         """
         index = self._index()
         if index is not None and index["writer"] != self._writer and index["started"] > self._started:
@@ -297,7 +298,7 @@ class Mirror:
                 yield from (path for path in inside if path.is_file() and not path.name.endswith((".part", ".lock")))
 
     def _names(self, *within: str) -> list[str]:
-        """Return the names at the address, or in a folder there."""
+        """Return the names of the files and folders at the URL, or in a folder below it."""
         self._system.invalidate_cache()
         try:
             paths: list[str] = self._system.ls(self._path(*within), detail=False)
@@ -306,10 +307,10 @@ class Mirror:
         return [name for path in paths if (name := PurePosixPath(path).name)]
 
     def _refuse_foreign(self) -> None:
-        """Check that an address without an index has no files except those of a start that was killed.
+        """Check that a URL without an index contains no files, except those that a killed process left when it started.
 
         Raises:
-            InputError: it has other files.
+            InputError: there are other files.
         """
         with self._plain_errors("read"):
             names = [name for name in self._names() if name != CONTENTS and not name.endswith(".part")]
@@ -322,7 +323,7 @@ class Mirror:
             )
 
     def _refuse_nested(self) -> None:
-        """Check that neither the mirror nor the run's folder is inside the other.
+        """Check that the mirror is not inside the run's folder, nor the folder inside the mirror.
 
         Raises:
             InputError: one is inside the other.
@@ -366,7 +367,7 @@ class Mirror:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Preserve the current content of a file under another name."""
+    """Make the current content of a file available under another name, as a hard link or a copy."""
     if path.suffix in IMMUTABLE_SUFFIXES:
         with contextlib.suppress(OSError):  # the file system does not support links
             os.link(path, kept)
@@ -377,5 +378,5 @@ def _keep(path: Path, kept: Path) -> None:
 def _within(name: str, address: object) -> Path:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise InputError(location=f"{address}/{INDEX}", value=name, expected="paths of files inside the run directory")
+        raise InputError(location=f"{address}/{INDEX}", value=name, expected="only paths inside the run directory")
     return Path(path)

@@ -1,5 +1,5 @@
-"""Batches of neighbors: groups of rows by the embeddings of the encoder that a run starts from
-(``data.neighbor_group_size``).
+"""Grouping of similar rows into batches (``data.neighbor_group_size``), by the embeddings of the run's initial
+encoder.
 """
 
 import io
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 
 def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
-    """Set the groups of data that require them. Rank 0 computes them once, stores them in the run's folder, and all
-    ranks read them.
+    """Form groups of similar rows for data with ``neighbor_group_size``. Rank 0 computes the groups once and stores
+    them in the run's folder, and all ranks read the file.
 
     ``model`` must have the initial weights of the run. The name of a file of groups also depends on the content of its
     data. Therefore a run without a checkpoint starts from scratch if the data have changed.
@@ -44,7 +44,9 @@ def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
 
 
 def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> None:
-    """Write (groups, size) int64 examples, with -1 as padding of smaller groups."""
+    """Compute the groups, and write the indices of their examples as (groups, size) int64. Smaller groups are padded
+    with -1.
+    """
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
     examples = rows_to_group(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
     rows = data.subset[examples]

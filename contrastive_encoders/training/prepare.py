@@ -1,4 +1,4 @@
-"""Prepare a run: build its model and data, and determine the settings that depend on them.
+"""Preparation of a run: its model and data are built, and the settings that depend on them are determined.
 
 These are the batch size and the steps for few rows (``few_rows_epochs``), the length of training texts, the prompts of
 the encoder, and the tasks that are scored and monitored.
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 
 class PreparedRun(NamedTuple):
-    """A run with its model and data, after the settings that depend on them are determined.
+    """A run with its model and data, whose remaining settings have been determined.
 
     Attributes:
         run: the run; ``backbone`` is the location of its weights.
-        backbone: the name that the user gave.
-        recipe: all keys of the run, with that name, and with the requested scores.
-        suites: what is scored at the end and during training.
+        backbone: the backbone's name in the config.
+        recipe: all keys of the run, with this name of the backbone and with the requested evaluation tasks.
+        suites: the tasks that are evaluated at the end and during training.
     """
 
     run: ResolvedRun
@@ -58,7 +58,7 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
 
     Raises:
         InputError: the model, the data, the scores, or the checkpoint are invalid.
-        OutputError: the disk has no room for a checkpoint.
+        OutputError: the disk has too little space for a checkpoint.
     """
     prepared = _prepared(run, start.backbone)
     model = prepared.model
@@ -72,7 +72,9 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
 
 
 def dry_run_stage(run: ResolvedRun, backbone: str | None) -> None:
-    """Build a later stage as far as possible, so that its errors are raised before the previous stages are trained."""
+    """Build a later stage as far as possible, so that errors in its settings are raised before the previous stages are
+    trained.
+    """
     if run.is_finished:
         return
     prepared = _prepared(run, backbone, rehearsal=True)
@@ -106,7 +108,7 @@ def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False
 
 
 def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
-    """Return the run with a batch size and a number of steps for few rows. The user's settings are kept.
+    """Return the run with a smaller batch size and number of steps if there are few rows. The user's settings are kept.
 
     Below 1,000 rows, the batch size is half of the number of rows, rounded down to a multiple of 8, and at most that of
     the config. The number of steps is that of ``few_rows_epochs`` epochs, and at most that of the config.
@@ -124,7 +126,7 @@ def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
 
 
 def rows_of(data: Any) -> int:
-    """Return the number of examples of a data module with stored texts, before their length is determined."""
+    """Return the number of examples of a data module, before the maximum length of its texts is determined."""
     parts = getattr(data, "parts", None)
     if parts:
         return sum(rows_of(part) for part in parts.values())
@@ -132,7 +134,7 @@ def rows_of(data: Any) -> int:
 
 
 def check_samples(model: Any, data: DataModule) -> None:
-    """Check before the first step that the objective can use the data; each part of a mixture is checked."""
+    """Check before the first step that the objective can use the data, for each data source of a mixture."""
     for batch in data.samples():
         try:
             model.check_batch(batch)

@@ -1,4 +1,5 @@
-"""Resolve a run: each key of its model, data, and trainer gets a value, and the run its identity and directory.
+"""Resolution of a run's config: a value for each key of model, data, and trainer, and the identity and the directory of
+the run.
 
 This module does not import torch.
 """
@@ -32,19 +33,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedRun(RunConfig):
-    """A run, or a stage of one, with a value for each key of its model, data, and trainer.
+    """Config of a run or a stage in which each key of model, data, and trainer has a value.
 
     `training.prepare` sets values that depend on the data or on the weights: the batch size and the steps for few rows,
     the length of training texts, and the prompts.
 
     Attributes:
-        output_dir: the run directory; of a stage, a directory in it.
+        output_dir: the run directory; for a stage, a subdirectory of the run directory.
         stage_name: name of the stage; empty for the run itself.
         own_identity: identity of the keys of this run or stage.
-        identity: the same; for a stage it also covers the previous stages.
+        identity: like `own_identity`, but for a stage it also covers the previous stages.
         all_stages: the stages in their order; empty for a run without stages.
-        inherited: dotted names of keys that take the values of other keys of the run, and that the user has not set.
-        missing: required keys without a value, and their types. `check_run` raises an error for them.
+        inherited: dotted names of keys that the user has not set, and that inherit the values of other keys of the run.
+        missing: required keys without a value -> their types. `check_run` raises an error if there are any.
     """
 
     output_dir: str
@@ -65,25 +66,29 @@ class ResolvedRun(RunConfig):
 
     @property
     def trainings(self) -> list["ResolvedRun"]:
-        """The stages to train: all of them, or that of ``only_stage``. A run without stages contains only itself."""
+        """The stages to train: all stages, or only the stage ``only_stage``. A run without stages contains only
+        itself.
+        """
         return [one for one in self.all_stages if self.only_stage in (None, one.stage_name)] or [self]
 
     @property
     def datasets(self) -> dict[str, Any]:
-        """The data config by its place, ``data``; for a mixture, the config of each part: ``data.parts.NAME``."""
+        """Mapping of dotted keys to data configs: ``data``, or ``data.parts.NAME`` for each data source of a
+        mixture.
+        """
         parts = getattr(self.data, "parts", None)
         return {f"data.parts.{name}": part for name, part in parts.items()} if parts else {"data": self.data}
 
     @property
     def is_sharded(self) -> bool:
-        """True if the trainer shards the weights."""
+        """Whether the trainer shards the weights."""
         strategy = self.trainer["strategy"]
         return isinstance(strategy, Mapping) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
 
     @property
     def device(self) -> str | None:
-        """Device of another encoder that the run loads, such as a teacher: "cpu" if the run trains there; None for a
-        GPU if there is one.
+        """Device for other encoders that the run loads, such as a teacher: "cpu" if the run trains on the CPU, else
+        None, which selects a GPU if there is one.
         """
         return "cpu" if self.trainer["accelerator"] == "cpu" else None
 
@@ -94,14 +99,14 @@ class ResolvedRun(RunConfig):
         }
 
     def recorded_keys(self) -> dict[str, Any]:
-        """Return `keys` as they are written to ``results.json`` and ``.hydra/config.yaml``: without passwords in
-        addresses.
+        """Return `keys` as they are written to ``results.json`` and ``.hydra/config.yaml``, with passwords removed from
+        URLs.
         """
         keys: dict[str, Any] = without_secrets(self.keys())
         return keys
 
     def with_values(self, **values: Any) -> "ResolvedRun":
-        """Return the run with other values of plain keys, which the keys in `inherited` take.
+        """Return the run with new values of top-level keys. The keys in `inherited` are updated with them.
 
         If a launcher (torchrun, srun, or `run_setup.start_processes`) has started processes, the trainer's devices,
         nodes, and strategy become those of the launcher.
@@ -112,14 +117,14 @@ class ResolvedRun(RunConfig):
         return replace(run, trainer=_trainer_arguments(run))
 
     def starting_from(self, before: str) -> "ResolvedRun":
-        """Return the stage with a run of this identity as its start, or with the backbone as its start if the identity
-        is empty.
+        """Return the stage with the identity that it has if it starts from the run with the identity ``before``, or
+        from the backbone if ``before`` is empty.
         """
         return replace(self, identity=stage_identity(before, self.stage_name, self.own_identity))
 
     @contextlib.contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Context manager that adds the name of the stage to errors."""
+        """Context manager that adds the name of the stage to the messages of errors."""
         try:
             yield
         except (InputError, HydraException) as error:  # HydraException: wraps an error of a constructor
@@ -130,7 +135,7 @@ class ResolvedRun(RunConfig):
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
-    """Give each key of a run and of its stages a value, and determine the identity and the directory of the run.
+    """Determine the value of each key of a run and of its stages, and the identity and the directory of the run.
 
     Raises:
         InputError: a value has the wrong type, or there is no stage of the name ``only_stage``.
@@ -155,7 +160,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
 
 
 def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
-    """Return a run, or a stage, with a value for each key but the directory."""
+    """Return a run or a stage in which each key except the directory has a value."""
     check(config)
     values = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
     trainer, stages = as_mapping(Trainer()) | dict(config.trainer), as_mapping(config.stages)
@@ -176,7 +181,7 @@ def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
 
 
 def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
-    """Return the arguments of Lightning's trainer. A plain key of the run replaces an argument that is not set.
+    """Return the keyword arguments of Lightning's trainer. A plain key of the run replaces an argument that is not set.
 
     If torchrun or srun has started the processes, Lightning is given the same number.
     """
@@ -202,7 +207,9 @@ def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
 
 
 def _default_directory(run: ResolvedRun, stages: Sequence[str]) -> str:
-    """Return outputs/MODEL-DATA-HASH8, or outputs/MODEL-STAGE-STAGE-HASH8."""
+    """Return the default run directory: outputs/MODEL-DATA-HASH8, or outputs/MODEL-STAGE-STAGE-HASH8 for a run with
+    stages.
+    """
     known = {kind.target: name for kinds in (MODEL_CONFIGS, DATA_CONFIGS) for name, kind in kinds.items()}
     targets = [one.target for one in (run.model, run.data) if one is not None]
     model, *data = [known.get(target, target.rpartition(".")[2].lower()) for target in targets] or ["run"]
@@ -210,14 +217,17 @@ def _default_directory(run: ResolvedRun, stages: Sequence[str]) -> str:
 
 
 def _with_triplets(stage: RunConfig, run: RunConfig) -> RunConfig:
-    """Return the stage ``domain`` with the triplets that are generated for it as its data, unless it has a path."""
+    """Return the stage ``domain`` with the path of the generated triplets as its ``data.path``, unless this key is
+    set.
+    """
     if run.domain.path is None or getattr(stage.data, "path", None) is not UNSET:
         return stage
     return replace(stage, data=replace(stage.data, path=str(Path(run.domain.folder).absolute() / TRIPLETS)))
 
 
 def finished_before(run: ResolvedRun) -> bool:
-    """Return whether exactly this run is finished in its directory, and log it. Without torch this takes moments.
+    """Return whether the directory of the run contains the finished results of the same run, and log it if so. This is
+    fast, since torch is not imported.
 
     It returns False if more checks are needed; `training.stage_loop.run_stages` then decides for all processes.
     """

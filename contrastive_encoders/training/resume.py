@@ -1,4 +1,4 @@
-"""Division of a resumed run's state between its checkpoint and its config.
+"""Comparison of a checkpoint with the config of the run that is resumed from it.
 
 Weights, moments, and counts come from the checkpoint. Every setting comes from the config. Settings on which the
 restored tensors depend cannot be changed.
@@ -30,7 +30,7 @@ LR_GROUP_KEYS = ("model.layer_decay", "model.head_lr")  # keys that give some we
 
 
 class Resumption(NamedTuple):
-    """A run that is resumed from a checkpoint."""
+    """The checkpoint from which a run is resumed, and the settings that have changed since it was saved."""
 
     path: str
     step: int
@@ -41,12 +41,12 @@ class Resumption(NamedTuple):
 
     @property
     def history(self) -> list[ResumedSettings]:
-        """All changes of settings, in their order."""
+        """All changes of settings in this and earlier resumptions, in chronological order."""
         now = ResumedSettings(step=self.step, changed={one.key: [one.before, one.now] for one in self.changed})
         return [*self.earlier, now] if self.changed else self.earlier
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield lines of the startup summary, each as a name and a text."""
+        """Yield (name, text) for the lines of the startup summary about the resumption."""
         yield "resumed", f"from {self.path}, step {self.step:,}"
         if self.changed:
             yield "changed", "; ".join(f"{one.key}={one.shown_now} (was {one.shown_before})" for one in self.changed)
@@ -61,10 +61,10 @@ class Resumption(NamedTuple):
 
 
 def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
-    """Check the settings on which the tensors of a checkpoint depend.
+    """Check that the config has the same values as the checkpoint for settings that determine the checkpoint's tensors.
 
     Raises:
-        InputError: the config changes one of them.
+        InputError: one of these settings has changed.
     """
     fixed = [one for one in changes(checkpoint.get(CONFIG, recipe), recipe) if one.is_fixed and not _is_moved(one)]
     if not fixed:
@@ -75,7 +75,7 @@ def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str
     raise InputError(
         key="resume",
         value=path,
-        expected=f"the settings of that checkpoint: {described(fixed)}",
+        expected=f"a run with the settings of this checkpoint: {described(fixed)}",
         hint=f"Set {before}.{new_run if run_folder(str(run)) else ''}",
     )
 
@@ -83,12 +83,12 @@ def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str
 def resumption(
     path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str, Any], folder: Path, batches: int, examples: int
 ) -> Resumption:
-    """Compare a checkpoint with the run that is resumed from it.
+    """Compare a checkpoint with the run that is resumed from it, and return the differences.
 
     Args:
         recipe: all keys of the run.
         folder: the run directory.
-        batches: steps of an epoch.
+        batches: number of steps per epoch.
         examples: number of training examples.
 
     Raises:
@@ -115,12 +115,12 @@ def resumption(
 
 
 def as_entry(recipe: Mapping[str, Any]) -> Any:
-    """Return the keys of a run in types that a checkpoint may contain."""
+    """Convert the keys of a run to types that a checkpoint may contain."""
     return json.loads(json.dumps(recipe, default=str))
 
 
 def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int, Callable[[int], float]]:
-    """Return the number of steps and the function from steps done to learning rate."""
+    """Return the planned number of steps, and a function from the number of completed steps to the learning rate."""
     model, trainer = recipe["model"], recipe["trainer"]
     total = planned_steps(trainer["max_steps"], trainer["max_epochs"], batches)
     factor = make_schedule(
@@ -136,6 +136,6 @@ def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int,
 
 
 def _is_moved(one: SettingChange) -> bool:
-    """Return whether the change is a backbone of the same name in another location."""
+    """Return whether the changed setting is the backbone, and its previous and current paths end in the same name."""
     names: Sequence[str] = [Path(str(value)).name for value in (one.before, one.now)]
     return one.key.removeprefix("model.") == "backbone" and names[0] == names[1]

@@ -29,27 +29,43 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Keys of Lightning's trainer. ``+trainer.KEY=VALUE`` adds others; null means the key of the run with this name."""
+    """Configuration of Lightning's trainer. ``+trainer.KEY=VALUE`` adds other keys. If a key is null, the run's
+    top-level key with the same name applies.
+    """
 
     target: str = "pytorch_lightning.Trainer"
 
-    accelerator: str = config_field("auto", "Lightning accelerator: auto, cpu, gpu, ...")
-    devices: int | str | Sequence[int] | None = config_field(None, "number of devices; null: value of devices")
-    num_nodes: int | None = config_field(None, "number of nodes; null: value of num_nodes")
-    strategy: Any = config_field("auto", "distributed strategy of Lightning; see trainer=ddp and trainer=fsdp")
-    precision: str | None = config_field(None, "Lightning's precision, e.g. bf16-mixed; null: from precision")
-    max_steps: int | None = config_field(None, "maximum number of optimizer steps; null: value of max_steps")
-    max_epochs: int | None = config_field(None, "maximum number of epochs; null: value of max_epochs")
-    max_time: str | None = config_field(None, "maximum training time; null: value of max_time")
-    gradient_clip_val: float | None = config_field(1.0, "maximum gradient norm, to which gradients are clipped")
-    log_every_n_steps: int | None = config_field(None, "steps between two log rows; null: value of log_every_n_steps")
-    default_root_dir: str | None = config_field(None, "directory for Lightning's files; null: value of output_dir")
-    use_distributed_sampler: bool = config_field(
-        False, "whether Lightning distributes examples over ranks; false: the data modules do"
+    accelerator: str = config_field(
+        "auto", "hardware on which Lightning runs: auto, cpu, gpu, or another accelerator of Lightning"
     )
-    num_sanity_val_steps: int = config_field(0, "number of validation batches before training")
+    devices: int | str | Sequence[int] | None = config_field(
+        None, "number of devices per node; null: same as the top-level key devices"
+    )
+    num_nodes: int | None = config_field(None, "number of nodes; null: same as the top-level key num_nodes")
+    strategy: Any = config_field("auto", "distributed strategy of Lightning, which trainer=ddp and trainer=fsdp set")
+    precision: str | None = config_field(
+        None, "precision in Lightning's notation, e.g. bf16-mixed; null: derived from the top-level key precision"
+    )
+    max_steps: int | None = config_field(
+        None, "maximum number of optimizer steps; null: same as the top-level key max_steps"
+    )
+    max_epochs: int | None = config_field(None, "maximum number of epochs; null: same as the top-level key max_epochs")
+    max_time: str | None = config_field(None, "maximum training time; null: same as the top-level key max_time")
+    gradient_clip_val: float | None = config_field(
+        1.0, "maximum gradient norm; gradients with a larger norm are scaled down to it; null: no clipping"
+    )
+    log_every_n_steps: int | None = config_field(
+        None, "number of steps between two log rows; null: same as the top-level key log_every_n_steps"
+    )
+    default_root_dir: str | None = config_field(
+        None, "directory for Lightning's files; null: same as the top-level key output_dir"
+    )
+    use_distributed_sampler: bool = config_field(
+        False, "whether Lightning distributes examples over ranks; false: the data modules distribute them"
+    )
+    num_sanity_val_steps: int = config_field(0, "number of validation batches that Lightning runs before training")
     enable_checkpointing: bool = config_field(
-        True, "whether to save checkpoints; they are saved by this project, not by Lightning"
+        True, "whether to save checkpoints; this project's callback saves them, not Lightning's"
     )
     enable_progress_bar: bool = config_field(
         False, "whether to show Lightning's progress bar in addition to this project's"
@@ -59,75 +75,85 @@ class Trainer:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorBoard:
-    """Keys of Lightning's TensorBoard logger."""
+    """Configuration of Lightning's TensorBoard logger."""
 
     target: str = "pytorch_lightning.loggers.TensorBoardLogger"
 
-    save_dir: str | None = config_field(None, "directory of the logs; null: value of output_dir")
-    name: str = config_field("tensorboard", "name of the subdirectory of save_dir")
-    version: str = config_field("", "name of a directory within that subdirectory; empty: none")
-    default_hp_metric: bool = config_field(False, "whether to log the metric hp_metric for the hyperparameters")
+    save_dir: str | None = config_field(None, "directory of the logs; null: same as the run's output_dir")
+    name: str = config_field("tensorboard", "name of the subdirectory of save_dir that contains the logs")
+    version: str = config_field("", "name of a directory within this subdirectory; empty: no further directory")
+    default_hp_metric: bool = config_field(
+        False, "whether to log TensorBoard's placeholder metric hp_metric along with the hyperparameters"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WandbLogger:
-    """Keys of the W&B logger."""
+    """Configuration of the W&B logger."""
 
     target: str = "contrastive_encoders.training.wandb_session.wandb_logger"
 
-    output_dir: str | None = config_field(None, "directory of W&B's files; null: output_dir of the run")
+    output_dir: str | None = config_field(None, "directory of W&B's local files; null: same as the run's output_dir")
     project: str = config_field("contrastive-encoders", "name of the W&B project")
-    name: str | None = config_field(None, "name of the W&B run; null: name of the output directory")
-    group: str | None = config_field(None, "W&B group, e.g. for the seeds of one comparison")
+    name: str | None = config_field(None, "name of the W&B run; null: the name of the output directory")
+    group: str | None = config_field(
+        None, "name of the W&B group, e.g. to group the seeds of a comparison; null: no group"
+    )
     offline: bool = config_field(False, "whether to log to the local disk instead of the W&B server")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Keys for saving the state of a run."""
+    """Configuration of when checkpoints are saved and which of them are kept."""
 
     every_n_steps: int | None = config_field(
-        500, "optimizer steps between two checkpoints; null: no checkpoints by steps", ge=1
+        500,
+        "number of optimizer steps between two checkpoints; null: checkpoints are not saved by the number of steps",
+        ge=1,
     )
     every_n_minutes: float | None = config_field(
-        15, "minutes between two checkpoints; null: no checkpoints by time", ge=0
+        15, "number of minutes between two checkpoints; null: checkpoints are not saved by time", ge=0
     )
     keep_all: bool = config_field(
         False,
-        "whether a finished run keeps previous.ckpt and the optimizer state of best.ckpt, too; false: it keeps "
-        "last.ckpt, from which it can be resumed, and the weights of best.ckpt",
+        "which checkpoints a finished run keeps; true: all, including previous.ckpt and the optimizer state of "
+        "best.ckpt; false: last.ckpt, from which the run can be resumed, and the weights of best.ckpt",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Tasks that a run is evaluated on, and the steps at which it is."""
+    """Configuration of the tasks on which a run is evaluated, and of the steps at which it is evaluated."""
 
     suite: str | Sequence[str] = config_field(
-        "sts", "task suites on which best.ckpt is evaluated at the end, in addition to those of during_training"
+        "sts", "task suites on which best.ckpt is evaluated at the end, in addition to the tasks in during_training"
     )
-    data_root: str | None = config_field(None, "directory of the suites' tables; null: suites are not evaluated")
+    data_root: str | None = config_field(None, "directory of the evaluation tables; null: suites are not evaluated")
     custom_tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
-        "custom tasks, also evaluated during training: files, directories in BEIR's layout, or YAML files "
-        "(docs/evaluation-protocols.md)",
+        "files, directories in BEIR's layout, or YAML files that define custom tasks, which are evaluated during "
+        "training and at the end (docs/evaluation-protocols.md)",
     )
     protocol: Literal["default", "fast", "sklearn"] = config_field(
-        "default", "protocol of SentEval's classifiers, if the suite has them"
+        "default", "training protocol of SentEval's classifiers, for suites that contain SentEval's transfer tasks"
     )
     during_training: str | Sequence[str] = config_field(
         ("stsb-dev",),
-        "suites or tasks that are evaluated every every_n_steps steps and at the last step; if set explicitly, custom "
-        "tasks must be listed here, too",
+        "suites or tasks that are evaluated every every_n_steps steps and at the last step; custom tasks are "
+        "added unless this key is set, in which case it must list them",
     )
-    every_n_steps: int | None = config_field(None, "steps between two evaluations; null: only at the end", ge=0)
+    every_n_steps: int | None = config_field(
+        None, "number of steps between two evaluations; null: evaluation only at the end", ge=0
+    )
     at_start: bool | None = config_field(
         None,
-        "whether to evaluate the encoder before training, too, which the final verdict needs; null: true if there are "
-        "tasks",
+        "whether to evaluate the encoder before training as well, which the final verdict requires; null: true if "
+        "there are tasks",
     )
     compare_with_teacher: bool | None = config_field(
-        None, "whether to evaluate model.teacher, too, and compare size, speed, and scores; null: false"
+        None,
+        "whether to evaluate model.teacher as well, and compare its size, speed, and scores with the encoder's; "
+        "null: false",
     )
     precision: Literal["fp32", "bf16"] = config_field(
         "fp32",
@@ -138,23 +164,25 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """Keys of the triplets that are generated from a domain's sentences for the stage ``domain`` (GenSE, table 3)."""
+    """Configuration of the synthesis of triplets from a domain's sentences, which the stage ``domain`` trains on
+    (GenSE, table 3).
+    """
 
     path: str | Sequence[str] | None = config_field(
         None,
-        "one or several files, or a directory, with sentences of the domain, one per line; null: no generation, "
-        "stages.domain.data.path has triplets",
+        "file, list of files, or directory of the domain's sentences, one per line; null: nothing is generated, "
+        "and stages.domain.data.path names existing triplets",
     )
     generator: str | None = config_field(
-        None, "triplet generator: run directory of model=gense_generator, model directory, or Hub id"
+        None, "model that generates the triplets: run directory of model=gense_generator, model directory, or Hub id"
     )
     folder: str = config_field(
-        "outputs/domain", "directory of the generated triplets, from which an interrupted command resumes"
+        "outputs/domain", "directory to which the triplets are written, and from which an interrupted command resumes"
     )
     synthesis: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "keys of contrastive-encoders generate for the triplets, e.g. "
+            "meaning": "additional keys of contrastive-encoders generate for this synthesis, e.g. "
             "+domain.synthesis.rules.threshold=0.8"
         },
     )
@@ -195,39 +223,43 @@ class RunConfig:
     )
     few_rows_epochs: int | None = config_field(
         None,
-        "number of epochs for fewer than 1,000 rows, in batches of at most half of the rows, unless max_steps or "
-        "batch_size is set; null: same steps and batches as for more rows",
+        "maximum number of epochs if there are fewer than 1,000 rows, in batches of at most half of the rows; "
+        "max_steps and batch_size take precedence if set; null: same number of steps and batch size as for more "
+        "rows",
         ge=1,
     )
     token_budget: int | None = config_field(
         None,
-        "maximum number of tokens per forward pass, including padding; larger batches are split into chunks and "
-        "recomputed; null: about 8 GiB of activations, on a GPU half of its memory",
+        "maximum number of tokens per forward pass, including padding; larger batches are split into chunks, "
+        "whose activations are recomputed in the backward pass; null: as many tokens as take about 8 GiB of "
+        "activations, on a GPU half of its memory",
         ge=1,
     )
     train_max_length: int | None = config_field(
         None,
-        "maximum length of training texts in tokens; null: default_train_max_length, except for qa and triplets, whose "
-        "length covers 99 % of the texts",
+        "maximum length of training texts in tokens; null: default_train_max_length, or for data=qa and "
+        "data=triplets a length that covers 99 % of the texts",
         ge=1,
     )
     default_train_max_length: int | None = config_field(
-        None, "default of train_max_length for data other than qa and triplets, set by the model's config", ge=1
+        None, "default of train_max_length for data other than qa and triplets; the config of the model sets it", ge=1
     )
     held_out_fraction: float | None = config_field(
-        None, "fraction of the rows that is excluded from training and evaluated as the task held_out; null: 0"
+        None, "fraction of the rows that are held out from training and evaluated as the task held_out; null: 0"
     )
     neighbor_group_size: int | None = config_field(
         None,
-        "value of data.neighbor_group_size for triplets and qa: number of similar rows that are grouped within a "
-        "batch; null: random batches",
+        "number of similar rows that are grouped within a batch, as the default of data.neighbor_group_size for "
+        "triplets and qa; null: random batches",
         ge=2,
     )
     document_datamodule: str = config_field(
-        "contrastive_encoders.datamodules.documents.TextDocuments", "class path of the data module for data=text"
+        "contrastive_encoders.datamodules.documents.TextDocuments", "import path of the data module class for data=text"
     )
     deletion_ratio: float | None = config_field(
-        None, "fraction of the words that are deleted for model=tsdae, sampled again in every epoch"
+        None,
+        "fraction of the words that are deleted from each text for model=tsdae; the words are sampled again in "
+        "every epoch",
     )
     prompts: Mapping[str, Any] = field(
         default_factory=dict,
@@ -235,58 +267,67 @@ class RunConfig:
     )
     prompt_assembly: Literal["pieces", "string"] = config_field(
         "pieces",
-        "tokenization of GenSE's prompts; pieces: prompt and sentences separately, as published; string: both joined "
-        "into one string",
+        "how GenSE's prompts are tokenized; pieces: prompt and sentences are tokenized separately, as published; "
+        "string: prompt and sentences are joined and tokenized as one string",
     )
     freeze: str | None = config_field(
         None,
-        "frozen part of the backbone; embeddings: the token embeddings; layers:N: also the N lowest layers; null: none",
+        "part of the backbone that is not trained; embeddings: the token embeddings; layers:N: the token "
+        "embeddings and the N lowest layers; null: nothing is frozen",
     )
     domain: Domain = field(default_factory=Domain)
     stages: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "training stages, each from the best weights of the previous one: name of a stage -> its own "
-            "keys, e.g. "
-            "stages.nli.max_steps=3; +stages.NAME.KEY=VALUE adds a stage"
+            "meaning": "mapping of stage names to the keys of each stage, e.g. stages.nli.max_steps=3; a stage starts "
+            "from the best weights of the previous stage; +stages.NAME.KEY=VALUE adds a stage"
         },
     )
-    only_stage: str | None = config_field(None, "name of the only stage to train; null: all stages")
+    only_stage: str | None = config_field(
+        None, "name of the stage to train, without the other stages; null: all stages are trained"
+    )
 
     # Duration
-    max_steps: int = config_field(-1, "maximum number of optimizer steps; -1: determined by max_epochs", ge=-1)
+    max_steps: int = config_field(
+        -1, "maximum number of optimizer steps; -1: max_epochs determines the number of steps", ge=-1
+    )
     max_epochs: int | None = config_field(
-        None, "maximum number of epochs; null: as many as max_steps needs, or 1 without max_steps", ge=1
+        None, "maximum number of epochs; null: as many as max_steps requires, or 1 if max_steps is not set", ge=1
     )
     max_time: str | None = config_field(
         None, "maximum training time, DD:HH:MM:SS; the learning rate schedule still covers max_steps or max_epochs"
     )
 
     # Location and hardware
-    seed: int = config_field(1, "random seed of shuffling, spans, masks, dropout, and new weights")
+    seed: int = config_field(1, "random seed for shuffling, spans, masks, dropout, and newly initialized weights")
     precision: Precision = config_field("fp32", "floating-point precision of training")
     devices: int | str | Sequence[int] = config_field("auto", "number of processes per node, or indices of GPUs")
     num_nodes: int = config_field(1, "number of nodes", ge=1)
     output_dir: str | None = config_field(None, "directory of the run's files; null: outputs/MODEL-DATA-HASH8")
     remote_output_dir: str | None = config_field(
         None,
-        "URL, such as s3://BUCKET/PREFIX, to which output_dir is copied after each checkpoint, and from which it is "
-        "fetched if it is empty; null: no copies",
+        "URL, such as s3://BUCKET/PREFIX, to which output_dir is copied after each checkpoint; if output_dir is "
+        "empty, it is first downloaded from this URL; null: no copies",
     )
     resume: str | None = config_field(
-        "auto", "checkpoint to resume from; auto: the one in output_dir, if any; PATH: a checkpoint file; null: none"
+        "auto",
+        "checkpoint from which training resumes; auto: the last checkpoint in output_dir, if there is one; PATH: "
+        "this checkpoint file; null: training starts from scratch",
     )
     overwrite: bool = config_field(False, "whether to delete the files of another run in output_dir")
     verify: bool = config_field(
         False, "whether to check the SHA-256 checksum of the complete token store before training"
     )
     quiet: bool = config_field(False, "whether to show warnings and errors only")
-    log_every_n_steps: int = config_field(50, "optimizer steps between two rows of metrics.csv", ge=1)
+    log_every_n_steps: int = config_field(50, "number of optimizer steps between two rows of metrics.csv", ge=1)
     data_license: str | None = config_field(
         None,
-        "license of the training data for the model card, e.g. cc-by-4.0; null: the card states that it is unknown",
+        "license of the training data, which the model card states, e.g. cc-by-4.0; null: the card states that "
+        "the license is unknown",
     )
-    name: str | None = config_field(None, "name of the run in comparisons; null: objective, settings, or directory")
+    name: str | None = config_field(
+        None, "name of the run in comparisons; null: named by its objective, settings, or directory"
+    )
     next_steps: str | None = config_field(None, "text that is printed after the final results, e.g. what to try next")
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
@@ -299,15 +340,15 @@ class RunConfig:
     )
     initial_weights_fraction: float | None = config_field(
         None,
-        "fraction of the initial weights in the weight average that is evaluated at the end and exported; checkpoints "
-        "always have the trained weights; null: 0",
+        "coefficient of the initial weights in the average of initial and trained weights that is evaluated at "
+        "the end and exported; checkpoints always contain the trained weights; null: 0",
         ge=0,
         lt=1,
     )
     early_stopping: int | None = config_field(
         None,
-        "number of consecutive values of monitor without an improvement after which training stops; null: no early "
-        "stopping",
+        "number of consecutive evaluations without an improvement of monitor after which training stops; null: no "
+        "early stopping",
         ge=1,
     )
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -315,14 +356,13 @@ class RunConfig:
     tiny: TinySizes = field(
         default_factory=TinySizes,
         metadata={
-            "meaning": "sizes of backbone=tiny, which has random weights (4.9 million parameters) and a tokenizer "
-            "trained on the data; "
-            "in short runs from scratch, a larger vocabulary helps more than more layers"
+            "meaning": "sizes of the model backbone=tiny, which has random weights (4.9 million parameters) and a "
+            "tokenizer trained on the data; in short runs from scratch, a larger vocabulary helps more than more layers"
         },
     )
     allow_targets: Sequence[str] = config_field(
         (),
-        "packages whose code a _target_ may refer to, e.g. [my_package], in addition to this project and Lightning",
+        "packages that _target_ keys may refer to, in addition to this project and Lightning, e.g. [my_package]",
     )
     callbacks: Mapping[str, Any] = field(
         default_factory=dict,

@@ -1,4 +1,4 @@
-"""The output folder of a run: its ownership, and the checkpoint from which the run is resumed."""
+"""The output folder of a run: checks of its contents, locking, and the checkpoint from which the run is resumed."""
 
 import logging
 import os
@@ -55,12 +55,12 @@ MIRRORED = (MARKER, *(name for name in ENTRIES if name not in (SNAPSHOTS, "wandb
 
 
 def mirror_of(folder: Path, address: str | None, identity: str) -> Mirror | None:
-    """Return the mirror of a run's folder; None without an address."""
+    """Return the mirror of a run's folder, or None if ``address`` is None."""
     return None if address is None else Mirror(folder, address, MIRRORED, identity)
 
 
 def is_empty(folder: Path) -> bool:
-    """Return whether a folder contains no files of a run yet.
+    """Return whether a folder does not contain any results of a run yet.
 
     Raises:
         InputError: the folder contains other files, or another process is training in it.
@@ -85,10 +85,11 @@ def claim_folder(
     overwrite: bool,
     recipe: Mapping[str, Any] | None = None,
 ) -> Claim:
-    """Claim ``folder`` for the run of this identity. Only rank 0 calls this.
+    """Claim ``folder`` for the run with this identity, and return the checkpoint to resume from. Only rank 0 calls
+    this.
 
     Args:
-        recipe: all keys of the run, to list the differences from another run in the folder.
+        recipe: all keys of the run, for listing the differences if the folder contains another run.
 
     Raises:
         InputError: the folder contains another run or other files, its contents would be lost, or another process is
@@ -117,7 +118,7 @@ def claim_folder(
 
 
 def check_writable(folder: Path) -> None:
-    """Check that a folder of this name is writable.
+    """Check that the folder can be created and is writable.
 
     Raises:
         InputError: the folder cannot be created or written to.
@@ -126,7 +127,7 @@ def check_writable(folder: Path) -> None:
     parent = folder.absolute()
     while not parent.exists():
         parent = parent.parent
-    hint = "Choose another output_dir."
+    hint = "Set another output_dir."
     if not parent.is_dir():
         raise InputError(key="output_dir", value=folder, expected=f"a directory, but {parent} is a file", hint=hint)
     if not os.access(parent, os.W_OK | os.X_OK):
@@ -136,10 +137,10 @@ def check_writable(folder: Path) -> None:
 
 
 def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping[str, Any] | None) -> None:
-    """Check that the run in the folder has the same settings.
+    """Check that the run in the folder has the same settings as the run to be trained.
 
     Raises:
-        InputError: its settings differ.
+        InputError: the settings differ.
     """
     if marker.identity == {"config": identity}:
         return
@@ -148,13 +149,13 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
     raise InputError(
         key="output_dir",
         value=folder,
-        expected=f"the settings of the run in this directory{difference}",
+        expected=f"the same settings as the run in this directory{difference}",
         hint=_options_hint(folder, found),
     )
 
 
 def _options_hint(folder: Path, found: Sequence[SettingChange]) -> str:
-    """Return a suggestion for a run whose settings differ from those of the run in its folder."""
+    """Return the hint for a run whose settings differ from those of the run that is already in the folder."""
     other, last = new_folder(folder), folder / "checkpoints" / LAST
     restart = (
         f"To train from scratch, set {format_override('output_dir', str(other))}, or overwrite=true to delete that run."
@@ -166,13 +167,13 @@ def _options_hint(folder: Path, found: Sequence[SettingChange]) -> str:
 
 
 def new_folder(folder: Path) -> Path:
-    """Return a similar folder name that is not taken."""
+    """Return the first of FOLDER-2, FOLDER-3, ... that does not exist."""
     return next(one for number in count(2) if not (one := folder.with_name(f"{folder.name}-{number}")).exists())
 
 
 def _is_finished(folder: Path) -> bool:
-    """Return whether the folder has readable results of a run. Damaged results do not count, because the run writes
-    them again from its last checkpoint.
+    """Return whether the folder contains readable results of a run. Damaged results do not count, because the run
+    writes them again from its last checkpoint.
     """
     path = folder / "results.json"
     why = find_damage(path)
@@ -205,11 +206,11 @@ def _resumable_checkpoint(folder: Path, resume: str | None) -> str | None:
 
 
 def _resume_path(resume: str | None, folder: Path) -> str | None:
-    """Return the checkpoint that ``resume`` names; None if it names none.
+    """Return the checkpoint file that ``resume`` names; None if ``resume`` is "auto" or None.
 
     Raises:
-        InputError: it is not a file. The hint names the checkpoint of the run in this directory, and another output
-            directory if the checkpoint belongs to this run.
+        InputError: the value is not a file. The hint names the checkpoint of the run in this directory, and another
+            output directory if the checkpoint belongs to this run.
     """
     if resume in (None, "auto"):
         return None

@@ -1,4 +1,4 @@
-"""Preparation of a run: process group, output folder, ``backbone=tiny``."""
+"""Setup of a run: processes, output folder, ``backbone=tiny``, and the initial weights of stages."""
 
 import contextlib
 import itertools
@@ -50,7 +50,7 @@ TRANSFORMER = "encoder.transformer."
 
 
 class Start(NamedTuple):
-    """Decisions of rank 0 for all ranks."""
+    """How a run starts, as decided by rank 0 for all ranks."""
 
     finished: bool
     checkpoint: str | None  # to resume from
@@ -59,7 +59,7 @@ class Start(NamedTuple):
 
 @contextlib.contextmanager
 def quiet_library_logging() -> Iterator[None]:
-    """Context manager that hides progress bars and hints of libraries, which would bury this project's output.
+    """Context manager that hides progress bars and hints of libraries, so that this project's output remains visible.
 
     Warnings and errors are still shown. Afterwards the settings are restored.
     """
@@ -83,8 +83,8 @@ def quiet_library_logging() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deduplicate_log_messages(*names: str) -> Iterator[None]:
-    """Context manager in which a message of these loggers is shown once if it is repeated, as for each stage and its
-    check before training.
+    """Context manager in which these loggers show each distinct message only once. Otherwise, messages about a stage
+    would be repeated by its check before training.
     """
     lines = set[str]()
 
@@ -104,9 +104,10 @@ def deduplicate_log_messages(*names: str) -> Iterator[None]:
 
 
 def start_processes(run: ResolvedRun) -> None:
-    """Start a process for each additional device, unless torchrun or srun did, and initialize the process group.
+    """Start a process for each additional device, unless torchrun or srun has started the processes, and initialize the
+    process group.
 
-    The environment variables of the launcher are set then, and the next `ResolvedRun.with_values` reads them, so that
+    This sets the environment variables of a launcher. The next call of `ResolvedRun.with_values` reads them, so that
     Lightning does not start processes again.
     """
     keys = run.trainer
@@ -123,7 +124,7 @@ def start_processes(run: ResolvedRun) -> None:
 
 
 def prepare_folder(run: ResolvedRun) -> Start:
-    """Claim the directory for a run or a stage. ``backbone=tiny`` is written to it."""
+    """Claim the directory for a run or a stage, and write the backbone to it if ``backbone=tiny``."""
     claim = _claim(run, overwrite=run.overwrite)
     if claim.finished or run.backbone != "tiny":
         return Start(claim.finished, claim.checkpoint, run.backbone)
@@ -131,17 +132,18 @@ def prepare_folder(run: ResolvedRun) -> Start:
 
 
 def prepare_multi_stage_run(run: ResolvedRun) -> Start:
-    """Claim the directory of a run with stages, which share one tiny backbone.
+    """Check the order of the stages of a run, and claim the run's directory. If ``backbone=tiny``, all stages share one
+    tiny backbone.
 
     Raises:
-        InputError: a stage cannot begin from the one before it, or the directory cannot be claimed.
+        InputError: a stage cannot start from the previous stage, or the directory cannot be claimed.
     """
     if run.resume not in (None, "auto"):
         raise InputError(
             key="resume",
             value=run.resume,
             expected="auto or null in a run with stages, which resumes automatically",
-            hint="Set resume=auto. A checkpoint can be resumed in a run without stages.",
+            hint="Set resume=auto. To resume from a checkpoint, use a run without stages.",
         )
     stages, chosen = run.all_stages, run.trainings
     poolings = _poolings(stages)
@@ -171,8 +173,8 @@ def _claim(run: ResolvedRun, overwrite: bool) -> Claim:
 def resolve_stage_backbone(
     stages: Sequence[ResolvedRun], stage: ResolvedRun, backbone: str | None
 ) -> tuple[ResolvedRun, Path | None]:
-    """Return the stage with its initial weights as its backbone. Return also the directory of the previous stage if the
-    weights come from it.
+    """Return the stage with the location of its initial weights as its backbone. Return also the directory of the
+    previous stage if the weights come from it.
     """
     place = stages.index(stage)
     folder, identity = broadcast_from_rank_zero(lambda: _finished_before(stages, place))
@@ -185,7 +187,9 @@ def resolve_stage_backbone(
 
 
 def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | None, str]:
-    """Return directory and identity of the stage before ``place``; None and an empty string if it is not finished."""
+    """Return the directory and the identity of the stage before index ``place``; None and an empty string if this stage
+    is not finished.
+    """
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
         return None, ""
@@ -198,17 +202,17 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
     difference = described(found) if found else "it starts from other weights"
     raise InputError(
         location=before.output_dir,
-        expected=f"the settings of stage {before.stage_name} that was trained there: {difference}",
+        expected=f"the settings with which stage {before.stage_name} was trained there: {difference}",
         hint="Use the same settings, or set "
         f"{format_override('output_dir', str(new_folder(before.folder.parent)))} to train all stages again.",
     )
 
 
 def load_stage_weights(model: pl.LightningModule, before: Path) -> None:
-    """Load the weights of the best checkpoint of the run in ``before`` that match by name and shape.
+    """Load the weights from best.ckpt of the run in ``before`` whose names and shapes match.
 
-    The transformer is already loaded, because the run's folder is the backbone. This function adds the modules after
-    it. Adapters of that run are part of its transformer, or are below a new adapter.
+    The transformer is already loaded, because the run's folder is the backbone. This function loads the modules after
+    the transformer. Adapters of that run are part of its transformer, or are below a new adapter.
     """
     best = before / "checkpoints" / BEST
     try:
@@ -231,7 +235,7 @@ def load_stage_weights(model: pl.LightningModule, before: Path) -> None:
 
 
 def _successors(run: ResolvedRun) -> Iterator[tuple[ResolvedRun, ResolvedRun]]:
-    """Yield each stage that will be trained now from the weights of the previous stage, after that previous stage."""
+    """Yield (previous stage, stage) for each stage that will be trained now from the weights of the previous stage."""
     chosen = run.trainings
     for before, after in itertools.pairwise(run.all_stages):
         if after in chosen and not after.is_finished and (before in chosen or before.is_finished):
@@ -239,10 +243,10 @@ def _successors(run: ResolvedRun) -> Iterator[tuple[ResolvedRun, ResolvedRun]]:
 
 
 def _refuse_lost_pooling(before: ResolvedRun, pooling: str | None, after: ResolvedRun) -> None:
-    """Check that a stage can use the pooling layer of the stage before it.
+    """Check that the encoder of the previous stage contains the layer that the pooling of a stage requires.
 
-    A stage that reads a decoder, or the backbone's own tanh layer, cannot follow one with another ``pooling``, whose
-    encoder does not contain them.
+    The pooling may require a decoder or the backbone's tanh layer. A stage with another ``pooling`` removes this layer
+    from the encoder.
     """
     own = getattr(after.model, "pooling", None)
     if own not in POOLERS or pooling not in POOLERS:
@@ -258,8 +262,8 @@ def _refuse_lost_pooling(before: ResolvedRun, pooling: str | None, after: Resolv
 
 
 def _poolings(stages: Sequence[ResolvedRun]) -> dict[str, str | None]:
-    """Return the pooling of each stage; None for a model without pooling. A stage inherits that of the previous
-    stage.
+    """Return the pooling of each stage; None for a model without pooling. If the key is not set, a stage inherits the
+    pooling of the previous stage.
     """
     found = dict[str, str | None]()
     pooling: str | None = None
@@ -277,7 +281,7 @@ def _poolings(stages: Sequence[ResolvedRun]) -> dict[str, str | None]:
 
 
 def _refuse_lost_head(before: ResolvedRun, after: ResolvedRun) -> None:
-    """Check that a stage that trains with MLM does not follow one without MLM, whose encoder has no masked-LM head."""
+    """Check that a stage with MLM does not follow a stage without MLM, whose encoder has no masked-LM head."""
     weight = _mlm_weight(after)
     if weight > 0 and getattr(before.model, "mlm_weight", 0.0) == 0:
         key = f"stages.{after.stage_name}.model.mlm_weight"
@@ -290,23 +294,24 @@ def _refuse_lost_head(before: ResolvedRun, after: ResolvedRun) -> None:
 
 
 def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
-    """Check that a stage does not keep layers by the same numbers as the previous stage, whose encoder has fewer
-    layers.
+    """Check that a stage does not select layers with the same ``keep_layers`` as the previous stage, whose encoder
+    contains only the selected layers.
     """
     layers = getattr(after.model, "keep_layers", None)
     if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.model, "keep_layers", None) or ())]:
         raise InputError(
             key=f"stages.{after.stage_name}.model.keep_layers",
             value=[*layers],
-            expected=f"layers that remain after stage {before.stage_name}, which has removed the others",
-            hint="Set model.keep_layers for the first stage only.",
+            expected=f"layers of the encoder of stage {before.stage_name}, which has removed all others",
+            hint=f"Set model.keep_layers only for the first stage, with stages.{before.stage_name}.model.keep_layers.",
         )
 
 
 def _mlm_weight(stage: ResolvedRun) -> float:
-    """Return the weight of the MLM loss.
+    """Return the weight of the MLM loss in a stage.
 
-    It is 0 for a model without MLM. If it is left to the backbone, it is 1 without a contrastive loss, and otherwise 0.
+    The weight is 0 for a model without MLM. If ``mlm_weight`` is null, the backbone determines the weight; here it
+    counts as 1 if there is no contrastive loss, and as 0 otherwise.
     """
     weight = getattr(stage.model, "mlm_weight", 0.0)
     return float(stage.model.contrastive_weight == 0) if weight is None else float(weight)
@@ -321,13 +326,13 @@ def _check_no_dependent_stages(stages: Sequence[ResolvedRun], stage: ResolvedRun
         raise InputError(
             key="overwrite",
             value=True,
-            expected=f"false with only_stage, since {existing[0]} depends on stage {stage.stage_name}",
+            expected=f"false if only_stage is set, since {existing[0]} depends on stage {stage.stage_name}",
             hint="Choose another output_dir, or train all stages again.",
         )
 
 
 def record_config(recipe: Mapping[str, Any], folder: Path) -> None:
-    """Write the keys of the run to ``.hydra``; for a command line also its overrides and Hydra's own config."""
+    """Write the keys of the run to ``folder``, and if Hydra started the run, also the overrides and Hydra's config."""
     records: dict[str, Any] = {"config": recipe}
     if HydraConfig.initialized():
         hydra_config = HydraConfig.get()
@@ -338,7 +343,7 @@ def record_config(recipe: Mapping[str, Any], folder: Path) -> None:
 
 
 def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
-    """Create the backbone of ``backbone=tiny`` once.
+    """Create the model folder for ``backbone=tiny``, unless it exists, and return its path.
 
     The tokenizer is trained on the texts of all stages, the weights are initialized randomly, and both are saved as an
     ordinary model folder.
@@ -350,8 +355,8 @@ def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
         raise InputError(
             key="backbone",
             value="tiny",
-            expected=f"a backbone for all stages, since tiny has a different architecture in each ({by_stage})",
-            hint="Set backbone to a model.",
+            expected=f"a model for all stages, since tiny has a different architecture in each stage ({by_stage})",
+            hint="Set backbone to a model directory or Hub id.",
         )
     if not (folder / "config.json").is_file():
         texts = list[Iterator[str]]()
@@ -367,7 +372,7 @@ def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
 
 
 def _interleave(several: Iterable[Iterator[Any]]) -> Iterator[Any]:
-    """Yield one item of each iterator in turn. A vocabulary is built from the first texts, which should come from all
+    """Yield one item from each iterator in turn. A vocabulary is built from the first texts, which should come from all
     stages.
     """
     missing = object()

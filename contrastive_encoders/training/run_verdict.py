@@ -1,4 +1,4 @@
-"""The verdict of a run: its headline score before and after training, and suggestions.
+"""The verdict of a run: whether its headline score improved in training, and suggestions for the next run.
 
 A score of rated pairs is judged by its interval alone, one of retrieval also by a permutation test. `contrasts` of
 `comparison` tests both kinds and corrects for the number of pairs of arms, so it can be stricter.
@@ -23,7 +23,9 @@ from contrastive_encoders.training.startup_summary import changed_keys
 
 
 def items_of(fitted: FitResult) -> ItemScores | None:
-    """Return the scores of test items after training, by TF-IDF, and before training."""
+    """Return the scores of single test items after training, before training, and of the TF-IDF baseline; None if there
+    are none.
+    """
     if (found := fitted.final.scores.items) is None:
         return None
     return add_items_before(fitted.score_callback.suite.with_baselines(found), fitted.score_callback.items_before)
@@ -37,11 +39,11 @@ def verdict_of(
     batches: type | None,
     reads: int | None,
 ) -> Verdict | None:
-    """Return the verdict on the selected weights; None if nothing was scored before training.
+    """Return the verdict on the weights of the best step; None if nothing was scored before training.
 
     Args:
         history: step -> scores.
-        batches: class of the batches of the data.
+        batches: class of the batches that the data yield.
         reads: maximum number of tokens that the encoder reads.
     """
     if (headline := headline_of(results)) is None:
@@ -77,7 +79,9 @@ def verdict_of(
 
 
 def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the setting that gives a run more examples, and the files of its data; empty if there is none."""
+    """Return an override that provides more training examples, and the files of the data. Each is empty if there is
+    none.
+    """
     parts = manifest.get("parts") or {"": manifest}
     places = {
         place: (keys, parts[place.rpartition(".")[2] if "parts" in manifest else ""])
@@ -102,7 +106,9 @@ def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]
 
 
 def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
-    """Return the item scores of a run with stages: those of the last stage, with those from before the first stage."""
+    """Return the item scores of a run with stages: after training from the last stage, before training from the first
+    stage.
+    """
     first, last = (folder / ITEMS_FILE for folder in (folders[0], folders[-1]))
     if not last.is_file():
         return None
@@ -112,8 +118,8 @@ def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
 
 
 def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | None) -> Verdict | None:
-    """Return the verdict of a run with stages, which compares its end with the initial encoder of the first stage. The
-    suggestions are those of the last stage.
+    """Return the verdict of a run with stages, which compares the encoder of the last stage with the initial encoder of
+    the first stage. The suggestions are those of the last stage.
     """
     if (headline := headline_of(results)) is None:
         return None
@@ -147,6 +153,6 @@ def _verdict(headline: RankingMetric, results: Results, items: ItemScores | None
 
 
 def in_words(verdict: Verdict) -> str:
-    """Return the verdict as text, and a line for each suggestion."""
+    """Return the verdict as a sentence, followed by one line for each suggestion."""
     tries = [f"  {one}" for one in verdict["suggestions"]]
     return "\n".join([verdict["sentence"], *(["Suggestions for the next run:", *tries] if tries else [])])

@@ -1,4 +1,4 @@
-"""Selection of the scores that are computed during and after training, and of the monitored score."""
+"""Selection of the tasks that are evaluated during and after training, and of the monitored score."""
 
 import logging
 from collections.abc import Collection
@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tuple[ResolvedRun, Suites]:
-    """Return the run with the available scores, and the suites that are scored at the end and during training.
+    """Return the run, with evaluation keys adapted to the available tasks, and the suites that are evaluated at the end
+    and during training.
 
     Raises:
         InputError: a requested or monitored score is not available.
@@ -59,7 +60,7 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
 
 
 def reranked(suites: Suites, run: ResolvedRun) -> Suites:
-    """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are skipped."""
+    """Return the suites on which a reranker is evaluated: the retrieval tasks of the run. Other tasks are skipped."""
     settings: Any = run.model
     tasks = [task for task in suites.final if isinstance(task, RetrievalTask) and settings.retriever]
     if others := [task.name for task in suites.final if task not in tasks]:
@@ -82,10 +83,10 @@ def reranked(suites: Suites, run: ResolvedRun) -> Suites:
 
 
 def own_suite(run: ResolvedRun, config: EvaluateConfig) -> list[Task]:
-    """Read the user's test sets in ``evaluation.custom_tasks``.
+    """Read the tasks that ``evaluation.custom_tasks`` defines.
 
     Raises:
-        InputError: a test set does not exist or is damaged.
+        InputError: a file of a task does not exist or is damaged.
     """
     return [
         task
@@ -99,9 +100,10 @@ def _with_evaluation(run: ResolvedRun, **changed: Any) -> ResolvedRun:
 
 
 def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
-    """Drop the tasks that an experiment scores during training if the evaluation tables are missing.
+    """Remove tasks whose evaluation tables are missing from the tasks that an experiment evaluates during training.
 
-    If the tables lack SentEval's form of a task, the plain form is used. Tasks that the user requested are kept.
+    If only the texts in SentEval's format are missing, the variant with unmodified texts is used. Tasks that the user
+    requested are kept.
     """
     evaluation, unscored = run.evaluation, ""
     by_steps = "evaluation.every_n_steps" in run.explicit_keys and not run.monitor
@@ -139,7 +141,9 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
 
 
 def available_variant(root: str, name: str) -> str:
-    """Return the task, or its variant with unmodified texts if SentEval's form of the texts is missing."""
+    """Return the name of the task, or of its variant with unmodified texts if the texts in SentEval's format are
+    missing.
+    """
     plain = ScoreName.parse(name).without_form()
     return plain if is_task(name) and not _has_files(root, name) and _has_files(root, plain) else name
 

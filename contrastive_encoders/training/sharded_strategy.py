@@ -23,10 +23,11 @@ from contrastive_encoders.training.callbacks.checkpoint_io import SafeCheckpoint
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """FSDP2 over all processes, without tensor parallelism. `TrainedModule.configure_model` shards the weights.
+    """Strategy that shards the weights over all processes with FSDP2, without tensor parallelism.
+    `TrainedModule.configure_model` shards the weights.
 
-    All ranks write the weights and optimizer state of a checkpoint, each its own shard, to a folder next to the file.
-    Checkpoints of one process or of DDP can also be loaded.
+    Each rank writes its shard of the weights and optimizer state to a folder next to the checkpoint file. Checkpoints
+    of one process or of DDP can also be loaded.
     """
 
     def __init__(self, process_group_backend: str | None = None, **options: Any) -> None:
@@ -39,12 +40,14 @@ class ShardedStrategy(ModelParallelStrategy):
 
     def setup_environment(self) -> None:
         if self.num_nodes * self.num_processes < 2:
-            raise InputError(key="trainer", value="fsdp", expected="ddp for a single process")
+            raise InputError(key="trainer", value="fsdp", expected="ddp for a single process", hint="Set trainer=ddp.")
         if not can_write_shards():
             raise InputError(
                 key="trainer",
                 value="fsdp",
-                expected=f"ddp with torch {torch.__version__}; sharded checkpoints need a newer one, such as 2.13",
+                expected=f"ddp with torch {torch.__version__}, since sharded checkpoints require a newer version, "
+                "such as 2.13",
+                hint="Set trainer=ddp, or update torch.",
             )
         if self.precision_plugin.precision == "16-mixed":
             raise InputError(key="precision", value="fp16", expected="bf16 or fp32, since fsdp does not scale losses")
@@ -54,7 +57,9 @@ class ShardedStrategy(ModelParallelStrategy):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any | None = None
     ) -> None:
-        """Save a checkpoint. This is a collective operation; ``checkpoint_io`` stores a write error on all ranks."""
+        """Save a sharded checkpoint. This is a collective operation; ``checkpoint_io`` stores a write error on all
+        ranks.
+        """
         path, io = Path(self.broadcast(filepath)), cast(SafeCheckpointIO, self.checkpoint_io)
         name = self.broadcast(new_shards(path.parent, checkpoint["global_step"]) if self.is_global_zero else "")
         weights, optimizers = checkpoint.pop("state_dict"), checkpoint.pop("optimizer_states", [])
@@ -95,8 +100,8 @@ class ShardedStrategy(ModelParallelStrategy):
 
 
 def _by_names(state: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the optimizer state of one process, which numbers weights in the order of its groups, keyed by weight
-    names.
+    """Return the optimizer state of an unsharded checkpoint, keyed by weight names. Such a checkpoint numbers the
+    weights in the order of the parameter groups.
     """
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     own = [name for group in groups for name in group["params"]]
@@ -115,7 +120,9 @@ def _flat(state: Mapping[str, Mapping[str, Tensor]], place: int) -> dict[str, Te
 
 
 def _shared(model: nn.Module, names: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of tied weights, such as an output head that is the embedding matrix -> the other name."""
+    """Return a mapping for weights with several names, such as an output head that is tied to the embedding matrix:
+    other name -> first name.
+    """
     first: dict[nn.Parameter, str] = {}
     same = {}
     for name, weight in model.named_parameters(remove_duplicate=False):

@@ -1,4 +1,4 @@
-"""Execution of a run from its settings to its results, stage by stage.
+"""Execution of a resolved run, stage by stage, up to its results.
 
 A run without stages is a single training run. ``compose.py`` converts a command line to a `RunConfig`, ``resolve.py``
 gives each key a value, ``checks.py`` validates, ``run_setup.py`` claims the directory, ``prepare.py`` builds model and
@@ -47,10 +47,10 @@ log = logging.getLogger(__name__)
 
 
 def run_stages(run: ResolvedRun) -> Results | None:
-    """Train a run on all processes that were started, or resume it.
+    """Train or resume a run, on all processes of its process group.
 
     Returns:
-        The contents of ``results.json``; None on all ranks but the first, and if stages remain to be trained.
+        The contents of ``results.json`` on rank 0; None on other ranks, or if stages remain to be trained.
 
     Raises:
         InputError: a key or the data are invalid.
@@ -75,7 +75,7 @@ def run_stages(run: ResolvedRun) -> Results | None:
 
 
 def _run(run: ResolvedRun) -> int:
-    """Train a run, with copies of its directory if it has a ``remote_output_dir``, and return the exit code."""
+    """Train a run, copy its directory if ``remote_output_dir`` is set, and return the exit code."""
     rank_monitor = RankFailureMonitor()
     mirror = mirror_of(run.folder, run.remote_output_dir, run.identity)
     if mirror is None:
@@ -128,7 +128,7 @@ def train(
     before: Path | None = None,
     saved: Callable[[], None] | None = None,
 ) -> int:
-    """Train or resume a run without stages, or a stage; score and export it. Return the exit code.
+    """Train or resume a run without stages, or a single stage; evaluate and export the encoder. Return the exit code.
 
     Args:
         before: directory of the previous stage, whose weights a stage starts from.

@@ -1,4 +1,4 @@
-"""The startup summary: objective, data, and duration of a run, printed before the first step."""
+"""The startup summary that is logged before the first step: objective, data, and duration of a run."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +29,13 @@ def facts(
     changes: Mapping[str, Sequence[Any]],
     negatives: Mapping[str, Counts],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the startup summary, each as a name and a text.
+    """Yield (name, text) for each line of the startup summary.
 
     Args:
         prepared: run whose data are set up for ``trainer``.
-        changes: keys that make the encoder differ from its backbone.
-        negatives: counts for each part of a mixture, or for ""; empty if the loss has no negatives.
+        changes: keys that make the untrained encoder differ from its backbone.
+        negatives: number of negatives for each data source of a mixture, or for the key ""; empty if the loss has no
+            negatives.
     """
     run, model, data = prepared.run, prepared.model, prepared.data
     yield "objective", model.objective
@@ -73,12 +74,12 @@ def facts(
 
 
 def changed_keys(changes: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return the overrides that made the untrained encoder differ from its backbone."""
+    """Return ``KEY=VALUE`` for each setting that makes the untrained encoder differ from its backbone."""
     return overrides({key: value for key, (_, value) in changes.items()})
 
 
 def overrides(values: Mapping[str, Any]) -> list[str]:
-    """Return ``KEY=VALUE`` of each key."""
+    """Format each key and its value as an override, ``KEY=VALUE``."""
     return [
         format_override(key, value)
         if isinstance(value, str) and value
@@ -88,8 +89,8 @@ def overrides(values: Mapping[str, Any]) -> list[str]:
 
 
 def steps_of_epoch(data: Any, steps: int) -> int:
-    """Return the steps of an epoch over all examples. A loader with groups has ``steps`` with fewer examples if the run
-    needs no more.
+    """Return the number of steps in an epoch over all examples. If the data are grouped and the run requires fewer
+    examples, the loader contains only ``steps`` steps.
     """
     if not len(getattr(data, "groups", ())):
         return steps
@@ -98,7 +99,9 @@ def steps_of_epoch(data: Any, steps: int) -> int:
 
 
 def _negatives(counts: Mapping[str, Counts]) -> str:
-    """Return the counts as text. For a mixture whose batches have one part each, each part is listed if they differ."""
+    """Describe the numbers of negatives. For a mixture whose batches each come from one data source, the sources are
+    listed separately if their numbers differ.
+    """
     rule = " (duplicates excluded)" if any(one.least < one.most for one in counts.values()) else ""
     if len(same := set(counts.values())) <= 1:
         return "".join(f", {one} negatives per text{rule}" for one in same)
@@ -107,7 +110,7 @@ def _negatives(counts: Mapping[str, Counts]) -> str:
 
 
 def millions(number: int) -> str:
-    """Return a number as ``22.6 million``."""
+    """Format a number in millions, such as ``22.6 million``; below 100,000, with all digits."""
     return f"{number / 1e6:,.1f} million" if number >= 1e5 else f"{number:,}"
 
 

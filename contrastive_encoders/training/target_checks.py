@@ -1,4 +1,5 @@
-"""Checks of the classes that ``_target_`` may name: expected types, from this project, Lightning, or allowed packages.
+"""Checks of the classes that ``_target_`` keys name: their package (this project, Lightning, or an allowed package) and
+their base class.
 
 A name is resolved first, and the module and the base classes of the object are checked. Other classes require
 ``allow_targets=[PREFIX]``.
@@ -37,7 +38,7 @@ MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functi
 
 
 def check_targets(run: ResolvedRun) -> None:
-    """Check every ``_target_`` of a run.
+    """Check the classes that the ``_target_`` keys of a run name.
 
     Raises:
         InputError: a class is not allowed, or does not exist.
@@ -49,7 +50,7 @@ def check_targets(run: ResolvedRun) -> None:
         raise InputError(
             key="callbacks",
             value=plain.get("callbacks"),
-            expected="a mapping of names to the keys of a callback, such as _target_",
+            expected="a mapping of callback names to mappings of the callback's keys, such as _target_",
         )
     for name, entry in plain["callbacks"].items():
         if not isinstance(entry, dict) or "_target_" not in entry:
@@ -74,10 +75,11 @@ def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 
 def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
-    """Check that the class that a key names is from this project, Lightning, or a package that the user allows.
+    """Check that the class at ``target`` belongs to this project, Lightning, or an allowed package, and has the base
+    class that ``key`` requires.
 
     Raises:
-        InputError: it is from another package, or does not exist.
+        InputError: the class belongs to another package, does not exist, or has the wrong base class.
     """
     kind = EXPECTED_CLASSES.get(key, EXPECTED_CLASSES.get(f"{key.rpartition('.')[0]}.*"))
     if isinstance(target, str) and is_allowed(target, allowed):

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def _refuse_reranker(name: str) -> None:
-    """Check that the teacher is not a cross-encoder, which `load_encoder` would load as an encoder."""
+    """Check that the teacher is not a cross-encoder, since `load_encoder` would load it as an encoder."""
     if Path(name).is_file() or read_json(name, "modules.json") is not None:
         return
     architectures = (read_json(name, "config.json") or {}).get("architectures") or ()
@@ -41,10 +41,10 @@ def _refuse_reranker(name: str) -> None:
 
 
 def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
-    """Load the teacher of a run on rank 0; None on other ranks, or if the run has no teacher.
+    """Load the teacher of a run on rank 0, and return it. Return None on other ranks, or if the run has no teacher.
 
     Raises:
-        InputError: it cannot be loaded.
+        InputError: the teacher cannot be loaded.
     """
     name = getattr(run.model, "teacher", None)
     if name is None:
@@ -60,18 +60,19 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
 
 
 def check_teacher_keys(run: ResolvedRun) -> None:
-    """Check that a comparison has a teacher, and that the data are full texts of the token store.
+    """Check that a teacher is set if a comparison is requested, and that the data consist of complete texts, of which a
+    teacher's embeddings can be stored.
 
     Raises:
-        InputError: there is no teacher to compare with, or new spans are drawn from the texts in each epoch.
+        InputError: there is no teacher to compare with, or the data sample new spans from the texts in each epoch.
     """
     if getattr(run.model, "teacher", None) is None:
         if run.evaluation.compare_with_teacher:
             raise InputError(
                 key="evaluation.compare_with_teacher",
                 value=True,
-                expected="false without model.teacher, with which the encoder would be compared",
-                hint="Set model.teacher, or set evaluation.compare_with_teacher=false.",
+                expected="false if model.teacher is null, since there is no teacher to compare with",
+                hint="Set model.teacher=NAME, or set evaluation.compare_with_teacher=false.",
             )
         return
     for place, settings in run.datasets.items():
@@ -86,8 +87,8 @@ def check_teacher_keys(run: ResolvedRun) -> None:
 
 
 def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedEncoder | None) -> None:
-    """Pass the embeddings of the run's teacher to the data, and their width to the model. Rank 0, which has the
-    ``teacher``, computes those that are not in the cache yet; the other ranks wait.
+    """Pass the teacher's embeddings of the training texts to the data, and their width to the model. Rank 0, which has
+    loaded the ``teacher``, computes the embeddings that are not in the cache; the other ranks wait.
     """
     if getattr(run.model, "teacher", None) is None:
         return
@@ -127,7 +128,7 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
         raise InputError(
             key="model.teacher",
             value=run.model.teacher,
-            expected="the teacher that this run started with, but its files have changed",
+            expected="the teacher with which this run was started, but the teacher's files have changed",
             hint=overwrite_hint("output_dir"),
         )
     write_record(path, record)
@@ -136,7 +137,9 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
 def _embed_rows(
     teacher: LoadedEncoder, prompts: Sequence[str], autocast: torch.dtype | None, texts: Sequence[str]
 ) -> np.ndarray:
-    """Return the embeddings of the texts of rows, which are concatenated; ``prompts`` are those of one row."""
+    """Return the teacher's embeddings of the concatenated texts of several rows. ``prompts`` contains the prompt of
+    each text in a row.
+    """
     vectors: np.ndarray = np.array(())
     for prompt in dict.fromkeys(prompts):
         places = [place for place in range(len(texts)) if prompts[place % len(prompts)] == prompt]

@@ -24,7 +24,9 @@ ROUNDS = 5  # rounds for each encoder, alternating; the median is reported
 
 
 def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, float] | None:
-    """Return the teacher's scores of all tasks of the run; None if they are not requested. All ranks must call this."""
+    """Evaluate the teacher on all tasks of the run, and return its scores; None if they are not requested. All ranks
+    must call this.
+    """
     if not (run.evaluation.compare_with_teacher and getattr(run.model, "teacher", None)):
         return None
     with torch.no_grad():
@@ -40,7 +42,9 @@ def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, 
 def compare_with_teacher(
     run: ResolvedRun, data: Any, results: Results, of_teacher: Mapping[str, float]
 ) -> TeacherComparison:
-    """Compare the exported encoder with the teacher. Both embed the same training texts in alternation."""
+    """Compare the size, speed, and scores of the exported encoder with the teacher's. To measure the speed, both embed
+    the same training texts in alternation.
+    """
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
     sides = {"teacher": _load(run, run.model.teacher), "student": _load(run, run.folder / "encoder")}
     rows = next(iter(data_modules(data).values())).used_texts()
@@ -62,7 +66,7 @@ def compare_with_teacher(
 
 
 def teacher_comparison_table(found: TeacherComparison, results: Results) -> Table:
-    """Return a table of size, speed, averages, and the scores that are not part of an average."""
+    """Return a table that compares size, speed, average scores, and the scores that are not part of an average."""
     table = Table(title="Comparison with the teacher", title_justify="left")
     for name in ("", "teacher", "student", "kept"):
         table.add_column(name, justify="right" if name else "left")
@@ -92,8 +96,8 @@ def _embedding(encoder: LoadedEncoder, texts: list[str], autocast: torch.dtype |
 
 
 def _median_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the seconds of each function over several alternating rounds. The first round, a warm-up, does not
-    count.
+    """Return the median duration of each function in seconds, over several rounds that call the functions in turn. The
+    first round, a warm-up, does not count.
     """
     seconds = {name: list[float]() for name in several}
     for _ in range(ROUNDS + 1):

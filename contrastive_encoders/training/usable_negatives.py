@@ -1,4 +1,6 @@
-"""Count the negatives of the planned batches before training, and reject data that the loss cannot learn from."""
+"""Count of the negatives in the first batches before training, and rejection of data from which the loss cannot
+learn.
+"""
 
 import logging
 from itertools import islice
@@ -18,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Counts(NamedTuple):
-    """Negatives of an anchor over some batches."""
+    """Number of negatives per anchor over several batches: mean, minimum, and maximum."""
 
     mean: float
     least: int
@@ -31,10 +33,11 @@ class Counts(NamedTuple):
 
 
 def count_usable_negatives(model: Any, data: Any, loader: Any, trainer: Any, name: str) -> dict[str, Counts]:
-    """Count the negatives of each anchor in the first batches. Return the counts by part of a mixture, or under "".
+    """Count the negatives of each anchor in the first batches. Return the counts for each data source of
+    a mixture, or under the key "".
 
     The result is empty if the loss has no negatives. A warning gives the number of batches without negatives. The
-    batches are those of all ranks together, so the counts are identical on every rank.
+    global batches of all ranks are counted, so the counts are identical on every rank.
 
     Args:
         name: name of the data.
@@ -71,7 +74,9 @@ def _counts(counts: torch.Tensor) -> Counts:
 
 
 def _no_gradient(model: Any, data: Any, batches: int, processes: int, name: str) -> InputError:
-    """Return the error about data without a gradient. It suggests a larger batch if that would have one."""
+    """Return the error about data for which no batch yields a gradient. Its hint suggests a larger batch if that would
+    yield a gradient.
+    """
     most = min(MAX_SUGGESTED, data.num_examples)
     size = most - most % processes
     if size > data.batch_size and hasattr(data, "batch"):

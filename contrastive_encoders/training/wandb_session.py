@@ -1,4 +1,4 @@
-"""Weights & Biases: one W&B run per output folder, and an early check of the login."""
+"""Logging to Weights & Biases (W&B): one W&B run per output folder, and an early check of the login."""
 
 import configparser
 import hashlib
@@ -27,7 +27,8 @@ def wandb_logger(
     group: str | None,
     offline: bool,
 ) -> "WandbLogger":
-    """Return Lightning's logger, which writes below ``output_dir``. A resumed run appends to its own curves.
+    """Create Lightning's W&B logger, which writes its local files to ``output_dir``. A resumed run continues its
+    existing W&B run.
 
     Raises:
         InputError: see ``check_wandb``.
@@ -49,20 +50,22 @@ def wandb_logger(
 
 
 def close_wandb(status: int) -> None:
-    """End the W&B run of this process, if there is one, because the next job of a sweep begins its own."""
+    """Finish the W&B run of this process, if there is one, because the next job of a sweep starts a new W&B run."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish(exit_code=status)
 
 
 def run_id(folder: Path) -> str:
-    """Return the folder's name and six digits that distinguish folders of the same name (stages, machines)."""
+    """Return the W&B id of a run: the folder's name and six hex digits, which distinguish folders with the same name
+    (of stages or other machines).
+    """
     readable = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in folder.name)
     return f"{readable}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]}"
 
 
 def check_wandb(offline: bool, environment: Mapping[str, str] | None = None) -> None:
-    """Check that a run can log: offline, disabled, or with a login that wandb will find.
+    """Check that W&B can log without asking for a login: it is offline or disabled, or wandb will find a login.
 
     Raises:
         InputError: wandb would ask for a login.
@@ -87,7 +90,7 @@ def check_wandb(offline: bool, environment: Mapping[str, str] | None = None) -> 
 
 
 def _settings(known: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in wandb's settings files, as written by `wandb login`, `wandb offline`, or users. The
+    """Return the settings in wandb's settings files, which `wandb login`, `wandb offline`, or the user has written. The
     project's file takes precedence.
     """
     home = Path(known.get("WANDB_CONFIG_DIR") or Path(known.get("HOME", "~")).expanduser() / ".config" / "wandb")
@@ -99,8 +102,8 @@ def _settings(known: Mapping[str, str]) -> dict[str, str]:
         raise InputError(
             key="logger",
             value="wandb",
-            expected=f"readable settings of wandb, but {error}",
-            hint="Correct or remove that file.",
+            expected=f"readable settings files of wandb ({error})",
+            hint="Correct or remove the file.",
         ) from error
     return dict(parser["default"]) if parser.has_section("default") else {}
 

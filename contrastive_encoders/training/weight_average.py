@@ -20,7 +20,9 @@ def copy_of_weights(model: Objective) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def average_with(model: Objective, start: Mapping[str, Tensor], share: float) -> None:
-    """Set the backbone's weights to ``share`` * start + (1 - ``share``) * trained in place, computed in float32."""
+    """Replace the backbone's weights by the average ``share`` * start + (1 - ``share``) * trained, in place. The
+    average is computed in float32.
+    """
     own = model.transformer.state_dict()
     mean = {name: torch.lerp(own[name].float(), at.to(own[name].device).float(), share) for name, at in start.items()}
     for name, weight in mean.items():  # compute all means first, because tied weights have several names

@@ -1,4 +1,4 @@
-"""The texts of a batch with their roles: anchors, positives, negatives, masked tokens, and duplicates.
+"""Texts of a batch with their roles (anchor, positive, negative), masked tokens, and duplicates.
 
 For span batches (DeCLUTR), the hard negatives of an anchor are the spans drawn around the other anchors of its
 document, and the easy ones are spans of other documents. For triplets, the third column is the hard negative, and the
@@ -29,7 +29,9 @@ EASY_SHOWN = 2
 
 
 class Piece(NamedTuple):
-    """The text of one or more tokens. ``fate`` is the masking operation on them (mask, random, kept), or empty."""
+    """Text of one or more consecutive tokens. ``masking`` is the masking operation on the tokens (mask, random, kept),
+    or empty.
+    """
 
     text: str
     masking: str = ""
@@ -51,7 +53,7 @@ class Example(NamedTuple):
 
 
 class RoleSequences(NamedTuple):
-    """All sequences of one role, decoded on access."""
+    """Token ids of all sequences with one role."""
 
     role: str
     ids: list[np.ndarray]
@@ -61,7 +63,7 @@ class RoleSequences(NamedTuple):
         return np.array([len(ids) for ids in self.ids], dtype=np.int64)
 
     def duplicates(self) -> int:
-        """Return the number of sequences that occurred before."""
+        """Return the number of sequences that are equal to an earlier sequence."""
         counts = Counter(ids.tobytes() for ids in self.ids)
         return sum(count - 1 for count in counts.values())
 
@@ -76,7 +78,7 @@ def split(part: Ragged) -> list[np.ndarray]:
 
 
 def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
-    """Yield the first ``number`` rows, each with the texts that it is pulled towards and pushed away from."""
+    """Yield the first ``number`` rows of a batch, each with its positives and negatives."""
     if isinstance(batch, SpanBatch):
         yield from _spans(batch, tokenizer, number)
         return
@@ -109,7 +111,9 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
 
 
 def _rows(batch: Any, number: int) -> list[int]:
-    """Return the first rows; if the batch mixes several parts, the first of each part in turn."""
+    """Return the indices of the first ``number`` rows. If the batch mixes several data sources, the rows alternate
+    between sources.
+    """
     rows = range(len(batch.rows))
     if isinstance(batch.part, np.ndarray):
         by_part = [np.flatnonzero(batch.part == name) for name in np.unique(batch.part)]
@@ -124,13 +128,13 @@ def _part_of(batch: Any, row: int) -> str:
 
 
 def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
-    """Return the sequences of one row; each row has the same number of sequences per role."""
+    """Return the sequences of one row, given all sequences of a role. Each row has the same number of sequences."""
     each = len(ids) // rows
     return ids[row * each : (row + 1) * each]
 
 
 def _is_filler(batch: Any, row: int, place: int) -> bool:
-    """Return whether a hard negative of a row is an empty text that only pads the row."""
+    """Return whether the hard negative at index ``place`` of a row is an empty text that only serves as padding."""
     fillers = getattr(batch, "fillers", None)  # only triplets have them
     return fillers is not None and bool(fillers.reshape(len(batch.rows), -1)[row, place])
 
@@ -167,8 +171,8 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
 
 
 def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer: Any) -> list[Piece]:
-    """Split an anchor into pieces, with each predicted token in a piece of its own, and the model's input at its
-    position.
+    """Split an anchor into text pieces. Each token that MLM predicts is a separate piece, which also shows a random
+    replacement.
     """
     pieces, run = list[Piece](), list[int]()
     for token, seen, label in zip(ids.tolist(), masked.tolist(), labels.tolist(), strict=True):
@@ -189,8 +193,8 @@ def _part(role: str, ids: np.ndarray, tokenizer: Any) -> RolePiece:
 
 
 def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
-    """Return the share of the anchors' tokens that are predicted, and the shares of the model's inputs at their
-    positions.
+    """Return the share of the anchors' tokens that MLM predicts (``predicted``), and the shares of these tokens that
+    are masked, kept, or replaced in the model's input.
 
     Args:
         mask: the id of the mask token.
@@ -204,7 +208,9 @@ def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
 
 
 def _groups(batch: TripletBatch) -> list[int]:
-    """Number the rows by group: the groups of the data, or else rows with equal anchors."""
+    """Return the group number of each row: that of the data if they define groups, otherwise rows with equal anchors
+    form a group.
+    """
     if batch.groups is not None:
         return [int(group) for group in batch.groups]
     numbers = dict[bytes, int]()
@@ -212,7 +218,9 @@ def _groups(batch: TripletBatch) -> list[int]:
 
 
 def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | None:
-    """Return the most frequent text of a batch, in any role, and its count; None if no text is repeated."""
+    """Return the text that occurs most often within a single batch, in any role, and its count; None if no text is
+    repeated.
+    """
     counts, ids_of = Counter[bytes](), dict[bytes, np.ndarray]()
     for batch in batches:
         own = Counter[bytes]()
@@ -225,8 +233,8 @@ def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | N
 
 
 def usable_negatives(batch: Any) -> np.ndarray | None:
-    """Count the negatives of each anchor that the loss includes (equal texts are excluded); None for batches without
-    positives.
+    """Return the number of negatives of each anchor that the loss uses (texts equal to a positive are excluded); None
+    if the batch has no positives.
     """
     if not isinstance(batch, TripletBatch):
         return None

@@ -1,4 +1,4 @@
-"""The preview on a terminal, and its figure."""
+"""Display of a preview on a terminal, and its figure."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -72,13 +72,13 @@ def _lengths(one: Histogram) -> str:
 
 
 def _counted(one: Histogram) -> list[tuple[str, str, int]]:
-    """Return each length with a bar, scaled to the highest count, and its count."""
+    """Return a row for each range of lengths: the range, a bar scaled to the highest count, and the count."""
     ends = zip(one.edges, one.edges[1:], one.counts, strict=False)
     return [(f"{low} to {high - 1}", "█" * round(BAR * count / max(one.counts)), count) for low, high, count in ends]
 
 
 def picture(previews: Sequence[Preview], documents: Sequence[SpanLayout]) -> Figure:
-    """Return one figure: lengths by role, and the spans of ``documents``."""
+    """Return the figure of a preview: histograms of lengths by role, and the positions of spans in ``documents``."""
     panels = [panel for one in previews for panel in _lengths_panels(one)]
     panels += [span_panel(documents)] if documents else []
     return Figure("preview", "Preview of a batch", "", panels, columns=2, width=520)

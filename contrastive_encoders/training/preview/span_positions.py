@@ -1,4 +1,4 @@
-"""Positions of anchors and positives in the documents of a batch."""
+"""Figure of the positions of anchors and positives in the documents of a batch."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,7 @@ class SpanLayout(NamedTuple):
 
 
 def span_panel(batch: Sequence[SpanLayout]) -> "alt.TopLevelMixin":
-    """Return a panel with the spans of the documents of a batch, a row for each document."""
+    """Return a chart of the span positions, with one row for each document of a batch."""
     import altair as alt
 
     spans = [

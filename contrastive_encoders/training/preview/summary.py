@@ -1,4 +1,4 @@
-"""Statistics over many batches: lengths, padding, duplicates."""
+"""Statistics of a preview over many batches: lengths, padding, and duplicates."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -45,11 +45,12 @@ class Preview(NamedTuple):
 def summaries(
     batches: Iterable[Any], tokenizer: Any, examples: int, chunked: Callable[[np.ndarray], int]
 ) -> list[Preview]:
-    """Return a summary of the batches of each part of a mixture, if each batch has one part; otherwise a single
-    summary.
+    """Summarize the batches of each data source of a mixture, if each batch comes from one source; otherwise return a
+    single summary.
 
     Args:
-        chunked: function from lengths to the number of tokens, with padding, of a batch that is split into chunks.
+        chunked: function from sequence lengths to the number of tokens, including padding, after the batch is split
+            into chunks.
     """
     by_part: dict[str, list[Any]] = {}
     for batch in batches:
@@ -64,7 +65,7 @@ def summary(
     chunked: Callable[[np.ndarray], int],
     part: str = "",
 ) -> Preview:
-    """Return a summary of batches. The examples are from the first batch."""
+    """Return the statistics and the examples of several batches. The examples come from the first batch."""
     by_role = [sequences_of(batch) for batch in kept]
     joined = [
         RoleSequences(roles[0].role, [ids for one in roles for ids in one.ids]) for roles in zip(*by_role, strict=True)
