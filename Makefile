@@ -81,9 +81,10 @@ torture: $(READY)  ## kill every kind of job at random for MINUTES=30 and compar
 gpu: $(READY)  ## measure on a GPU, what is done is kept; PART=smoke|step|trainer|synthesis|embed, without it all in this order
 	$(RUN) -m benchmarks all --part $(PART) --device cuda --output outputs/gpu $(ARGS)
 
-lint: $(READY)  ## style and formatting, changes nothing
+lint: $(READY)  ## style, formatting, and wording of prose, changes nothing
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m tests.wording
 
 format: $(READY)  ## let ruff repair what it can
 	$(RUN) -m ruff check --fix .

@@ -1,4 +1,4 @@
-"""Check that prose uses the usual terms: ``python -m tests.wording`` lists each unusual phrase with its place.
+"""Check that prose uses the usual terms: ``python -m tests.wording``. With ``all``, every unusual phrase is listed.
 
 Prose is what Markdown pages contain outside code, the comments of configs, and the comments, docstrings, and messages
 of Python files. The exit code is 1 if an area has more than `LIMIT` such phrases per 1,000 words. A phrase that is
@@ -79,9 +79,10 @@ def area_of(name: str) -> str | None:
     return first if first in ("tests", "benchmarks", "configs") else "code"
 
 
-def main() -> int:
+def main(list_all: bool) -> int:
     files = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
-    words, phrases = Counter[str](), Counter[str]()
+    words = Counter[str]()
+    phrases: dict[str, list[str]] = {}  # area -> place and usual term of each phrase
     for name in files:
         area = area_of(name)
         if area is None or (ROOT / name).is_symlink():
@@ -90,14 +91,16 @@ def main() -> int:
             words[area] += len(text.split())
             for pattern, usual in PATTERNS:
                 for match in pattern.finditer(text):
-                    phrases[area] += 1
                     line = number + text.count("\n", 0, match.start())
-                    print(f"{name}:{line}: {match[0]!r}: {usual}")
-    shares = {area: 1000 * phrases[area] / words[area] for area in words}
+                    phrases.setdefault(area, []).append(f"{name}:{line}: {match[0]!r}: {usual}")
+    shares = {area: 1000 * len(phrases.get(area, [])) / words[area] for area in words}
     for area, share in shares.items():
-        print(f"{area}: {phrases[area]} in {words[area]:,} words, {share:.1f} per 1,000")
+        if list_all or share > LIMIT:
+            print(*phrases.get(area, []), sep="\n")
+    for area, share in shares.items():
+        print(f"{area}: {len(phrases.get(area, []))} unusual phrases in {words[area]:,} words, {share:.1f} per 1,000")
     return int(any(share > LIMIT for share in shares.values()))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(list_all="all" in sys.argv[1:]))
