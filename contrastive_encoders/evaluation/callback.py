@@ -1,4 +1,4 @@
-"""The Lightning callback that scores an encoder during training and at the end.
+"""Lightning callbacks that score a model during training and at the end.
 
 `choose_suites` selects the tasks.
 """
@@ -305,7 +305,7 @@ def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
 
 
 def main_scores(scores: dict[str, float]) -> str:
-    """Return the main scores as text for the log."""
+    """Format the main scores for the log."""
     texts = [f"{name} {value:.1f}" for name, value in scores.items() if ScoreName.parse(name).measure in MAIN_MEASURES]
     more = [f"and {len(texts) - MAX_SHOWN_SCORES} more"] if len(texts) > MAX_SHOWN_SCORES else []
     return ", ".join(texts[:MAX_SHOWN_SCORES] + more)

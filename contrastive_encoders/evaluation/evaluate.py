@@ -239,7 +239,7 @@ def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tup
 
 
 def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Return the encoder of a configuration.
+    """Load the encoder of a configuration, or check the one that is already loaded.
 
     Raises:
         InputError: the encoder does not exist, or it is already loaded and a key would load it differently.

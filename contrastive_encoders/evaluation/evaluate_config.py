@@ -40,7 +40,7 @@ class EvaluateConfig:
     pooling: str | None = config_field(
         None,
         f"pooling of token embeddings: {', '.join(POOLERS)}; for word vectors also mean_lower_fallback; null: the "
-        "encoder's pooling, or mean if it has none",
+        "encoder's pooling, or mean if the encoder has none",
     )
     prompt: str | None = config_field(None, "text before every input; null: the encoder's prompts")
     prompt_suffix: str | None = config_field(

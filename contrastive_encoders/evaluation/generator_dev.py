@@ -30,7 +30,7 @@ class GeneratorDev(Scorer):
         return 1
 
     def score(self, module: Writer, *, intervals: bool, **_: Any) -> Scores:
-        """Score a `Writer`. All ranks must call this, and get identical scores."""
+        """Score a `Writer` on its held-out texts. All ranks must call this, and get identical scores."""
         values = estimates(module.held_out_texts(), self.name if intervals else None)
         scores = dict(zip(self.score_names(), values, strict=True))
         return Scores.from_estimates(scores, items=items_of([], {}, scores) if intervals else None)

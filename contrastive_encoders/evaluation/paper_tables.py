@@ -118,7 +118,10 @@ def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _score_name(score: str, protocol: str, form: str) -> str:
-    """Return the full name of a score. A task without a second form of its text keeps its name."""
+    """Return the full name of a score by a classifier protocol and for a text form.
+
+    A task without a second form of its text keeps its name.
+    """
     name = ScoreName.parse(score.format(protocol=protocol))
     return str(replace(name, form=form)) if "-avg" in name.task or has_form(name.task) else str(name)
 

@@ -74,7 +74,7 @@ class RerankingScorer(Scorer):
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
-        """Score a `PairScorer`. All ranks must call this, and get identical scores."""
+        """Score a `PairScorer` on all tasks. All ranks must call this, and get identical scores."""
         self._retrieve()
         estimates = dict[str, Estimate]()
         for task in self.tasks:

@@ -75,7 +75,7 @@ class Suite(Scorer):
         find_first: bool = True,
         **options: Any,
     ) -> Scores:
-        """Score all tasks, with identical scores on every rank. All ranks must call this.
+        """Score an encoder on all tasks, with identical scores on every rank. All ranks must call this.
 
         Args:
             embedder: the encoder.

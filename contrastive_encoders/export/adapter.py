@@ -1,4 +1,4 @@
-"""Export of a LoRA adapter for peft and sentence-transformers: the adapter and the name of its base model.
+"""Export of a LoRA adapter, with the name of its base model, for peft and sentence-transformers.
 
 Stacked adapters are written as one adapter, whose rank is the sum of their ranks.
 """

@@ -304,6 +304,6 @@ def _identity(encoder: LoadedEncoder) -> LoadedEncoder:
 def _embed_windows(
     prompt: str | None, encoder: LoadedEncoder, tasks: Iterator[WorkItem]
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the embeddings of each window, in a worker process."""
+    """Yield the number and the embeddings of each window, in a worker process."""
     for task in tasks:
         yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()

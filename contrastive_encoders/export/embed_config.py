@@ -18,13 +18,13 @@ class EmbedConfig:
 
     encoder: str | None = config_field(
         None,
-        "directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, GGUF "
-        "file, or file of word vectors",
+        "encoder to use: directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, "
+        "GGUF file, or file of word vectors",
     )
     input: str | Sequence[str] | None = config_field(
         None,
         "file with the texts to embed: .txt (one text per line), or .jsonl, .json, .csv, .tsv, or .parquet (texts in "
-        "column), also as .gz; or a directory, or a list [FILE,FILE]",
+        "`column`), also as .gz; or a directory, or a list [FILE,FILE]",
     )
     column: str | None = config_field(None, "name of the column or JSON key that contains the texts; null: text")
     encoding: str | None = config_field(None, ENCODING_MEANING)
@@ -37,7 +37,8 @@ class EmbedConfig:
     pooling: str | None = config_field(None, "pooling of token embeddings; null: the encoder's pooling")
     prompt: str | None = config_field(None, "text before every input; null: the encoder's prompt")
     role: Literal["query", "document"] | None = config_field(
-        None, "role of the texts, which selects the encoder's prompt for queries or documents; null: its default prompt"
+        None,
+        "role of the texts, which selects the encoder's prompt for queries or documents; null: the default prompt",
     )
     max_length: int | None = config_field(
         None, "maximum length of a text in tokens; null: the encoder's maximum length"

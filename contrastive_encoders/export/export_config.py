@@ -21,7 +21,7 @@ class ExportConfig:
         "encoder to export: directory of a run or of a sentence-transformers or transformers model, checkpoint, or hub "
         "id",
     )
-    output: str | None = config_field(None, "output directory")
+    output: str | None = config_field(None, "directory to export to")
     format: str = config_field(
         "sentence_transformers", "; ".join(f"{one.name}: {one.description}" for one in FORMATS.values())
     )

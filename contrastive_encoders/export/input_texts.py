@@ -37,7 +37,7 @@ class InputTexts(NamedTuple):
         return count_rows(self.files, [self.column or COLUMN], self.encoding)
 
     def windows(self, size: int, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
-        """Yield (number, texts) of the windows of ``size`` rows for which ``is_needed(number)`` is true.
+        """Yield (number, texts) of each window of ``size`` rows for which ``is_needed(number)`` is true.
 
         Raises:
             InputError: a row is not text; the message names the row.
@@ -62,7 +62,7 @@ class ListedTexts(NamedTuple):
         return len(self.texts)
 
     def windows(self, size: int, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
-        """Yield (number, texts) of the windows of ``size`` texts for which ``is_needed(number)`` is true."""
+        """Yield (number, texts) of each window of ``size`` texts for which ``is_needed(number)`` is true."""
         for number, start in enumerate(range(0, len(self.texts), size)):
             if is_needed(number):
                 yield number, list(self.texts[start : start + size])

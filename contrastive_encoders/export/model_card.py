@@ -140,7 +140,7 @@ def _prefixes(recipe: Mapping[str, Any], vectors: EmbeddingInfo | None) -> Itera
 
 
 def _prompts(prompts: PromptsRecord | None) -> Iterator[str]:
-    """Yield the paragraph about prompts before the texts."""
+    """Yield the paragraph about the prompts that precede texts."""
     if prompts is None:
         return
     encoder_prompts = EncoderPrompts(**prompts)

@@ -52,7 +52,7 @@ class VectorFile:
         self.windows = -(-self.rows // self.chunk_rows)
 
     def claim(self, *, overwrite: bool) -> bool:
-        """Create the files, or find those of the same job. Return whether the job is finished.
+        """Create the files of the job, or find the existing ones. Return whether the job is finished.
 
         Raises:
             InputError: the files are of another job.
@@ -139,7 +139,7 @@ class VectorFile:
             os.close(self._record)
 
     def written_windows(self) -> np.ndarray:
-        """Return (windows,) bool: whether each window is written."""
+        """Return whether each window has been written, (windows,) bool."""
         marks = os.pread(self._record, self.windows, self._marks)
         return np.frombuffer(marks, dtype=np.uint8).astype(bool)
 
@@ -149,7 +149,7 @@ class VectorFile:
         return int(written.sum()) * self.chunk_rows - last
 
     def write(self, number: int, vectors_ND: np.ndarray) -> None:
-        """Write the embeddings of a window, and mark it when they are on the disk."""
+        """Write the embeddings of a window, and mark the window as written when they are on the disk."""
         data = np.ascontiguousarray(convert(vectors_ND, self.part_dtype, self.ranges_2D)).data.cast("B")
         place = self._first + number * self.chunk_rows * self._row_bytes
         while data:

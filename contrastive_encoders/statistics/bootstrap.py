@@ -70,7 +70,7 @@ class Estimate(NamedTuple):
 
     value: float
     replicates_R: Tensor | None = None
-    values_N: Tensor | None = None  # of each query of retrieval, in the unit of the score; the value is their mean
+    values_N: Tensor | None = None  # score of each retrieval query, in the same unit; ``value`` is their mean
 
     def interval(self) -> list[float] | None:
         """Return the quantiles [2.5 %, 97.5 %] of the replicates, as `paired_tests.interval` does."""
@@ -134,7 +134,7 @@ def of_function(
     """Return the value of a custom metric, ``function(predicted, gold)`` of two (N,) float64 arrays, in its unit.
 
     The function is computed again on the items of each resample, repeated as often as they were drawn. A resample on
-    which it has no value counts as 0.
+    which its value is not finite counts as 0.
 
     Raises:
         InputError: the function returns no finite number for all items.
@@ -268,7 +268,7 @@ class _Ranks:
         self.order_N = torch.argsort(self.place_N, stable=True)
 
     def ranks(self, w_NR: Tensor) -> Tensor:
-        """Return the ranks minus their mean, (n + 1) / 2, as (N, R)."""
+        """Return the ranks in each of R resamples, minus their mean (n + 1) / 2, (N, R)."""
         if self.distinct == len(w_NR):
             size_KR = w_NR[self.order_N]
         else:

@@ -45,17 +45,17 @@ def compute_verdict(
     at_start: Mapping[str, float] | None = None,
     changed: Sequence[str] = (),
 ) -> Verdict:
-    """Compare the headline before and after training.
+    """Compare the headline score before and after training.
 
     Args:
-        headline: the score.
+        headline: the score, or the mean of several scores.
         before: scores before training.
         after: scores after training.
         items: see ``add_items_before``; without items, the scores are never distinguishable.
         baselines: scores without a model.
         best_of: number of scorings of this headline from which the weights were selected.
         corpora: retrieval task -> the documents among which its queries are ranked.
-        at_start: scores of the untrained encoder with the overrides ``changed``, which ``before`` does not have.
+        at_start: scores of the untrained encoder with the overrides ``changed``, which do not apply to ``before``.
         changed: overrides that change the encoder before training.
     """
     searched_corpora = [corpora[task] for task in headline.tasks if task in corpora] if corpora else []

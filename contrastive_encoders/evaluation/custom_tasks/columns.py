@@ -66,7 +66,7 @@ class TableRow(NamedTuple):
                 location=self.where,
                 key=name,
                 value=_quote(value),
-                expected="a name",
+                expected="an id or a label",
                 hint="Correct the row or delete it.",
             )
         return str(value).strip()

@@ -71,7 +71,7 @@ def resolve_custom_tasks(tasks: TaskEntries, key: str = "custom_tasks") -> list[
 
 
 def _tasks_of_entry(entry: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
-    """Yield the name and keys of each task in an entry, and the folder or address that its paths are relative to."""
+    """Yield the name and keys of each task in an entry, and the folder or address to which its paths are relative."""
     if isinstance(entry, Mapping):
         yield from _tasks_of_mapping(entry, key, Path())
         return

@@ -118,7 +118,9 @@ class CustomTask:
 class CustomPairs(CustomTask):
     known = (column_names.RATED_PAIRS, column_names.RATINGS)
 
-    split: str | None = config_field(None, 'rows to use, if the rows have a "split"; null: all')
+    split: str | None = config_field(
+        None, 'split whose rows are used, if the rows have a column "split"; null: all rows'
+    )
     prompt: str | None = config_field(None, PROMPT)
     metric: str | None = config_field(
         None,
@@ -159,7 +161,9 @@ def _function(target: str, allowed: Sequence[str]) -> Callable[[np.ndarray, np.n
 class CustomTriplets(CustomTask):
     known = ((*column_names.SCORED_TRIPLETS, *column_names.TRIPLETS),)
 
-    split: str | None = config_field(None, 'rows to use, if the rows have a "split"; null: all')
+    split: str | None = config_field(
+        None, 'split whose rows are used, if the rows have a column "split"; null: all rows'
+    )
     query_prompt: str | None = config_field(None, QUERY_PROMPT)
     document_prompt: str | None = config_field(None, DOCUMENT_PROMPT)
 

@@ -97,7 +97,7 @@ def normalize_number(cell: str) -> str:
     try:
         return f"{float(cell):.6g}"
     except ValueError:
-        raise InvalidArchiveError(f"a score is {cell!r}") from None
+        raise InvalidArchiveError(f"a score is {cell!r}, expected a number") from None
 
 
 def cells(lines: Sequence[str], minimum: int, name: str) -> Iterator[list[str]]:

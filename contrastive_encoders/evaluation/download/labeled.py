@@ -212,7 +212,8 @@ def _snli_rows(name: str, members: Members) -> Rows:
 def _snli_tokenized(split: str, members: Members) -> Iterator[tuple[str, str, str]]:
     columns = [members.lines(f"SNLI/{part}.{split}") for part in ("labels", "s1", "s2")]
     if len({len(column) for column in columns}) != 1:
-        raise InvalidArchiveError(f"SNLI/{{labels,s1,s2}}.{split} have {[len(column) for column in columns]} lines")
+        counts = [len(column) for column in columns]
+        raise InvalidArchiveError(f"SNLI/{{labels,s1,s2}}.{split} have {counts} lines, expected equal numbers")
     yield from zip(*columns, strict=True)
 
 

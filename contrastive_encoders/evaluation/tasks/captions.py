@@ -138,7 +138,7 @@ class Maps(NamedTuple):
 
 
 class CaptionRanks(NamedTuple):
-    """Number of candidates ranked before the correct one, within each fold."""
+    """Ranks of the correct candidates: the number of candidates before each, within a fold."""
 
     images_I: Tensor  # rank of the best of an image's captions
     captions_C: Tensor

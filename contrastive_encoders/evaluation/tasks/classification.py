@@ -45,7 +45,7 @@ from contrastive_encoders.statistics.bootstrap import Estimate, f1, mean
 
 
 class LabeledSplit(NamedTuple):
-    """Labeled rows, in SentEval's order."""
+    """Labeled rows of a split, in SentEval's order."""
 
     where: str  # the file, for messages
     sides: tuple[list[str], ...]  # one or two sentences for each row
@@ -53,7 +53,7 @@ class LabeledSplit(NamedTuple):
 
 
 class ClassificationSpec(NamedTuple):
-    """Settings of a task that differ from the default."""
+    """Settings of a classification task."""
 
     combination: Combination = "sentence"
     f1: bool = False

@@ -93,7 +93,7 @@ class RetrievalTask:
 
     @property
     def corpus(self) -> CorpusInfo:
-        """Return the number of documents, and the kind of query."""
+        """Return the number of documents, and what the queries are (``query_kind``)."""
         kind = self.texts_to_match.query_kind
         return (
             CorpusInfo(documents=len(self.documents), query_kind=kind)
@@ -305,7 +305,7 @@ def _relevant(task: RetrievalData) -> list[dict[int, float]]:
 
 
 def rows_per_block(documents: int) -> int:
-    """Return the number of queries that are compared with all documents at a time."""
+    """Return the number of queries that are compared with all documents at once."""
     return max(1, min(BLOCK, CELLS // documents))
 
 

@@ -1,4 +1,4 @@
-"""Triplet accuracy: how often the positive is nearer to the anchor than the negative."""
+"""Triplet accuracy: how often the positive is closer to the anchor than the negative."""
 
 from collections.abc import Iterator, Sequence
 
