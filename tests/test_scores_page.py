@@ -18,7 +18,7 @@ def expanded(pattern: str) -> list[str]:
     return ["".join(itertools.chain(*zip(fixed, (*one, ""), strict=True))) for one in itertools.product(*parts)]
 
 
-ROWS = re.findall(r"^\| (`[^|]+`) \|", text_of("docs/metrics").partition("## While training")[0], re.M)
+ROWS = re.findall(r"^\| (`[^|]+`) \|", text_of("docs/metrics").partition("## During training")[0], re.M)
 SAID = {name for row in ROWS for pattern in re.findall(r"`([^`]+)`", row) for name in expanded(pattern)}
 
 
