@@ -22,12 +22,15 @@ from docs.config_reference import page as page_of_every_key
 from tests.forks import run_command
 from tests.guide import GUIDE, PAPERS, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 
-ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "metrics design design-decisions security
-experiment-log".split())) LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders") NOT_OURS = ("ray",
-"source", "eval")  # the latter two are the shell's own COMMANDS = commands_of(*GUIDE) STARTED = [line for line in
-commands_of(*GUIDE, *REFERENCE, *RECORDS) if line.startswith(LAUNCHERS)] TRAININGS = [line for line in COMMANDS if
-re.search(r"contrastive.encoders train ", line)] EVALUATIONS = [line for line in COMMANDS if "-encoders evaluate" in
-line.replace("_", "-") and "suite=mteb" not in line] OFFICIAL = [line for line in COMMANDS if "suite=mteb" in line]
+ABOUT_NAMES = "metrics design design-decisions security experiment-log".split()
+ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in ABOUT_NAMES))
+LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders")
+NOT_OURS = ("ray", "source", "eval")  # the latter two are the shell's own
+COMMANDS = commands_of(*GUIDE)
+STARTED = [line for line in commands_of(*GUIDE, *REFERENCE, *RECORDS) if line.startswith(LAUNCHERS)]
+TRAININGS = [line for line in COMMANDS if re.search(r"contrastive.encoders train ", line)]
+EVALUATIONS = [line for line in COMMANDS if "-encoders evaluate" in line.replace("_", "-") and "suite=mteb" not in line]
+OFFICIAL = [line for line in COMMANDS if "suite=mteb" in line]
 # the command with devices= runs in the test of its output
 EXPORTS = [
     line for line in COMMANDS if re.search(r"contrastive.encoders (export|embed) ", line) and " devices=" not in line
