@@ -148,7 +148,7 @@ class Mixture(pl.LightningDataModule):
                     key=f"data.weights.{name}",
                     value=f"{share:.2g}",
                     expected=f"a share of at least one of the {units} {self._unit} of an epoch",
-                    hint="Increase its weight, or remove the part.",
+                    hint="Increase the weight, or remove the part.",
                 )
             if not self.settings.homogeneous and drawn.drawn[name] * self.batch_size > drawn.there[name] * units:
                 raise InputError(
@@ -156,7 +156,7 @@ class Mixture(pl.LightningDataModule):
                     value=False,
                     expected=f"batches without repeated rows, but a batch of {self.batch_size} would contain "
                     f"{share * self.batch_size:.0f} rows of part {name}, which contains only {drawn.there[name]} rows",
-                    hint="Lower its weight or batch_size.",
+                    hint="Lower the weight of the part, or batch_size.",
                 )
 
     @property

@@ -256,7 +256,7 @@ def check_trainable(train: Sequence[Pair], name: str, reports: Sequence[StepRepo
     if not train:
         raise InputError(
             location=name,
-            expected=f"pairs to train on after the post-processing ({steps})",
+            expected=f"at least one pair to train on after the post-processing ({steps})",
             hint="Add pairs, or use fewer data.postprocess_steps.",
         )
     if len({pair.score for pair in train}) == 1:

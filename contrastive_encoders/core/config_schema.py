@@ -207,7 +207,7 @@ def settings_class(module: Any) -> type:
             return typing.cast(type, kind)
     raise InputError(
         location=f"{module.__module__}.{module.__qualname__}",
-        expected="an annotation of the config class that it is built from",
+        expected="a declaration of its config class",
         hint="Declare it in the class: settings: MyConfig.",
     )
 

@@ -8,7 +8,8 @@ With the assembly ``pieces``, as published, the prefix, sentence, and suffix are
 concatenated and followed by the end-of-sequence token. With SentencePiece, each piece then begins with a space. With
 the assembly ``string``, the texts are joined first and then tokenized.
 
-A causal language model continues the prompt, so the tokenizer's beginning-of-sequence tokens come before the prompt and
+A causal language model continues the prompt, so the tokenizer's beginning-of-sequence tokens come before the '
+    'prompt and
 no end-of-sequence token follows it. Sentences and answers begin with a space there, too, because the generated text
 follows a word.
 """
@@ -119,7 +120,8 @@ def read_generator_prompts(folder: Path) -> Prompts | None:
         raise InputError(
             location=str(path),
             expected=f"JSON with prompts and prompt_assembly, but it cannot be read ({error})",
-            hint="Copy the file from the generator's run, or remove it if the generator was trained with the published "
+            hint="Copy the file from the generator's run, or remove it if the generator was trained with the "
+            "published "
             "prompts.",
         ) from None
     if not isinstance(found, dict):
@@ -264,7 +266,7 @@ class PromptIds:
             raise InputError(
                 location="the tokenizer",
                 value=ids,
-                expected=f"a tokenizer that adds special tokens only before and after the ids of 'a', {plain}",
+                expected=f"special tokens only before and after the ids of 'a', {plain}",
             )
         return ids[: places[0]]
 

@@ -64,7 +64,9 @@ def imported(key: str, target: str) -> Any:
             place = getattr(found, "__file__", None)
             module = f"{getattr(found, '__name__', found)}{f' ({place})' if place else ''}"
             hint = f"The nearest is {near[0]}." if near else None
-            raise InputError(key=key, value=target, expected=f"a name in {module}, which has no {name!r}", hint=hint)
+            raise InputError(
+                key=key, value=target, expected=f"a name in {module}, which does not contain {name!r}", hint=hint
+            )
         found = getattr(found, name)
     return found
 

@@ -58,7 +58,7 @@ def read_results(path: str | Path) -> Results:
         raise InputError(location=str(path), value="no file", expected="the results.json of a finished run") from None
     except (OSError, CorruptFileError) as error:
         raise InputError(
-            location=str(path), value=error, expected="the JSON that a run writes", hint="Run it again."
+            location=str(path), value=error, expected="the JSON that a run writes", hint="Run the command again."
         ) from error
     _check(path, found)
     return cast(Results, found)
@@ -103,7 +103,7 @@ def _check(path: Path, found: Any) -> None:
 
 
 def _invalid(path: Path, key: str | None, value: Any, expected: str) -> InputError:
-    return InputError(key=key, value=value, expected=expected, location=str(path), hint="Run it again.")
+    return InputError(key=key, value=value, expected=expected, location=str(path), hint="Run the command again.")
 
 
 def _check_keys(path: Path, found: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]) -> None:

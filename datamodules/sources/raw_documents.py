@@ -197,8 +197,8 @@ class RowFilter:
                 key=f"{self.prefix}max_skipped",
                 value=self.max_skipped,
                 expected=f"a share of at least {share:.3g}, since {counts} of {self._num_rows():,} rows are left out",
-                hint=f"Correct {self._bad_files()}, or set {self.prefix}max_skipped={_round_up(share):g}. The first is "
-                f"{self._first_bad}.",
+                hint=f"Correct {self._bad_files()}, or set {self.prefix}max_skipped={_round_up(share):g}. The "
+                f"first of these rows is {self._first_bad}.",
             )
 
     def _num_rows(self) -> int:

@@ -125,8 +125,9 @@ def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
         key="backbone",
         value=type(tokenizer).__name__,
         expected=f"a WordPiece, byte-level, or SentencePiece tokenizer, whose word starts are known, but this is a "
-        f"{model.get('type')} model with {sorted(parts) or 'no'} parts",
-        hint="Choose another backbone, or disable the option that works on complete words.",
+        f"{model.get('type')} model with {sorted(parts) or 'no'} components",
+        hint="Choose another backbone, or disable the option that works on complete words: data.align_to_words "
+        "or data.deletion_ratio.",
     )
 
 

@@ -122,7 +122,7 @@ def test_the_rank_of_a_near_copy_changes_no_score(copy):
     """Computed by hand: without document 1, a near-duplicate of document 0, the right document is the first of two."""
     vectors = {"query": [1.0, 0.0], "exact": [1.0, 0.1], "near copy": copy, "other": [1.0, 0.5]}
     task = RetrievalData("held_out", ["query"], ["exact", "near copy", "other"], None, unranked_documents={0: [1]})
-    pool = SimpleNamespace(of=lambda texts: torch.tensor([vectors[text] for text in texts]))
+    pool = SimpleNamespace(lookup=lambda texts: torch.tensor([vectors[text] for text in texts]))
     how = SimpleNamespace(device=torch.device("cpu"), intervals=False)
     scores = {name: float(found.value) for name, found in RetrievalTask(task).score(pool, how).items()}
     assert scores["held_out/cosine/ndcg@10"] == scores["held_out/cosine/mrr"] == 100.0
@@ -231,7 +231,7 @@ def test_of_a_few_rows_or_texts_none_is_held_out(tmp_path, rows):
     assert len(list(source)) == len(rows)
     held = source.manifest()["held_out"]
     assert set(held.values()) - {0} == {held["kept_apart_by"]}
-    assert dict(account_of({"source": {"held_out": held}}))["held out"].startswith("none: ")
+    assert dict(account_of({"source": {"held_out": held}}))["held out"].startswith("none, because")
 
 
 def test_a_text_is_asked_or_found_but_not_both(tmp_path):
