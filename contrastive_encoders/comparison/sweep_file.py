@@ -80,7 +80,9 @@ def read_sweep(path: Path) -> Sweep:
     if method not in METHODS:
         raise InputError(location=str(path), key="method", value=method, expected=f"one of {', '.join(METHODS)}")
     if not isinstance(metric, dict):
-        raise InputError(location=str(path), key="metric", value=metric, expected="a mapping with name and goal")
+        raise InputError(
+            location=str(path), key="metric", value=metric, expected="a mapping with the keys name and goal"
+        )
     goal = metric.get("goal", "maximize")
     if goal not in ("maximize", "minimize"):
         raise InputError(location=str(path), key="metric.goal", value=goal, expected="maximize or minimize")

@@ -42,7 +42,7 @@ class Recipe(GenerateConfig, ABC):
         return True
 
     @property
-    def home(self) -> Path:
+    def generation_folder(self) -> Path:
         """Return the folder that generated texts are written to: ``folder``, or a subfolder for some recipes."""
         return self.folder
 
@@ -158,7 +158,7 @@ class ModelRecipe(ModelConfig, Recipe):
 
     def server(self) -> Server:
         """Return the client of the server. It is not connected yet."""
-        folder = self.home / RECORDS_FOLDER
+        folder = self.generation_folder / RECORDS_FOLDER
         return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder)
 
 

@@ -47,7 +47,7 @@ class GenerateConfig:
         None,
         "output directory for shard-NNNNN.jsonl and manifest.json; dino_x1x2 writes first sentences to OUTPUT/x1",
     )
-    overwrite: bool = config_field(False, "whether to delete an existing output")
+    overwrite: bool = config_field(False, "whether to delete an existing data set in output")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
     encoder: str | None = config_field(
         None,
@@ -243,7 +243,7 @@ class Bm25:
 
     top: int = config_field(20, "number of sentences to retrieve for each sentence; all of them are judged", ge=1)
     k1: float = config_field(1.5, "term-frequency saturation of BM25", ge=0)
-    b: float = config_field(0.75, "length normalization of BM25", ge=0, le=1)
+    b: float = config_field(0.75, "strength of the length normalization of BM25, from 0 to 1", ge=0, le=1)
 
 
 @dataclass(kw_only=True)
@@ -283,7 +283,7 @@ class Language:
 class Search:
     """Configuration keys of the beam search of both translation models."""
 
-    beams: int = config_field(5, "number of beams", ge=1)
+    beams: int = config_field(5, "number of beams of beam search", ge=1)
     max_tokens: int = config_field(
         128, "maximum length of a sentence and of its translation, in tokens; longer sentences are truncated", ge=1
     )

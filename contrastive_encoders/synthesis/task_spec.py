@@ -101,7 +101,7 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
         raise InputError(
             key="spec",
             value=spec,
-            expected=f"a spec that writes {' and '.join(sorted(by_recipe))}, as {recipe['name']} does, not {writes}",
+            expected=f"a spec for {' and '.join(sorted(by_recipe))}, which {recipe['name']} writes, not for {writes}",
             hint="Leave recipe out, because the spec replaces it.",
         )
     return tasks
@@ -131,7 +131,7 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
-        raise InputError(key=key, value=path, expected="an existing file in YAML or JSON") from None
+        raise InputError(key=key, value=path, expected="an existing YAML or JSON file") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(key=key, value=error, expected="YAML or JSON", location=str(path)) from None
     if not isinstance(found, dict):

@@ -80,7 +80,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
     required: ClassVar[dict[str, str]]  # keys that must be set, with a description
 
     @property
-    def home(self) -> Path:
+    def generation_folder(self) -> Path:
         return self.folder / SCORED
 
     def plan(self) -> None:
@@ -138,7 +138,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     def write(self) -> None:
         self.write_scored()
-        write_triplets(self.home, self.folder, self.rules, self.workers)
+        write_triplets(self.generation_folder, self.folder, self.rules, self.workers)
 
     @abstractmethod
     def write_scored(self) -> None:
@@ -171,7 +171,7 @@ class SentenceRecipe(SentencesConfig, TripletRecipe):
         super().plan()
 
     def prepared(self) -> Prepared:
-        return prepare(self.inputs, self.preparation, self.home, self.given)
+        return prepare(self.inputs, self.preparation, self.generation_folder, self.given)
 
 
 def load_prompts(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -282,7 +282,7 @@ class Baseline(TripletRecipe):
         prompts = self.judge.prompts if self.judge is not None else None
         about, work = self.about(counts), JudgedShards(prompts, self.max_pair_tokens)
         candidates = DataSet(
-            self.home, self.recipe["name"], number, self.shard_size, self.identity, about, inputs, work
+            self.generation_folder, self.recipe["name"], number, self.shard_size, self.identity, about, inputs, work
         )
         start = partial(load_source, self.source(inputs), self.writer() if self.judged else None)
         with self.open_pool(start) as pool:

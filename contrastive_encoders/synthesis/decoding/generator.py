@@ -192,7 +192,7 @@ class Generator:
         written = [self._as_chat(text) for text in plain] if self.chat_template else plain
         # A chat template contains the special tokens
         rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"] if written else []
-        of = {text: self._unended(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)}
+        of = {text: self._strip_eos(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)}
         return [of[text] if isinstance(text, str) else list(text) for text in texts]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
@@ -217,7 +217,7 @@ class Generator:
         found[: len(texts)] = torch.tensor([bool(part) and part in text for text in texts], dtype=torch.bool)
         return found
 
-    def _unended(self, ids: list[int], text: str) -> list[int]:
+    def _strip_eos(self, ids: list[int], text: str) -> list[int]:
         """Remove the end-of-sequence token that some tokenizers add to every text, since no text would follow it."""
         while ids and ids[-1] in self.eos and not text.endswith(self._text(ids[-1:])):
             ids.pop()

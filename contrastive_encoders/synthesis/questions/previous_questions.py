@@ -45,7 +45,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
         raise InputError(
             key="reuse_from",
             value=error,
-            expected="an intact data set",
+            expected="an intact data set of questions",
             location=str(folder),
             hint="Generate it again, or leave reuse_from out.",
         ) from error

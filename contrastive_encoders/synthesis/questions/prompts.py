@@ -72,7 +72,7 @@ def parse_question_prompts(found: Mapping[str, Any]) -> QuestionPrompts:
     ):
         raise InputError(
             key="prompts.judge",
-            expected=f"the strings {', '.join(wanted)}",
+            expected=f"a mapping of {', '.join(wanted)} to strings",
             location=location,
             hint="Quote yes and no, which YAML reads as true and false.",
         )

@@ -71,7 +71,9 @@ class Gense(GenseConfig, SentenceRecipe):
         )
         about, name = self.about(sentences.counts), self.recipe["name"]
         number, prompts = sentences.number, len(DIRECTIONS)
-        stage = DataSet(self.home, name, number, self.shard_size, self.identity, about, sentences, shards, prompts)
+        stage = DataSet(
+            self.generation_folder, name, number, self.shard_size, self.identity, about, sentences, shards, prompts
+        )
         with self.open_pool(self.writer()) as pool:
             write_data_set(stage, pool, finish_rows, quiet=self.quiet)
 
@@ -152,7 +154,9 @@ class GenseShardBuilder:
     def prompts(self) -> Iterator[Prompt]:
         new = self._begin()
         while rows := list(islice(new, SENTENCES_PER_BATCH)):
-            premises = [quote_for_prompt(row.premise) if self._has(has_marks, row) else row.premise for row in rows]
+            premises = [
+                quote_for_prompt(row.premise) if self._has_conflicting(has_marks, row) else row.premise for row in rows
+            ]
             asked = [
                 self.score.questions(direction, premises, self.shards.max_source_tokens) for direction in DIRECTIONS
             ]
@@ -166,9 +170,9 @@ class GenseShardBuilder:
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         text, closed = sampled.text, sampled.closed
-        if self._has(has_quotation, row):
+        if self._has_conflicting(has_quotation, row):
             closed = closed and not is_cut(text)
-        if self._has(has_marks, row):
+        if self._has_conflicting(has_marks, row):
             text = restore_marks(row.premise, text)
         row.texts[direction][sampled.sample] = (text.strip(), closed)  # type: ignore[index]
         shard = row.shard
@@ -182,7 +186,7 @@ class GenseShardBuilder:
         rows = self._score(shard)
         return FinishedShard(shard.number, shard.tokens, rows, count_candidates(rows))
 
-    def _has(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
+    def _has_conflicting(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
         """Return whether a quotation mark ends texts and ``marks`` finds quotation marks in the premise."""
         return self.shards.how.stop == STOP and marks(row.premise)
 

@@ -233,21 +233,26 @@ class Queries(QueriesConfig, ModelRecipe):
             store.claim(self.identity, overwrite=self.overwrite)
             return False
         same = before["complete"] and before["identity"] == round_trip_json(self.identity)
-        return same and self.scored.is_complete() and not self.estimate_only and all(map(Path.exists, self._made()))
+        return (
+            same
+            and self.scored.is_complete()
+            and not self.estimate_only
+            and all(map(Path.exists, self._derived_files()))
+        )
 
-    def _made(self) -> list[Path]:
+    def _derived_files(self) -> list[Path]:
         """Return the paths of all files that are derived from the judged questions."""
         beir = [f"{name}/{file}" for name in HELD_OUT.values() for file in BEIR_FILES]
         return [self.folder / name for name in (TRAIN, CANDIDATES, DOCUMENTS, SENTENCES, *beir)]
 
     def write(self) -> None:
-        self._say_plan()
+        self._log_plan()
         if self.estimate_only:
-            self._measure()
+            self._log_estimate()
             return
         self._write_scored()
         candidates = self._candidates()
-        self._take(candidates, self._neighbors(candidates))
+        self._write_outputs(candidates, self._neighbors(candidates))
 
     def _candidates(self) -> list[QuestionCandidate]:
         """Return the judged questions of this dataset and reused questions of an earlier one, ordered by passage."""
@@ -294,7 +299,7 @@ class Queries(QueriesConfig, ModelRecipe):
             write_neighbors(self.scored.folder, found, identity)
         return found
 
-    def _take(self, candidates: Sequence[QuestionCandidate], neighbors: NearestPassages) -> None:
+    def _write_outputs(self, candidates: Sequence[QuestionCandidate], neighbors: NearestPassages) -> None:
         """Select questions by the rules, and write all output files.
 
         The manifest is marked complete last. If it is marked, all other files exist.
@@ -350,7 +355,7 @@ class Queries(QueriesConfig, ModelRecipe):
         if number < FEW_KEPT_FRACTION * len(questions):
             log.warning("%s: few questions were kept; rejected as %s. %s", folder, why, FEW_KEPT_HINT)
 
-    def _say_plan(self) -> None:
+    def _log_plan(self) -> None:
         counts = self.collection.counts()
         log.info(
             "%s documents in %s groups, %s passages (%s), %s questions to write",
@@ -363,7 +368,7 @@ class Queries(QueriesConfig, ModelRecipe):
         for one in self.collection.unread:
             log.warning("skipped: %s", one)
 
-    def _measure(self) -> None:
+    def _log_estimate(self) -> None:
         """Write questions for a sample of passages, and log the estimated time for all passages."""
         passages = [self.collection.passages[place] for place in self.fresh]
         if not passages:

@@ -70,7 +70,7 @@ class Server:
                 base_url=self.url,
                 api_key=self.key or "none",
                 timeout=self.requests.timeout,
-                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [self._read_whole]}),
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [self._read_response]}),
             )
             yield
 
@@ -116,18 +116,18 @@ class Server:
                 found = await self._ask(body, retries)
             except self.openai.RateLimitError as error:
                 if self.answered < began:  # otherwise other requests are answered, so waiting is sufficient
-                    raise self._gone(error) from None
+                    raise self._no_response_error(error) from None
             except (self.openai.InternalServerError, self.openai.APIConnectionError) as error:
                 if not known and type(error) is self.openai.APIConnectionError:  # excludes timeouts
                     raise InputError(
                         key="base_url",
                         value=self.url,
-                        expected=f"a server that responds according to OpenAI's API ({self._why(error)})",
+                        expected=f"a server that responds according to OpenAI's API ({self._error_cause(error)})",
                         hint="Start the server, or correct the URL, which usually ends in /v1.",
                     ) from None
-                return await self._without(error, body)
+                return await self._skip_text(error, body)
             except self.openai.APIStatusError as error:
-                return self._refused(error.status_code, self._why(error), body)
+                return self._handle_rejection(error.status_code, self._error_cause(error), body)
             else:
                 self.refused = 0
                 return found
@@ -145,7 +145,7 @@ class Server:
         self.answered = time.monotonic()
         return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
 
-    async def _read_whole(self, response: Any) -> None:
+    async def _read_response(self, response: Any) -> None:
         """Read a response completely.
 
         If it contains no answer or arrives too late, an error is raised after which the client retries.
@@ -157,14 +157,16 @@ class Server:
             raise self.httpx.ReadTimeout(str(error)) from None
         if response.is_error and time.monotonic() - self.logged > LOG_INTERVAL_S:
             self.logged = time.monotonic()
-            log.warning("%s: %s %s", self.url, response.status_code, self._said(response.text))
+            log.warning("%s: %s %s", self.url, response.status_code, self._shorten_message(response.text))
         if response.is_success:
             try:
                 read_answer(response.content, chat=self.chat)
             except InvalidResponseError as error:
-                raise self.httpx.RemoteProtocolError(f"{self._said(response.text)[:80]!r} ({error})") from None
+                raise self.httpx.RemoteProtocolError(
+                    f"{self._shorten_message(response.text)[:80]!r} ({error})"
+                ) from None
 
-    async def _without(self, error: Exception, body: Mapping[str, Any]) -> ServerAnswer:
+    async def _skip_text(self, error: Exception, body: Mapping[str, Any]) -> ServerAnswer:
         """Handle an error that persists after all retries: skip the text if the server answers another prompt.
 
         Raises:
@@ -173,23 +175,23 @@ class Server:
         try:
             await self._ask(replace_prompt(body, chat=self.chat), FIRST_REQUEST_RETRIES)
         except self.openai.APIError:
-            raise self._gone(error) from None
-        log.warning("%s: %s for one text, which is skipped", self.url, self._why(error))
+            raise self._no_response_error(error) from None
+        log.warning("%s: %s for one text, which is skipped", self.url, self._error_cause(error))
         return refusal(NO_ANSWER)
 
-    def _gone(self, error: Exception) -> SynthesisError:
+    def _no_response_error(self, error: Exception) -> SynthesisError:
         return SynthesisError(
-            f"{self.url} does not respond after all retries: {self._why(error)}. The answers so far are saved. Run the "
-            "same command again to resume."
+            f"{self.url} does not respond after all retries: {self._error_cause(error)}. The answers so far are "
+            "saved. Run the same command again to resume."
         )
 
-    def _why(self, error: Any) -> str:
+    def _error_cause(self, error: Any) -> str:
         """Return the cause of an error, since the client's message is only "Connection error."."""
         if isinstance(error, self.openai.APITimeoutError):
             return f"no answer in {self.requests.timeout:g} s"
-        return self._said(error.__cause__ or error.message)
+        return self._shorten_message(error.__cause__ or error.message)
 
-    def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> ServerAnswer:
+    def _handle_rejection(self, status: int, why: str, body: Mapping[str, Any]) -> ServerAnswer:
         """Count the rejection of a request if only its prompt may be the cause. Otherwise, raise `InputError`."""
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
@@ -209,7 +211,7 @@ class Server:
         expected = f"a server that accepts the request ({why})"
         raise InputError(key="base_url", value=self.url, expected=expected, hint=advice)
 
-    def _said(self, text: object) -> str:
+    def _shorten_message(self, text: object) -> str:
         """Shorten a message of the server, and mask the API key, which some servers repeat."""
         plain = " ".join(str(text).split())
         return (plain.replace(self.key, "***") if self.key else plain)[:MAX_SHOWN_CHARS].rstrip(".")

@@ -257,13 +257,15 @@ def read_shard(path: Path) -> Iterator[ShardEntry]:
                 raise InputError(
                     location=f"{path}, line {number}",
                     value=error,
-                    expected="JSON",
+                    expected="a line of JSON",
                     hint="Remove the file, then run the command that wrote it again.",
                 ) from None
             yield entry
 
 
-def read_manifest(folder: Path, key: str = "output", expected: str = "the directory of a synthesis") -> dict[str, Any]:
+def read_manifest(
+    folder: Path, key: str = "output", expected: str = "the output directory of `generate`"
+) -> dict[str, Any]:
     """Read the manifest of a dataset.
 
     Args:
@@ -281,10 +283,10 @@ def read_manifest(folder: Path, key: str = "output", expected: str = "the direct
         raise InputError(key=key, value=folder, expected=f"{expected}, which contains {MANIFEST}") from None
     except (OSError, CorruptFileError) as error:
         raise InputError(
-            location=str(path), value=error, expected="the JSON of a synthesis", hint=overwrite_hint("output")
+            location=str(path), value=error, expected="an intact manifest of a data set", hint=overwrite_hint("output")
         ) from None
     if "identity" not in found:
-        raise InputError(location=str(path), expected="the manifest of a synthesis", hint=overwrite_hint("output"))
+        raise InputError(location=str(path), expected="a manifest written by `generate`", hint=overwrite_hint("output"))
     check_version(
         found.get("version"), "a data set", key=key, value=folder, hint="Generate it again in another output."
     )
