@@ -52,27 +52,30 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A command and its arguments; ``{m}`` in a word is the folder of the materials, ``{out}`` the output.
+    """A command and its arguments; ``{m}`` in an argument is the folder of the materials, ``{out}`` the output.
 
-    ``earlier`` maps a word to the one that the compared commit has for it; to an empty one if it has none. Keys and
+    ``earlier`` maps an argument to that of the compared commit; to an empty one if it has none. Keys and
     experiments that were renamed since get their old names.
     """
 
     name: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     command: str = "train"
     earlier: Mapping[str, str] = field(default_factory=dict)
 
-    def words_at(self, commit: bool) -> list[str]:
+    def arguments_at(self, commit: bool) -> list[str]:
         """Return the arguments for the commit, or for this checkout."""
-        words = [self.earlier.get(word, old_names(self.command, word)) if commit else word for word in self.words]
+        arguments = [
+            self.earlier.get(argument, old_names(self.command, argument)) if commit else argument
+            for argument in self.arguments
+        ]
         key = "output_dir" if self.command == "train" else "output"
-        return [*filter(None, words), f"{key}={{out}}"]
+        return [*filter(None, arguments), f"{key}={{out}}"]
 
 
-def old_names(command: str, word: str) -> str:
+def old_names(command: str, argument: str) -> str:
     """Return an override with the names that its key, or the choice of its group, had before they were renamed."""
-    key, equals, value = word.partition("=")
+    key, equals, value = argument.partition("=")
     if value in (choices := {new: old for old, new in RENAMED_CHOICES.get(key, {}).items()}):
         return f"{key}={choices[value]}"
     found = re.match(r"\+*(?:stages\.\w+\.|domain\.synthesis\.)?", key)
@@ -146,7 +149,7 @@ RECIPES = {
 }
 GENSE_DOMAIN = (
     f"{TINY} domain.path={{m}}/domain.txt domain.generator={{m}}/t5 domain.folder={{out}}-domain "
-    + " ".join(f"+domain.synthesis.{word}" for word in NO_RULES.split())
+    + " ".join(f"+domain.synthesis.{argument}" for argument in NO_RULES.split())
 )
 LLM2VEC = "backbone={m}/llama stages.mntp.data.min_span=16 stages.mntp.data.max_span=16"
 STAGES = {  # recipe -> its arguments, and stage -> path of its data (none: it follows another key)
@@ -169,19 +172,19 @@ SYNTHESES = {
 
 
 def make_cases() -> Iterator[Case]:
-    for name, words in OBJECTIVES.items():
+    for name, arguments in OBJECTIVES.items():
         task = "" if "generator" in name else "evaluation.custom_tasks=[{m}/scored.jsonl]"
-        yield Case(name, (*f"{words} max_steps=10 batch_size=8 {task}".split(), "log_every_n_steps=1"))
-    for name, words in RECIPES.items():
-        yield Case(f"experiment={name}", (f"experiment={name}", *words.split(), "log_every_n_steps=1"))
-    for name, (words, stages) in STAGES.items():
+        yield Case(name, (*f"{arguments} max_steps=10 batch_size=8 {task}".split(), "log_every_n_steps=1"))
+    for name, arguments in RECIPES.items():
+        yield Case(f"experiment={name}", (f"experiment={name}", *arguments.split(), "log_every_n_steps=1"))
+    for name, (arguments, stages) in STAGES.items():
         for stage, path in stages.items():
-            words += f" stages.{stage}.data.path={path}" if path else ""
-            words += f" ++stages.{stage}.max_steps=10 ++stages.{stage}.max_epochs=null"
-            words += f" ++stages.{stage}.batch_size={8 if path else 2}"  # of the few that a synthesis accepts
-        yield Case(f"experiment={name}", (f"experiment={name}", *f"{words} {PLAIN}".split(), "log_every_n_steps=1"))
-    for name, words in SYNTHESES.items():
-        yield Case(name, tuple(words.split()), "generate")
+            arguments += f" stages.{stage}.data.path={path}" if path else ""
+            arguments += f" ++stages.{stage}.max_steps=10 ++stages.{stage}.max_epochs=null"
+            arguments += f" ++stages.{stage}.batch_size={8 if path else 2}"  # of the few that a synthesis accepts
+        yield Case(f"experiment={name}", (f"experiment={name}", *f"{arguments} {PLAIN}".split(), "log_every_n_steps=1"))
+    for name, arguments in SYNTHESES.items():
+        yield Case(name, tuple(arguments.split()), "generate")
 
 
 CASES = list(make_cases())
@@ -353,7 +356,7 @@ def run_in_fork(work: Callable[[], object], log: Path, folder: Path) -> int:
     return process.exitcode or 0
 
 
-def run_command(command: str, words: Sequence[str], tree: Path) -> None:
+def run_command(command: str, arguments: Sequence[str], tree: Path) -> None:
     """Run a command of the checkout in ``tree``, and make sure that no module came from another one."""
     sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
     ours = {path.stem for path in tree.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
@@ -361,7 +364,7 @@ def run_command(command: str, words: Sequence[str], tree: Path) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]
     is_package = (tree / "contrastive_encoders").is_dir()
-    sys.argv = ["contrastive_encoders", command, *words] if is_package else [command, *words]
+    sys.argv = ["contrastive_encoders", command, *arguments] if is_package else [command, *arguments]
     try:
         if command == "train" and not is_package:
             runpy.run_path(str(tree / "train.py"), run_name="__main__")
@@ -384,12 +387,15 @@ def run_side(case: Case, tree: Path, place: Path, at_commit: bool) -> Record:
     for old in (output, place / f"{name}-domain"):
         shutil.rmtree(old, ignore_errors=True)
     log.unlink(missing_ok=True)
-    words = [word.replace("{m}", str(MATERIALS)).replace("{out}", str(output)) for word in case.words_at(at_commit)]
+    arguments = [
+        argument.replace("{m}", str(MATERIALS)).replace("{out}", str(output))
+        for argument in case.arguments_at(at_commit)
+    ]
 
     def write_record() -> None:
         path.write_text(json.dumps(read_output(case, output)), encoding="utf-8")
 
-    status = run_in_fork(lambda: run_command(case.command, words, tree), log, tree)
+    status = run_in_fork(lambda: run_command(case.command, arguments, tree), log, tree)
     status = status or run_in_fork(write_record, log, tree)
     record = {"failed": f"{status}: {last_line(log)}"} if status else json.loads(path.read_text(encoding="utf-8"))
     shutil.rmtree(output, ignore_errors=True)
@@ -404,7 +410,7 @@ def last_line(log: Path) -> str:
 def commit_side(case: Case, tree: Path, place: Path, materials: str) -> Record:
     """Return the side of the commit: from its file if the same arguments and materials made it, else computed."""
     path = place / f"{hashlib.sha256(case.name.encode()).hexdigest()[:12]}.kept.json"
-    made_of = {"materials": materials, "words": case.words_at(True)}
+    made_of = {"materials": materials, "words": case.arguments_at(True)}
     if path.is_file():
         record: Record = json.loads(path.read_text(encoding="utf-8"))
         if record["made_of"] == made_of and "failed" not in record:

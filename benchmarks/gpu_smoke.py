@@ -65,13 +65,13 @@ def write_data(kind: str, folder: Path) -> Path:
 
 
 def run(name: str, folder: Path, steps: int, on_gpu: bool) -> Iterator[Line]:
-    words = RUNS[name].split()
-    path = write_data(words[1].removeprefix("data="), folder)
+    arguments = RUNS[name].split()
+    path = write_data(arguments[1].removeprefix("data="), folder)
     common = ["backbone=tiny", "batch_size=32", f"max_steps={steps}", "log_every_n_steps=1", "quiet=true"]
     common += [f"data.path={path}", f"data.cache_dir={folder / 'cache'}", f"output_dir={folder / 'run'}"]
     common += [] if "model.lr=" in RUNS[name] else ["model.lr=0.0005"]
     common += ["precision=bf16"] if on_gpu else ["trainer=cpu"]
-    done = train(overrides=[*words, *common])
+    done = train(overrides=[*arguments, *common])
     rows = read_rows(done.directory / "metrics.csv")
     losses = [float(row["train/loss"]) for row in rows if "train/loss" in row]  # a scoring at the start has none
     tenth = max(1, len(losses) // 10)

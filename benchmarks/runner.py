@@ -121,7 +121,7 @@ def memory_line(figure: str, case: str, ours: float, theirs: float, target: str)
 # ---------------------------------------------------------------------------- one benchmark
 
 
-def parse(name: str, words: Sequence[str]) -> argparse.Namespace:
+def parse(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of a benchmark."""
     module = importlib.import_module(f"benchmarks.{name}")
     parser = argparse.ArgumentParser(
@@ -133,7 +133,7 @@ def parse(name: str, words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, metavar="FILE", help="append the table as one line of JSON")
     for option, default in module.OPTIONS.items():
         parser.add_argument(f"--{option.replace('_', '-')}", **_argument(default))
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     if options.quick:
         vars(options).update(module.QUICK)
     _check_device(parser, getattr(options, "device", "cpu"))
@@ -165,8 +165,8 @@ def measure(name: str, options: argparse.Namespace) -> list[Line]:
         return list(importlib.import_module(f"benchmarks.{name}").measure(options, Path(folder)))
 
 
-def run_one(name: str, words: Sequence[str]) -> int:
-    options = parse(name, words)
+def run_one(name: str, arguments: Sequence[str]) -> int:
+    options = parse(name, arguments)
     if getattr(options, "device", "cpu") == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # which Lightning or the other side would take
     silence_libraries()
@@ -252,14 +252,14 @@ JOBS = {  # part -> benchmarks with their options; those for a GPU are ordered b
 }
 
 
-def run_all(words: Sequence[str]) -> int:
+def run_all(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks all", description="Run all benchmarks that are due.")
     parser.add_argument("--part", choices=[*JOBS, "gpu"], default="cpu", help="gpu: all parts but cpu, in their order")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--list", action="store_true", help="print what is due, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that all of it runs")
     parser.add_argument("--output", type=Path, default=ROOT / "outputs" / "benchmarks", metavar="FOLDER")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     _check_device(parser, options.device)
     path = options.output / "figures.json"
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -289,8 +289,8 @@ def is_kept(result: dict[str, Any] | None, here: dict[str, Any]) -> bool:
 
 
 def options_of(job: str, options: argparse.Namespace) -> list[str]:
-    words = shlex.split(job.replace("FOLDER", str(options.output.resolve())))
-    return [*words, *(["--quick"] if options.quick else [])]
+    arguments = shlex.split(job.replace("FOLDER", str(options.output.resolve())))
+    return [*arguments, *(["--quick"] if options.quick else [])]
 
 
 def run_in_process(job: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -309,10 +309,10 @@ def run_in_process(job: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def run_here(job: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run a job in this process: on a GPU, starting processes would take much of the time."""
-    name, *words = options_of(job, options)
+    name, *arguments = options_of(job, options)
     silence_libraries()
     try:
-        lines = measure(name, parse(name, [*words, "--device", options.device]))
+        lines = measure(name, parse(name, [*arguments, "--device", options.device]))
         return {"lines": [line._asdict() for line in lines]}
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the next job may work
         traceback.print_exc()
@@ -328,8 +328,8 @@ def table(kept: dict[str, Any]) -> str:
     heads = [*columns("figure", "case"), *columns("ours", "theirs", "ratio", number=".4g")]
     heads += columns("unit", "target", "command", "machine, commit")
     rows = list[list[Any]]()
-    for words, result in kept.items():
-        source = [f"python -m benchmarks {words}", f"{result['machine']}, {result['commit'][:8]}"]
+    for arguments, result in kept.items():
+        source = [f"python -m benchmarks {arguments}", f"{result['machine']}, {result['commit'][:8]}"]
         if "error" in result:
             rows.append(["", result["error"].strip().splitlines()[-1], None, None, None, "", "", *source])
         for line in (Line(**one) for one in result.get("lines", [])):
@@ -337,11 +337,11 @@ def table(kept: dict[str, Any]) -> str:
     return markdown(Table(heads, rows)) + "\n"
 
 
-def main(words: Sequence[str]) -> int:
-    if words[:1] == ["all"]:
-        return run_all(words[1:])
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["all"]:
+        return run_all(arguments[1:])
     names = sorted({job.split()[0] for jobs in JOBS.values() for job in jobs})
-    if words and words[0] in names:
-        return run_one(words[0], words[1:])
+    if arguments and arguments[0] in names:
+        return run_one(arguments[0], arguments[1:])
     print(f"{__doc__}\nBenchmarks: {', '.join(names)}")
-    return 0 if words[:1] in ([], ["--help"]) else 2
+    return 0 if arguments[:1] in ([], ["--help"]) else 2

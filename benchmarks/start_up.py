@@ -26,18 +26,22 @@ IMPORTS = (
 BYTES = 2_000_000
 
 
-def seconds(*words: str, **environment: str) -> float:
+def seconds(*arguments: str, **environment: str) -> float:
     """Return the wall time of a Python process in the root of the project."""
     start = time.perf_counter()
     subprocess.run(
-        [sys.executable, *words], cwd=texts.ROOT, env=os.environ | environment, stdout=subprocess.DEVNULL, check=True
+        [sys.executable, *arguments],
+        cwd=texts.ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        check=True,
     )
     return time.perf_counter() - start
 
 
 def train(corpus: Path, folder: Path) -> tuple[float, float]:
     """Return the seconds of a run with an empty cache, and of the same command again."""
-    words = [
+    arguments = [
         "train.py",
         "model=declutr",
         "data=text",
@@ -46,8 +50,8 @@ def train(corpus: Path, folder: Path) -> tuple[float, float]:
         "max_steps=3",
         "quiet=true",
     ]
-    words.append(f"output_dir={folder / 'run'}")
-    first, again = (seconds(*words, CONTRASTIVE_ENCODERS_CACHE=str(folder / "cache")) for _ in range(2))
+    arguments.append(f"output_dir={folder / 'run'}")
+    first, again = (seconds(*arguments, CONTRASTIVE_ENCODERS_CACHE=str(folder / "cache")) for _ in range(2))
     assert (folder / "run" / "encoder" / "modules.json").is_file()
     return first, again
 

@@ -101,8 +101,8 @@ def advice() -> dict[str, Advice]:
     return found
 
 
-def followed(words: Sequence[str], advised: str) -> list[str]:
+def followed(arguments: Sequence[str], advised: str) -> list[str]:
     """Return the arguments of a command after the advice was followed; ``~KEY`` removes arguments."""
-    keys = {word.lstrip("~+").partition("=")[0] for word in advised.split()}
-    kept = [word for word in words if word.lstrip("+").partition("=")[0] not in keys]
-    return [*kept, *(word for word in advised.split() if not word.startswith("~"))]
+    keys = {argument.lstrip("~+").partition("=")[0] for argument in advised.split()}
+    kept = [argument for argument in arguments if argument.lstrip("+").partition("=")[0] not in keys]
+    return [*kept, *(argument for argument in advised.split() if not argument.startswith("~"))]

@@ -73,15 +73,15 @@ class Started:
     """
 
     def __init__(
-        self, target: str, words: Sequence[str], cwd: Path | None = None, *, drawn: bool = False, **env: str
+        self, target: str, arguments: Sequence[str], cwd: Path | None = None, *, drawn: bool = False, **env: str
     ) -> None:
         warm()
         if target == PACKAGE:
-            target, words = words[0], words[1:]
+            target, arguments = arguments[0], arguments[1:]
         self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")
         self.logs = Path(self._folder.name)
         self.process = multiprocessing.get_context("fork").Process(
-            target=_as_command, args=(target, words, self.logs, drawn, cwd, env)
+            target=_as_command, args=(target, arguments, self.logs, drawn, cwd, env)
         )
         for name in ("out", "err"):
             (self.logs / name).touch()  # it may be killed before it opens them
@@ -114,19 +114,19 @@ class Started:
 
 
 def run_command(
-    words: Sequence[object], cwd: Path = ROOT, timeout: float = 300, *, drawn: bool = False, **env: str
+    arguments: Sequence[object], cwd: Path = ROOT, timeout: float = 300, *, drawn: bool = False, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python WORDS`` and return its outcome; commands of this project and processes of torchrun run in forks.
 
     The agent between them is covered by tests that start torchrun itself.
     """
-    first, *rest = map(str, words)
+    first, *rest = map(str, arguments)
     target = rest.pop(0) if first == "-m" else first.replace("contrastive-encoders", PACKAGE)
     if target == "torch.distributed.run":
         place = rest.index("--nproc-per-node") + 1
         return _as_ranks(
             int(rest[place]),
-            [word for word in rest[place + 1 :] if word not in ("-m", "--standalone")],
+            [argument for argument in rest[place + 1 :] if argument not in ("-m", "--standalone")],
             cwd,
             timeout,
             env,
@@ -135,7 +135,7 @@ def run_command(
         outcome = Started(target, rest, cwd, drawn=drawn, **env).finish(timeout)
         return subprocess.CompletedProcess([target, *rest], *outcome)
     return subprocess.run(
-        [sys.executable, *map(str, words)],
+        [sys.executable, *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
         timeout=timeout,
@@ -146,7 +146,7 @@ def run_command(
 
 
 def _as_ranks(
-    number: int, words: Sequence[str], cwd: Path, timeout: float, env: Mapping[str, str]
+    number: int, arguments: Sequence[str], cwd: Path, timeout: float, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Start forks that find each other as torchrun's processes do; the first that fails ends the others."""
     with socket.socket() as probe:
@@ -156,16 +156,17 @@ def _as_ranks(
     alike |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
     said = [alike | {"RANK": rank, "LOCAL_RANK": rank, "ROLE_RANK": rank} for rank in range(number)]
     ranks = [
-        Started(words[0], words[1:], cwd, **{name: str(value) for name, value in one.items()}, **env) for one in said
+        Started(arguments[0], arguments[1:], cwd, **{name: str(value) for name, value in one.items()}, **env)
+        for one in said
     ]
     status = max(map(abs, statuses([rank.process for rank in ranks], timeout)))
     outcomes = [rank.finish() for rank in ranks]
     shown = ("".join(outcome[stream] for outcome in outcomes) for stream in (1, 2))
-    return subprocess.CompletedProcess(words, status, *shown)
+    return subprocess.CompletedProcess(arguments, status, *shown)
 
 
 def _as_command(
-    target: str, words: Sequence[str], logs: Path, drawn: bool, cwd: Path | None, env: Mapping[str, str]
+    target: str, arguments: Sequence[str], logs: Path, drawn: bool, cwd: Path | None, env: Mapping[str, str]
 ) -> None:
     gc.freeze()  # the collector need not scan the tests' objects repeatedly: a quarter of a second each
     tqdm.set_lock(threading.RLock())  # otherwise it is the tests' own, which would wait forever for a killed fork
@@ -185,7 +186,7 @@ def _as_command(
     Hydra.get_mode = lambda *_, **__: None  # as without hydra.mode=, which composes everything to find that out
     logging.getLogger().handlers.clear()  # pytest's
     warnings.simplefilter("default")
-    sys.argv = [target, *words] if target == TRAIN else [PACKAGE, target, *words]
+    sys.argv = [target, *arguments] if target == TRAIN else [PACKAGE, target, *arguments]
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
     except KeyboardInterrupt:  # it arrived before the command began

@@ -48,7 +48,7 @@ RECORDS = tuple(
 )
 LAUNCHED = re.compile(
     r"(?:(?:torchrun --nproc-per-node \d+(?: --max-restarts=\d+)?|srun python|python) (?:-m contrastive_encoders )?"
-    r"|contrastive-encoders )(?P<target>[\w.-]+)(?P<words>.*)"
+    r"|contrastive-encoders )(?P<target>[\w.-]+)(?P<arguments>.*)"
 )
 
 
@@ -77,7 +77,7 @@ def parts_of(command: str) -> tuple[str, list[str]]:
     """Return the command's name and its arguments."""
     match = LAUNCHED.fullmatch(command)
     assert match, f"{command}: no command that is known"
-    return match["target"].removesuffix(".py"), shlex.split(match["words"])
+    return match["target"].removesuffix(".py"), shlex.split(match["arguments"])
 
 
 def check_command(command: str) -> None:
@@ -85,20 +85,20 @@ def check_command(command: str) -> None:
 
     Raises an error if a key or value is wrong.
     """
-    target, words = parts_of(command)
-    if "--cfg" in words:
-        _composed("train", words[: words.index("--cfg")])
-    elif "--help" not in words:
-        CHECKS[target](words)
+    target, arguments = parts_of(command)
+    if "--cfg" in arguments:
+        _composed("train", arguments[: arguments.index("--cfg")])
+    elif "--help" not in arguments:
+        CHECKS[target](arguments)
 
 
-def _composed(config: str, words: list[str]) -> DictConfig:
+def _composed(config: str, arguments: list[str]) -> DictConfig:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose(config, overrides=words)
+        return compose(config, overrides=arguments)
 
 
-def _check_train(words: list[str]) -> None:
-    for run in resolve(compose_run(words)).trainings:
+def _check_train(arguments: list[str]) -> None:
+    for run in resolve(compose_run(arguments)).trainings:
         check_model_and_data(run)
         check_values(run)
         _check_suite(run.evaluation.suite)
@@ -109,48 +109,50 @@ def _check_suite(suite: str | list[str]) -> None:
         assert name.removesuffix("@senteval") in {*SUITES, *ENTRIES, "mteb"}
 
 
-def _check_evaluation(words: list[str]) -> None:
-    cfg = _composed("evaluate", words)
+def _check_evaluation(arguments: list[str]) -> None:
+    cfg = _composed("evaluate", arguments)
     config_of(cfg, EvaluateConfig)
     _check_suite(cfg.suite)
     assert cfg.pooling in {None, "first_decoder", *POOLERS}
     assert (cfg.encoder is None) == (cfg.action != "score")
 
 
-def _check_synthesis(words: list[str]) -> None:
-    cfg = _composed("generate", words)
+def _check_synthesis(arguments: list[str]) -> None:
+    cfg = _composed("generate", arguments)
     config_of(cfg, kind_of(cfg))
 
 
-def _check_comparison(words: list[str]) -> None:
-    cfg = _composed("compare", words)
+def _check_comparison(arguments: list[str]) -> None:
+    cfg = _composed("compare", arguments)
     config_of(cfg, CompareConfig, without="race")
     assert cfg.runs or cfg.race
 
 
-def _check_sweep(words: list[str]) -> None:
+def _check_sweep(arguments: list[str]) -> None:
     """Check the first and the last trial; tests of sweeps compose all."""
-    asked = read_sweep([str(ROOT / word) if word.startswith("configs/") else word for word in words])
+    asked = read_sweep(
+        [str(ROOT / argument) if argument.startswith("configs/") else argument for argument in arguments]
+    )
     for values in (asked.sweep.grid()[0], asked.sweep.grid()[-1]):
         check_values(resolve(compose_run([*asked.sweep.overrides, *format_overrides(values), *asked.overrides])))
 
 
 CHECKS = {
     "train": _check_train,
-    "improve": lambda words: _check_train(_without_help(improve_arguments(words))),
-    "adapt": lambda words: _check_comparison(_without_help(adapt_arguments(words))),
+    "improve": lambda arguments: _check_train(_without_help(improve_arguments(arguments))),
+    "adapt": lambda arguments: _check_comparison(_without_help(adapt_arguments(arguments))),
     "evaluate": _check_evaluation,
     "generate": _check_synthesis,
     "compare": _check_comparison,
-    "race": lambda words: _check_comparison(_without_help(race_arguments(words))),
+    "race": lambda arguments: _check_comparison(_without_help(race_arguments(arguments))),
     "sweep": _check_sweep,
     "preview": read_preview,
     "download-data": read_corpora,
-    "mine-negatives": lambda words: config_of(_composed("mine-negatives", words), MineConfig),
-    "export": lambda words: config_of(_composed("export", words), ExportConfig),
-    "embed": lambda words: config_of(_composed("embed", words), EmbedConfig),
+    "mine-negatives": lambda arguments: config_of(_composed("mine-negatives", arguments), MineConfig),
+    "export": lambda arguments: config_of(_composed("export", arguments), ExportConfig),
+    "embed": lambda arguments: config_of(_composed("embed", arguments), EmbedConfig),
 }
 
 
-def _without_help(words: list[str]) -> list[str]:
-    return [word for word in words if not word.startswith("hydra/help=")]
+def _without_help(arguments: list[str]) -> list[str]:
+    return [argument for argument in arguments if not argument.startswith("hydra/help=")]

@@ -108,12 +108,12 @@ def said(files, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("contrastive_encoders.training.finish.draw_curve", lambda *_, **__: None)
     caplog.set_level(logging.INFO)
 
-    def run(words):
+    def run(arguments):
         caplog.clear()
-        words = [Template(word).safe_substitute(files, here=tmp_path) for word in words]
-        words = [f"output_dir={tmp_path / 'run'}", "quiet=true", *words]
+        arguments = [Template(argument).safe_substitute(files, here=tmp_path) for argument in arguments]
+        arguments = [f"output_dir={tmp_path / 'run'}", "quiet=true", *arguments]
         try:
-            train(overrides=list({word.lstrip("+").partition("=")[0]: word for word in words}.values()))
+            train(overrides=list({argument.lstrip("+").partition("=")[0]: argument for argument in arguments}.values()))
         except (InputError, OutputError, TrainingError) as error:
             return str(error), caplog.text
         return None, caplog.text
@@ -432,14 +432,14 @@ def cases(table):
     return [pytest.param(*row, marks=pytest.mark.advice(row[0]), id=f"{row[0]}-{at}") for at, row in enumerate(table)]
 
 
-@pytest.mark.parametrize(("name", "words", "advised"), cases(REFUSED))
-def test_a_refused_run_continues_as_advised(name, words, advised, said):
+@pytest.mark.parametrize(("name", "arguments", "advised"), cases(REFUSED))
+def test_a_refused_run_continues_as_advised(name, arguments, advised, said):
     pattern = advice()[name].pattern
-    message, _ = said(words)
+    message, _ = said(arguments)
     assert pattern.search(str(message)), message
     for shown, taken in advised.items() if isinstance(advised, dict) else zip(advised, advised, strict=True):
         assert shown in message
-        assert said(followed(words, taken))[0] is None
+        assert said(followed(arguments, taken))[0] is None
         shutil.rmtree("run")
 
 
@@ -458,16 +458,16 @@ LOGGED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "words", "advised"), cases(LOGGED))
-def test_a_run_logs_no_advice_once_it_is_followed(name, words, advised, said):
+@pytest.mark.parametrize(("name", "arguments", "advised"), cases(LOGGED))
+def test_a_run_logs_no_advice_once_it_is_followed(name, arguments, advised, said):
     pattern = advice()[name].pattern
-    refused, log = said(words)
+    refused, log = said(arguments)
     assert refused is None
     [message] = [line for line in log.splitlines() if pattern.search(line)]
     for one in advised:
         assert one in message
         shutil.rmtree("run")
-        refused, log = said(followed(words, one))
+        refused, log = said(followed(arguments, one))
         assert refused is None
         assert not pattern.search(log)
 
@@ -480,47 +480,47 @@ def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, s
     command, name = re.search(
         r"contrastive-encoders evaluate (.*), and add (\S+) to runs\.$", str(refused.value)
     ).groups()
-    words = shlex.split(command.replace("EVAL", files["tables"]))
-    run_here("evaluate", evaluate.run, words)
+    arguments = shlex.split(command.replace("EVAL", files["tables"]))
+    run_here("evaluate", evaluate.run, arguments)
     run_here("compare", compare.run, [f"runs=[{name}]", "output=comparison"])
 
 
 @pytest.mark.advice("contrastive_encoders.cli.preview:run")
 def test_a_preview_shows_the_selected_stage(files, capsys):
-    words = [Template(word).substitute(files) for word in STAGES]
-    preview(words)
+    arguments = [Template(argument).substitute(files) for argument in STAGES]
+    preview(arguments)
     shown = capsys.readouterr().out
     assert "Stage a; only_stage=NAME" in shown
-    preview([*words, "only_stage=b"])
+    preview([*arguments, "only_stage=b"])
     assert "Stage b; only_stage=NAME" in capsys.readouterr().out
 
 
 @pytest.mark.advice("contrastive_encoders.datamodules.documents:DocumentSpans._report#1")
 def test_short_documents_are_kept_with_the_span_of_the_message(said, tmp_path):
-    words = [*SPANS, f"data.path={tmp_path / 'short.txt'}", "data.max_span=60", "quiet=false"]
+    arguments = [*SPANS, f"data.path={tmp_path / 'short.txt'}", "data.max_span=60", "quiet=false"]
     texts = [" ".join(NOUNS * 40), *(" ".join(NOUNS * 2) for _ in range(20))]
     (tmp_path / "short.txt").write_text("".join(f"{text} {n}\n" for n, text in enumerate(texts * 4)))
-    refused, log = said(words)
+    refused, log = said(arguments)
     assert refused is None
     [(dropped, advised)] = re.findall(r"dropped (\d+) of .*set (data\.max_span=auto)\.", log)
     shutil.rmtree("run")
-    refused, log = said(followed(words, advised))
+    refused, log = said(followed(arguments, advised))
     assert refused is None
     assert int(dropped) > sum(map(int, re.findall(r"dropped (\d+) of", log)))
 
 
 @pytest.mark.advice("contrastive_encoders.datamodules.store.token_store:TokenStore._damaged")
 def test_a_damaged_token_store_is_rebuilt_as_advised(said, tmp_path):
-    words = [*SENTENCES, f"data.cache_dir={tmp_path / 'cache'}"]
-    assert said(words)[0] is None
+    arguments = [*SENTENCES, f"data.cache_dir={tmp_path / 'cache'}"]
+    assert said(arguments)[0] is None
     shutil.rmtree("run")
     [offsets] = Path("cache").rglob("offsets.bin")
     intact = offsets.read_bytes()
     flip(offsets, at=0.2, count=64)
-    refused, _ = said(words)
+    refused, _ = said(arguments)
     assert str(offsets.parent) in refused
     [advised] = re.findall(r"Set (verify=true)", refused)
-    assert said(followed(words, advised))[0] is None
+    assert said(followed(arguments, advised))[0] is None
     assert offsets.read_bytes() == intact
 
 

@@ -18,14 +18,14 @@ open("finished", "w").close()
 """
 
 
-def run(words, cwd, stream="stdout"):
+def run(arguments, cwd, stream="stdout"):
     """Run Python with a ``stream`` that has no reader; return the exit code and the output of the other stream."""
     reader, writer = os.pipe()
     os.close(reader)
     other = "stderr" if stream == "stdout" else "stdout"
     streams = {stream: writer, other: subprocess.PIPE}
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *words], **streams, cwd=cwd, env=environment, timeout=100, check=False)
+    done = subprocess.run([sys.executable, *arguments], **streams, cwd=cwd, env=environment, timeout=100, check=False)
     os.close(writer)
     return done.returncode, getattr(done, other)
 
@@ -48,9 +48,9 @@ def test_output_with_a_reader_is_complete(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [["-m", "contrastive_encoders", "preview", "--help"], ["-m", "contrastive_encoders"], ["train.py", "--help"]],
     ids=str,
 )
-def test_help_without_a_reader(words):
-    assert run(words, ROOT) == (0, b"")
+def test_help_without_a_reader(arguments):
+    assert run(arguments, ROOT) == (0, b"")

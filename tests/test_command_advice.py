@@ -76,25 +76,25 @@ REFUSED = [
 ]
 
 
-def refusal(command, words):
+def refusal(command, arguments):
     """Return the message of a command, which ends at the latest at the missing encoder."""
     with pytest.raises(InputError) as error:
-        run_here(command, COMMANDS[command], words)
+        run_here(command, COMMANDS[command], arguments)
     return str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "command", "words", "shown", "taken"),
+    ("name", "command", "arguments", "shown", "taken"),
     [pytest.param(*row, id=f"{row[0]}-{at}") for at, row in enumerate(REFUSED)],
 )
-def test_a_refused_command_gets_further_as_advised(name, command, words, shown, taken, tmp_path, monkeypatch):
+def test_a_refused_command_gets_further_as_advised(name, command, arguments, shown, taken, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.txt").write_text("A text.\nAnother text.\n")
     (tmp_path / "t.tsv").write_text("anchor\tpositive\na\tb\nc\td\n")
     pattern = advice()[name].pattern
-    message = refusal(command, words)
+    message = refusal(command, arguments)
     assert pattern.search(message), message
     assert shown in message
-    further = refusal(command, followed(words, taken or shown))
+    further = refusal(command, followed(arguments, taken or shown))
     assert not pattern.search(further), further
     assert "expected a key that exists" not in further

@@ -52,7 +52,7 @@ def test_bash_completes_commands_choices_and_keys():
 
 
 @pytest.mark.parametrize(
-    ("command", "config", "words"),
+    ("command", "config", "arguments"),
     [
         ("train", "train", ["model=simcse", "data=triplets", "trainer=ddp"]),
         ("improve", "train", []),
@@ -62,12 +62,13 @@ def test_bash_completes_commands_choices_and_keys():
         ("mine-negatives", "mine-negatives", []),
     ],
 )
-def test_candidates_are_the_keys_that_hydra_composes(command, config, words):
+def test_candidates_are_the_keys_that_hydra_composes(command, config, arguments):
     found = [
-        key.removesuffix("=") for key in candidates(f"contrastive-encoders {' '.join([command, *words])} ", COMMANDS)
+        key.removesuffix("=")
+        for key in candidates(f"contrastive-encoders {' '.join([command, *arguments])} ", COMMANDS)
     ]
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose(config, overrides=words)
+        cfg = compose(config, overrides=arguments)
     groups = {key for key in found if (ROOT / "configs" / key).is_dir()}
     assert {"train": {"model", "data", "experiment"}, "generate": {"recipe"}, "compare": {"race"}}.get(
         config, set()
@@ -100,10 +101,12 @@ def test_commands_are_completed_without_heavy_imports():
     assert (done.returncode, done.stdout, done.stderr) == (0, "model=simcse\n", "")
 
 
-@pytest.mark.parametrize(("words", "status"), [(["tcsh"], 2), ([], 2), (["--help"], 0), (["zsh"], 0), (["fish"], 0)])
-def test_a_script_for_each_shell_and_no_other(words, status):
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["tcsh"], 2), ([], 2), (["--help"], 0), (["zsh"], 0), (["fish"], 0)]
+)
+def test_a_script_for_each_shell_and_no_other(arguments, status):
     done = subprocess.run(
-        [sys.executable, "-m", "contrastive_encoders", "completion", *words],
+        [sys.executable, "-m", "contrastive_encoders", "completion", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

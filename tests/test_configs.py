@@ -83,9 +83,9 @@ def with_path(run: ResolvedRun) -> ResolvedRun:
     return replace(run, data=replace(run.data, path="x"), missing={}) if "data.path" in run.missing else run
 
 
-def stages_composed(*words: str) -> list[ResolvedRun]:
+def stages_composed(*overrides: str) -> list[ResolvedRun]:
     """Return the stages of a run, or the run alone, with all values."""
-    return resolve(compose_run(words)).trainings
+    return resolve(compose_run(overrides)).trainings
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_the_stages_of_gense_are_the_published_ones(name):
 
 
 def test_a_word_for_one_stage_beats_one_for_all_which_beats_the_experiment():
-    words = ["experiment=gense_plus", "batch_size=64", "model.prompt_suffix=null", "stages.qa.batch_size=32"]
-    found = stages_composed(*words, "stages.nli.data.fraction=0.5", "stages.open.model.prompt_suffix=mine")
+    overrides = ["experiment=gense_plus", "batch_size=64", "model.prompt_suffix=null", "stages.qa.batch_size=32"]
+    found = stages_composed(*overrides, "stages.nli.data.fraction=0.5", "stages.open.model.prompt_suffix=mine")
     assert [cfg.batch_size for cfg in found] == [64, 32, 64]
     assert [cfg.model.prompt_suffix for cfg in found] == ["mine", None, None]
     assert [cfg.data.fraction for cfg in found] == [1.0, 1.0, 0.5]
     assert [cfg.model.temperature for cfg in found] == [0.05, 0.01, 0.05]
-    without = stages_composed(*words[:3], "~stages.qa")
+    without = stages_composed(*overrides[:3], "~stages.qa")
     assert [cfg.data.target.rpartition(".")[2] for cfg in without] == ["Triplets", "Triplets"]
 
 
 def test_the_identity_covers_all_stages_and_their_order():
-    def identities(*words: str) -> list[str]:
-        return [stage.identity for stage in resolve(compose_run(["experiment=gense", *words])).all_stages]
+    def identities(*overrides: str) -> list[str]:
+        return [stage.identity for stage in resolve(compose_run(["experiment=gense", *overrides])).all_stages]
 
     plain, first = identities(), identities("stages.open.max_steps=3")
     assert plain[0] != first[0]
@@ -157,22 +157,22 @@ def yielded() -> dict[str, object]:
 
 @pytest.mark.parametrize("model", choices("model"))
 def test_a_model_fits_some_data(model, yielded):
-    words = [f"model={model}", *GIVEN.get(model, [])]
-    consumes = get_object(compose_run([*words, "data=text"]).model.target).consumes
+    overrides = [f"model={model}", *GIVEN.get(model, [])]
+    consumes = get_object(compose_run([*overrides, "data=text"]).model.target).consumes
     fitting = [
         data for data, kind in yielded.items() if kind in (consumes if isinstance(consumes, tuple) else [consumes])
     ]
     for data in fitting:
-        run = with_path(resolve(compose_run([*words, f"data={data}"])))
+        run = with_path(resolve(compose_run([*overrides, f"data={data}"])))
         check_model_and_data(run)
         check_values(run)
     assert fitting
 
 
 def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
-    words = ["batch_size=7", "seed=3", "token_budget=99", "log_every_n_steps=4", "precision=bf16", "max_steps=5"]
+    overrides = ["batch_size=7", "seed=3", "token_budget=99", "log_every_n_steps=4", "precision=bf16", "max_steps=5"]
     (cfg,) = stages_composed(
-        *"model=declutr data=text data.path=x backbone=b".split(), *words, "devices=2", "num_nodes=3"
+        *"model=declutr data=text data.path=x backbone=b".split(), *overrides, "devices=2", "num_nodes=3"
     )
     assert (cfg.data.batch_size, cfg.data.seed, cfg.data.tokenizer) == (7, 3, "b")
     assert (cfg.model.backbone, cfg.model.token_budget, cfg.model.log_every_n_steps) == ("b", 99, 4)
@@ -181,10 +181,11 @@ def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
 
 
 @pytest.mark.parametrize(
-    ("words", "epochs"), [([], 1), (["max_epochs=4"], 4), (["max_steps=9"], -1), (["max_steps=9", "max_epochs=2"], 2)]
+    ("overrides", "epochs"),
+    [([], 1), (["max_epochs=4"], 4), (["max_steps=9"], -1), (["max_steps=9", "max_epochs=2"], 2)],
 )
-def test_the_default_is_one_epoch(words, epochs):
-    assert resolve(compose_run(words)).trainer["max_epochs"] == epochs
+def test_the_default_is_one_epoch(overrides, epochs):
+    assert resolve(compose_run(overrides)).trainer["max_epochs"] == epochs
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_sa
         race = OmegaConf.to_container(
             compose("compare", overrides=["race=documents", "race.texts=x", "output=y"]).race, resolve=True
         )
-    runs = {arm: stages_composed(*race["common"], *words, "max_steps=1") for arm, words in race["arms"].items()}
+    runs = {arm: stages_composed(*race["common"], *overrides, "max_steps=1") for arm, overrides in race["arms"].items()}
     assert len(runs) == 7
     for arm, (run,) in runs.items():
         assert (arm, run.model.pooling, run.initial_weights_fraction) == (arm, None, 0.5)
@@ -227,7 +228,7 @@ NOT_OF_THE_CLASS = {"reranker": {"retriever"}, "text": {"_target_"}}
 @pytest.mark.parametrize("group", ["model", "data"])
 def test_a_choice_has_the_defaults_of_its_class(group):
     for name, kind in KINDS[group].items():
-        words = [f"{group}={name}"]
-        found = OmegaConf.to_container(composed(*words)[group], resolve=False)
+        overrides = [f"{group}={name}"]
+        found = OmegaConf.to_container(composed(*overrides)[group], resolve=False)
         differing = {key for key, value in config_of(kind).items() if found[key] != value}
         assert differing == NOT_OF_THE_CLASS.get(name, set()), name

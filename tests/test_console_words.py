@@ -32,18 +32,18 @@ WRONG = [  # config, arguments, the wrong argument, its hint
 ]
 
 
-@pytest.mark.parametrize(("config", "words", "key", "hint"), WRONG)
-def test_a_wrong_option_is_named_with_the_key_of_its_name(config, words, key, hint):
+@pytest.mark.parametrize(("config", "arguments", "key", "hint"), WRONG)
+def test_a_wrong_option_is_named_with_the_key_of_its_name(config, arguments, key, hint):
     with pytest.raises(InputError) as caught:
-        check_options(config, words)
+        check_options(config, arguments)
     assert (caught.value.key, caught.value.hint) == (key, hint)
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--help"], ["a=1", "--multirun"], ["--config-dir", "x", "a=1"], ["--cfg", "job"], ["--info"]]
+    "arguments", [[], ["--help"], ["a=1", "--multirun"], ["--config-dir", "x", "a=1"], ["--cfg", "job"], ["--info"]]
 )
-def test_hydras_options_are_accepted(words):
-    check_options("train", words)
+def test_hydras_options_are_accepted(arguments):
+    check_options("train", arguments)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -97,33 +97,33 @@ def test_improve_tells_tables_from_documents(tmp_path, monkeypatch):
 @pytest.mark.advice("contrastive_encoders.cli.main:_paths#1")
 @pytest.mark.advice("contrastive_encoders.cli.main:_paths#2")
 @pytest.mark.parametrize(
-    ("words", "key"), [(improve_arguments, "data.path"), (adapt_arguments, "race.texts")], ids=["improve", "adapt"]
+    ("arguments", "key"), [(improve_arguments, "data.path"), (adapt_arguments, "race.texts")], ids=["improve", "adapt"]
 )
-def test_a_command_of_paths_wants_one(words, key):
+def test_a_command_of_paths_wants_one(arguments, key):
     with pytest.raises(InputError) as caught:
-        words(["max_steps=3"])
+        arguments(["max_steps=3"])
     assert caught.value.key == key
-    assert "--help" in words(["--help"])
+    assert "--help" in arguments(["--help"])
     with pytest.raises(InputError) as caught:  # a key without its value
-        words(["faq.csv", "estimate_only"])
+        arguments(["faq.csv", "estimate_only"])
     assert (caught.value.key, caught.value.value) == ("estimate_only", None)
 
 
 @pytest.mark.parametrize(
-    ("words", "out", "err"),
+    ("arguments", "out", "err"),
     [
         (["--version"], f"Contrastive Encoders {__version__}\n", ""),
         (["traim"], "", "The nearest is train.\n"),
         (["--bogus"], "", "completion.\n"),
     ],
 )
-def test_the_version_and_the_nearest_command(words, out, err, capsys):
+def test_the_version_and_the_nearest_command(arguments, out, err, capsys):
     if err:
         with pytest.raises(SystemExit) as left:
-            main(words)
+            main(arguments)
         assert left.value.code == 2
     else:
-        main(words)
+        main(arguments)
     shown = capsys.readouterr()
     assert shown.out == out
     assert shown.err.endswith(err)

@@ -15,7 +15,7 @@ CLUSTER = ROOT / "examples" / "cluster"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
-def calls_of_srun(script, words, folder):
+def calls_of_srun(script, arguments, folder):
     """Return the calls of a script in a job of four nodes; a replacement for `srun` records them."""
     for name, body in (("srun", f'echo "$@" >> {folder}/calls'), ("scontrol", "echo a1; echo a2"), ("sleep", "")):
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -23,7 +23,7 @@ def calls_of_srun(script, words, folder):
     slurm = {"SLURM_JOB_NODELIST": "a[1-4]", "SLURM_NNODES": "4", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     # The output ends with the last process that writes it, including background processes
-    subprocess.run(["bash", CLUSTER / script, *words], env={**slurm, "PATH": path}, check=True, capture_output=True)
+    subprocess.run(["bash", CLUSTER / script, *arguments], env={**slurm, "PATH": path}, check=True, capture_output=True)
     return (folder / "calls").read_text().splitlines()
 
 

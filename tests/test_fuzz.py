@@ -143,9 +143,9 @@ def places(tmp_path_factory):
 
 def cases(seed, number):
     """Yield (command, key, value), this many of each command line."""
-    for command, (config, words) in COMMANDS.items():
+    for command, (config, arguments) in COMMANDS.items():
         draw = random.Random(f"{seed} {command}")
-        keys = [key for key in known_keys(config, words) if not key.startswith("hydra")]
+        keys = [key for key in known_keys(config, arguments) if not key.startswith("hydra")]
         for _ in range(number):
             key, value = draw.choice(keys), draw.choice(VALUES)
             if key.rpartition(".")[2] in STARTS_PROCESSES and value in (1, 2):
@@ -166,9 +166,9 @@ def as_value(value):
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def words_of(command, key, value, places, number):
+def arguments_of(command, key, value, places, number):
     here = {**places, "out": places["folder"] / f"out{number}"}
-    given = [word.format(**here) for word in COMMANDS[command][1] if word.partition("=")[0] != key]
+    given = [argument.format(**here) for argument in COMMANDS[command][1] if argument.partition("=")[0] != key]
     shown = as_value(value.format(**here) if value == "{file}" else value) if value is not None else "null"
     return [*given, f"{key}={shown}"]
 
@@ -177,7 +177,7 @@ class Hangs(BaseException):
     pass
 
 
-def in_this_process(command, words):
+def in_this_process(command, arguments):
     """Return the exit code and the output, by the same entry point."""
 
     def too_long(*_):
@@ -186,11 +186,11 @@ def in_this_process(command, words):
     err, before = io.StringIO(), (sys.argv, sys.stderr, sys.stdout)
     logging.getLogger().handlers.clear()
     GlobalHydra.instance().clear()
-    sys.argv, sys.stderr, sys.stdout = [str(ROOT / "contrastive-encoders"), command, *words], err, io.StringIO()
+    sys.argv, sys.stderr, sys.stdout = [str(ROOT / "contrastive-encoders"), command, *arguments], err, io.StringIO()
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(SECONDS)
     try:
-        main([command, *words])
+        main([command, *arguments])
         return 0, err.getvalue()
     except SystemExit as left:
         return left.code or 0, err.getvalue()
@@ -217,19 +217,19 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
     monkeypatch.chdir(places["folder"])
     started = []
 
-    def refuse(*words, **_):
-        started.append(words)
+    def refuse(*arguments, **_):
+        started.append(arguments)
         raise AssertionError("a process is started")
 
     for name in ("execve", "fork", "posix_spawn"):
         monkeypatch.setattr(os, name, refuse)
 
     class Watched(subprocess.Popen):
-        def __init__(self, words, *args, **keys):
+        def __init__(self, arguments, *args, **keys):
             # When a run is finished, it asks for the commit of the project and draws its curve
-            if words[0] != "git" and Path(words[-1]) != ROOT / "contrastive_encoders" / "reports" / "render.py":
-                refuse(words)
-            super().__init__(words, *args, **keys)
+            if arguments[0] != "git" and Path(arguments[-1]) != ROOT / "contrastive_encoders" / "reports" / "render.py":
+                refuse(arguments)
+            super().__init__(arguments, *args, **keys)
 
     monkeypatch.setattr(subprocess, "Popen", Watched)
     checkout = sorted(path.name for path in ROOT.iterdir())
@@ -239,9 +239,9 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
     found, accepted = [], 0
     try:
         for number, (command, key, value) in enumerate(cases(SEED, PER_COMMAND)):
-            words = words_of(command, key, value, places, number)
+            arguments = arguments_of(command, key, value, places, number)
             try:
-                status, said = in_this_process(command, words)
+                status, said = in_this_process(command, arguments)
                 problem, accepted = wrong(status, said), accepted + (status == 0)
             except Hangs:
                 problem = "it hangs"
@@ -262,9 +262,9 @@ def test_some_of_them_as_commands(places):
     found = []
     environment = {**os.environ, "HOME": str(places["home"]), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     for number, (command, key, value) in enumerate(cases(SEED + 1, AS_COMMANDS)):
-        words = words_of(command, key, value, places, f"-command{number}")
+        arguments = arguments_of(command, key, value, places, f"-command{number}")
         done = subprocess.run(
-            [sys.executable, "-m", "contrastive_encoders", command, *words],
+            [sys.executable, "-m", "contrastive_encoders", command, *arguments],
             cwd=places["folder"],
             env=environment,
             capture_output=True,

@@ -44,8 +44,8 @@ SMALL = """tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.intermediate_size
 
 def train_arguments(command: str) -> list[str]:
     """Return the arguments after ``train``, without the launcher."""
-    words = shlex.split(command)
-    return words[words.index("train") + 1 :]
+    arguments = shlex.split(command)
+    return arguments[arguments.index("train") + 1 :]
 
 
 def run(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,9 @@ def train(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedPr
 def small_run(command: str, corpus: Path, folder: Path) -> list[str]:
     """Return the command's choices with a small corpus and a tiny backbone; the corpus also replaces hub data."""
     kept = [
-        word for word in train_arguments(command) if not word.startswith(("data=", "data.", "backbone=", "devices="))
+        argument
+        for argument in train_arguments(command)
+        if not argument.startswith(("data=", "data.", "backbone=", "devices="))
     ]
     data = ["data=text", f"data.path={corpus}", "data.max_span=auto", f"data.cache_dir={folder / 'cache'}"]
     return [*kept, *data, *SMALL, "batch_size=8", f"output_dir={folder / 'run'}"]
@@ -85,27 +87,27 @@ def test_a_command_composes(command):
 @pytest.mark.parametrize("command", EVALUATIONS)
 def test_evaluation_commands_run(command, small_tables, small_word_vectors, small_reranker, tmp_path):
     """They run as written, except for the encoder and the tables; downloads come from an empty mirror."""
-    words = shlex.split(command)
-    arguments = words[words.index("evaluate") + 1 :]
+    command_line = shlex.split(command)
+    arguments = command_line[command_line.index("evaluate") + 1 :]
     fetches = "action=fetch" in arguments
     put = {
         "encoder": small_word_vectors,
         "reranker": small_reranker,
         "data_root": tmp_path if fetches else small_tables,
     }
-    kept = [word for word in arguments if word.split("=")[0] not in (*put, "pooling")]
-    filled = [f"{key}={value}" for key, value in put.items() if any(word.startswith(key) for word in arguments)]
+    kept = [argument for argument in arguments if argument.split("=")[0] not in (*put, "pooling")]
+    filled = [f"{key}={value}" for key, value in put.items() if any(argument.startswith(key) for argument in arguments)]
     (tmp_path / "questions.csv").write_text("query,document\ntea salt,salt drum\nmoss lamp,lamp rope\n")
     (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\ntea salt,salt,4\nmoss,lamp rope,1\nfern,fern,5\n")
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    several = several if words[0] == "torchrun" else []
+    several = several if command_line[0] == "torchrun" else []
     launcher = [sys.executable, "-m", *several, "contrastive_encoders", "evaluate"]
     source = [f"download_mirror={tmp_path}"] if fetches else []
     done = run([*launcher, *kept, *filled, *source], tmp_path)
     # the small tables are not the official ones, and the mirror is empty: both are detected and reported
     assert done.returncode == (2 if fetches or "action=check" in arguments else 0), done.stderr
     assert "Traceback" not in done.stderr
-    if any(word.startswith("encoder=") for word in arguments):
+    if any(argument.startswith("encoder=") for argument in arguments):
         assert "95 %" in done.stdout
 
 
@@ -113,15 +115,15 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, smal
 def test_export_commands_run(command, tiny_mlm, tmp_path):
     """They run as written, except for the encoder; nothing is sent: the hub is switched off."""
     name = "embed" if "embed" in shlex.split(command) else "export"
-    words = shlex.split(command)
-    given = dict(word.split("=", 1) for word in words[words.index(name) + 1 :])
+    arguments = shlex.split(command)
+    given = dict(argument.split("=", 1) for argument in arguments[arguments.index(name) + 1 :])
     given["run" if "run" in given else "encoder"] = str(tiny_mlm)
     if name == "embed":
         write_texts(tmp_path / given["input"], given.get("column", "text"))
         if "quantization_ranges" in given:
             np.save(tmp_path / given["quantization_ranges"], [[-1.0] * 32, [1.0] * 32])
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    several = several if words[0] == "torchrun" else []
+    several = several if arguments[0] == "torchrun" else []
     launcher = [sys.executable, "-m", *several, "contrastive_encoders", name]
     done = run([*launcher, *map("=".join, given.items())], tmp_path)
     if "push" in given:
@@ -169,8 +171,8 @@ def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp
     rows = [line.split("\t") for line in (small_tables / "STSBenchmark" / "test.tsv").read_text().splitlines()[1:]]
     lines = [json.dumps({"sentence1": a, "sentence2": b, "score": float(score)}) for a, b, score in rows]
     (tmp_path / "mteb" / "stsbenchmark-sts" / "test.jsonl").write_text("\n".join(lines))
-    words = shlex.split(command.replace("outputs/quickstart", str(small_word_vectors)))[1:]
-    done = run([sys.executable, "-m", "contrastive_encoders", *words], tmp_path, HF_HOME=str(tmp_path / "home"))
+    arguments = shlex.split(command.replace("outputs/quickstart", str(small_word_vectors)))[1:]
+    done = run([sys.executable, "-m", "contrastive_encoders", *arguments], tmp_path, HF_HOME=str(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     assert "STSBenchmark/mteb/cosine_spearman" in done.stdout
     assert (tmp_path / "mteb.json").is_file()
@@ -188,7 +190,7 @@ def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
     assert {name for name in promised if not (tmp_path / "run" / name).exists()} == set()
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {name.rstrip("/") for name in promised}
     assert json.loads((tmp_path / "run" / "results.json").read_text())["cost"]["steps"] == 2
-    again = train([word for word in arguments if word != "quiet=true"], tmp_path)
+    again = train([argument for argument in arguments if argument != "quiet=true"], tmp_path)
     assert again.returncode == 0, again.stderr
     assert "is finished" in again.stdout + again.stderr
 
@@ -201,7 +203,7 @@ def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path
     if "evaluation.data_root=eval" in arguments:
         data_root = request.getfixturevalue("shared_data") / "eval"
         arguments[arguments.index("evaluation.data_root=eval")] = f"evaluation.data_root={data_root}"
-        arguments = [word.replace("every_n_steps=500", "every_n_steps=1") for word in arguments]
+        arguments = [argument.replace("every_n_steps=500", "every_n_steps=1") for argument in arguments]
     env = {"WANDB_MODE": "offline"} if "logger=wandb" in arguments else {}
     if command.startswith("torchrun"):
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
@@ -219,8 +221,8 @@ def test_quickstart_runs(tmp_path):
     assert "train.py experiment=quickstart " in (ROOT / "Makefile").read_text(encoding="utf-8")
     for name in ("quickstart", "quickstart_random"):
         folder = tmp_path / name
-        words = [f"experiment={name}", *SMALL, "evaluation.every_n_steps=1", f"output_dir={folder}"]
-        done = train(words, tmp_path)
+        arguments = [f"experiment={name}", *SMALL, "evaluation.every_n_steps=1", f"output_dir={folder}"]
+        done = train(arguments, tmp_path)
         assert done.returncode == 0, done.stderr
         results = json.loads((folder / "results.json").read_text())
         assert set(results["scores"]) == {f"pydocs/cosine/{metric}" for metric in ("mrr", "ndcg@10", "recall@10")}

@@ -21,15 +21,15 @@ from contrastive_encoders.training.compose import compose
 BASE = ["model=pairs", "data=triplets", "data.path=faq.csv"]
 
 
-def refused(word):
+def refused(override):
     """Return the message of a command line with this argument."""
     with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
-        compose([*BASE, word])
-    return explained(error.value, "train", [*BASE, word])
+        compose([*BASE, override])
+    return explained(error.value, "train", [*BASE, override])
 
 
 @pytest.mark.parametrize(
-    ("word", "key"),
+    ("override", "key"),
     [
         ("lr=1e-5", "model.lr=1e-5"),
         ("+lr=0.5", "model.lr=0.5"),
@@ -54,38 +54,38 @@ def refused(word):
     ],
 )
 @pytest.mark.advice("contrastive_encoders.core.key_suggestions:unknown_key")
-def test_the_key_that_is_meant_is_named_and_accepted(word, key):
-    message = refused(word)
+def test_the_key_that_is_meant_is_named_and_accepted(override, key):
+    message = refused(override)
     assert message.endswith(f"Set {key}.")
     assert "append" not in message.lower()  # Hydra's advice of +KEY=VALUE is refused, too
     compose([*BASE, *shlex.split(key)])
 
 
 def test_the_words_that_the_console_adds_are_not_blamed():
-    words = ["hydra/help=improve", "experiment=improve", "data.path=faq.csv", "output=runs/a"]
+    overrides = ["hydra/help=improve", "experiment=improve", "data.path=faq.csv", "output=runs/a"]
     with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
-        compose(words)
-    assert explained(error.value, "train", words).endswith("Set output_dir=runs/a.")
+        compose(overrides)
+    assert explained(error.value, "train", overrides).endswith("Set output_dir=runs/a.")
 
 
 @pytest.mark.parametrize(
-    ("word", "key"),
+    ("override", "key"),
     [("model.lrr=3", "model.lr"), ("model.teperature=1", "model.temperature"), ("temperatur=1", "model.temperature")],
 )
-def test_a_typo_is_answered_with_the_nearest_key(word, key):
-    assert refused(word).endswith(f"The nearest is {key}.")
+def test_a_typo_is_answered_with_the_nearest_key(override, key):
+    assert refused(override).endswith(f"The nearest is {key}.")
 
 
-@pytest.mark.parametrize("word", ["warmup_steps=100", "fp16=true", "foo=1", "model.foo=1"])
-def test_names_without_a_counterpart_get_none(word):
-    message = refused(word)
+@pytest.mark.parametrize("override", ["warmup_steps=100", "fp16=true", "foo=1", "model.foo=1"])
+def test_names_without_a_counterpart_get_none(override):
+    message = refused(override)
     assert "Set " not in message
     assert "nearest" not in message
 
 
 def test_every_counterpart_is_a_key_of_some_command():
     commands = [("train", BASE), ("evaluate", []), ("export", [])]
-    known = {key for command, words in commands for key in known_keys(command, words)}
+    known = {key for command, overrides in commands for key in known_keys(command, overrides)}
     assert {key for keys in COUNTERPARTS.values() for key in keys} <= known
 
 
@@ -113,18 +113,18 @@ def test_from_python_a_key_is_named_as_an_argument(given, hint):
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"),
+    ("override", "hint"),
     [
         ("estimate_only=true", "Set race.estimate_only=true."),
         ("txts=docs", "The nearest is race.texts."),
         ("foo=1", "contrastive-encoders adapt --help lists the keys."),
     ],
 )
-def test_a_command_that_expands_to_another_names_its_own_help(word, hint):
-    words = [*adapt_arguments(["docs"]), word]
+def test_a_command_that_expands_to_another_names_its_own_help(override, hint):
+    overrides = [*adapt_arguments(["docs"]), override]
     with pytest.raises(HydraException) as error:
-        compose_config("compare", words)
-    assert explained(error.value, "compare", words).endswith(hint)
+        compose_config("compare", overrides)
+    assert explained(error.value, "compare", overrides).endswith(hint)
 
 
 def test_an_error_has_the_value_and_what_is_expected():

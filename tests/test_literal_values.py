@@ -39,16 +39,16 @@ TEXTS = [
 ]
 
 
-def value(word):
-    return OverridesParser.create().parse_override(word).value()
+def value(override):
+    return OverridesParser.create().parse_override(override).value()
 
 
 @pytest.mark.parametrize("key", ["data.path", "backbone", "data.dev_path", "stages.one.data.path", "data.parts.x.path"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_is_taken_as_it_is(key, text):
-    [word] = literal_overrides("train", [f"{key}={text}"])
-    assert value(word) == text
-    assert literal_overrides("train", [word]) == [word], "a second time it stays"
+    [override] = literal_overrides("train", [f"{key}={text}"])
+    assert value(override) == text
+    assert literal_overrides("train", [override]) == [override], "a second time it stays"
 
 
 @settings(deadline=None, max_examples=200)
@@ -82,7 +82,7 @@ def test_the_texts_of_a_list_are_taken_one_by_one(written, texts):
 
 
 @pytest.mark.parametrize(
-    "word",
+    "override",
     [
         "data.path=null",
         "data.path=${oc.env:HOME}/x.csv",
@@ -102,8 +102,8 @@ def test_the_texts_of_a_list_are_taken_one_by_one(written, texts):
         "data.max_span=auto",
     ],
 )
-def test_values_that_hydra_reads_correctly_are_unchanged(word):
-    assert literal_overrides("train", [word]) == [word]
+def test_values_that_hydra_reads_correctly_are_unchanged(override):
+    assert literal_overrides("train", [override]) == [override]
 
 
 def test_an_interpolation_beside_other_characters_stays_one():
@@ -119,17 +119,17 @@ def test_commas_are_sweeps_where_several_runs_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("word", "advised"),
+    ("override", "advised"),
     [
         ("model.lr=1e-5 (slow)", "1e-5 (slow)"),
         ("seed=[1", "[1"),
         ("data.prompts={question: query (x): , answer: p}", {"question": "query (x):", "answer": "p"}),
     ],
 )
-def test_another_value_that_hydra_cannot_read_is_shown_as_the_shell_takes_it(word, advised):
+def test_another_value_that_hydra_cannot_read_is_shown_as_the_shell_takes_it(override, advised):
     with pytest.raises(InputError) as caught:
-        literal_overrides("train", [word])
-    key, _, text = word.partition("=")
+        literal_overrides("train", [override])
+    key, _, text = override.partition("=")
     assert (caught.value.key, caught.value.value) == (key, text)
     quoted = re.search(r"quote it: (.*)$", caught.value.hint)[1]
     echoed = subprocess.run(["sh", "-c", f"printf %s {quoted}"], capture_output=True, text=True, check=True).stdout
@@ -144,8 +144,12 @@ def test_keys_of_other_commands_go_by_their_declared_types():
         batches: int
         prompts: Mapping[str, str]
 
-    words = ["input=a (1).txt", "batches=3", "unknown=x (1)"]
-    assert [value(word) for word in literal_overrides("mine-negatives", words, Keys)] == ["a (1).txt", 3, "x (1)"]
+    overrides = ["input=a (1).txt", "batches=3", "unknown=x (1)"]
+    assert [value(override) for override in literal_overrides("mine-negatives", overrides, Keys)] == [
+        "a (1).txt",
+        3,
+        "x (1)",
+    ]
     assert value(literal_overrides("mine-negatives", ["input=7"], Keys)[0]) == "7"
     assert value(literal_overrides("mine-negatives", ["unknown=7"], Keys)[0]) == 7
 
@@ -153,28 +157,28 @@ def test_keys_of_other_commands_go_by_their_declared_types():
 def test_the_preview_and_the_python_api_take_them_too(tmp_path):
     path = tmp_path / "faq (final) ä=1.csv"
     path.write_text("Frage,Antwort (Support)\na,b\n", encoding="utf-8")
-    words = ["data=qa", f"data.path={path}", "data.columns=[Frage,Antwort (Support)]", "output=page (1).png"]
-    asked = read_arguments(words)
+    overrides = ["data=qa", f"data.path={path}", "data.columns=[Frage,Antwort (Support)]", "output=page (1).png"]
+    asked = read_arguments(overrides)
     assert (asked.run.data.path, asked.run.data.columns) == (str(path), ["Frage", "Antwort (Support)"])
     assert asked.config.output == "page (1).png"
 
 
-@pytest.mark.parametrize("word", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])
-def test_an_option_of_hydra_is_not_a_key(word):
-    assert literal_overrides("train", [word]) == [word]
+@pytest.mark.parametrize("override", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])
+def test_an_option_of_hydra_is_not_a_key(override):
+    assert literal_overrides("train", [override]) == [override]
 
 
 @pytest.mark.parametrize(
     "written", ["${x}.csv", "a${oc.env:NO_SUCH_VARIABLE}.csv", "${x} (1).csv", "[${x}.csv,b.csv]", "${data.nothing}"]
 )
 def test_a_reference_to_nothing_names_its_key_and_the_literal_text(written):
-    words = literal_overrides("train", ["model=simcse", "data=sentences", f"data.path={written}"])
+    overrides = literal_overrides("train", ["model=simcse", "data=sentences", f"data.path={written}"])
     with pytest.raises(InputError) as caught:
-        compose(words)
+        compose(overrides)
     message = str(caught.value)
     assert caught.value.key == "data.path"
     (advised,) = shlex.split(message.rpartition("set ")[2].removesuffix("."))
-    path = compose([*words[:2], advised]).data.path
+    path = compose([*overrides[:2], advised]).data.path
     assert (path[0] if isinstance(path, list) else path) == written.strip("[]").split(",")[0]
 
 

@@ -11,9 +11,9 @@ COMMANDS = [parts_of(line) for page in PAPERS for line in commands_of(page)]  # 
 
 
 def test_evaluations_and_syntheses_name_what_a_command_of_the_page_makes():
-    made = {word for _, words in COMMANDS for word in words if word.startswith("output_dir=")}
-    for target, words in COMMANDS:
-        given = dict(word.split("=", 1) for word in words if "=" in word)
+    made = {override for _, overrides in COMMANDS for override in overrides if override.startswith("output_dir=")}
+    for target, overrides in COMMANDS:
+        given = dict(override.split("=", 1) for override in overrides if "=" in override)
         name = given.get({"evaluate": "encoder", "generate": "generator"}.get(target, ""), "")
         assert not name.startswith("outputs/") or f"output_dir={name}" in made, "no command of the page makes it"
         assert target != "evaluate" or given["data_root"] == "eval"
@@ -25,12 +25,14 @@ def test_evaluations_and_syntheses_name_what_a_command_of_the_page_makes():
         "preview",
     }
     hosted = [name for name, corpus in CORPORA.items() if corpus.pieces]
-    assert [words[:-1] for target, words in COMMANDS if target == "download-data"] == [hosted]
+    assert [overrides[:-1] for target, overrides in COMMANDS if target == "download-data"] == [hosted]
 
 
 def test_what_is_read_is_made_or_said_to_be_got():
     """Each data folder of the page is the output of a command there, or named in its first section."""
-    made = {word.split("=")[1] for _, words in COMMANDS for word in words if word.startswith("output=")}
+    made = {
+        override.split("=")[1] for _, overrides in COMMANDS for override in overrides if override.startswith("output=")
+    }
     read = set(re.findall(r"(?:path|input)=((?:triplets|dino)[\w/-]*)", PAGE))
     assert read
     assert {one for one in read if not any(one == other or one.startswith(f"{other}/") for other in made)} == set()

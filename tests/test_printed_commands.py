@@ -34,18 +34,18 @@ def command_in(message):
     return shlex.split(re.search(r"contrastive-encoders ([a-z-]+ [^,;]*?)(?= lists| writes|\. |\.?$)", message)[1])
 
 
-def started(*words, **variables):
+def started(*arguments, **variables):
     """Run a command in a separate process."""
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False, **variables
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False, **variables
     )
 
 
 def installs(command):
     """Return whether pip could run the command, or has nothing to do, with the packages that are installed."""
-    words = shlex.split(command)
-    assert words[:2] == ["pip", "install"]
-    return started("-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", *words[2:]).returncode == 0
+    arguments = shlex.split(command)
+    assert arguments[:2] == ["pip", "install"]
+    return started("-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", *arguments[2:]).returncode == 0
 
 
 @pytest.mark.advice("contrastive_encoders.core.errors:missing_package")
@@ -117,9 +117,9 @@ def test_options_that_do_not_exist_name_the_key_or_the_help():
 @pytest.mark.advice("contrastive_encoders.evaluation.catalog:listing_hint")
 def test_tables_that_are_not_there_are_listed_by_the_command(small_word_vectors, tmp_path, capsys):
     for suite in ("sts", "cr"):
-        words = [f"encoder={small_word_vectors}", f"data_root={tmp_path}", f"suite={suite}"]
+        arguments = [f"encoder={small_word_vectors}", f"data_root={tmp_path}", f"suite={suite}"]
         with pytest.raises(InputError) as refused:
-            run_here("evaluate", evaluate.run, words)
+            run_here("evaluate", evaluate.run, arguments)
         name, *listing = command_in(refused.value.hint)
         run_here(name, evaluate.run, listing)
     assert "STSBenchmark" in capsys.readouterr().out
@@ -133,10 +133,10 @@ def test_negatives_for_a_reranker_are_mined_by_the_command(minilm_path, tmp_path
     with pytest.raises(InputError) as refused:
         train(model="reranker", **data, **TINY, output_dir="run")
     hint = refused.value.hint.replace("PAIRS", "pairs.jsonl")
-    name, *words = command_in(hint)
+    name, *arguments = command_in(hint)
     assert name == "mine-negatives"
-    run_here(name, mine_negatives.run, words)
-    advised = dict(word.split("=") for word in re.findall(r"Then set (.*)\.$", hint)[0].split())
+    run_here(name, mine_negatives.run, arguments)
+    advised = dict(argument.split("=") for argument in re.findall(r"Then set (.*)\.$", hint)[0].split())
     data = {key.replace(".", "__"): value for key, value in advised.items()}
     assert train(model="reranker", **data, **TINY, output_dir="run", overwrite=True).results["cost"]["steps"] == 1
 

@@ -41,8 +41,8 @@ def small(code: str) -> str:
     code = code.replace(
         'data__path="my_texts.jsonl"', 'data__path="my_texts.jsonl", data__min_span=4, data__max_span=16'
     )
-    words = "data.min_span=4 data.max_span=16 backbone=tiny max_steps=2 batch_size=8".split()
-    return code.replace('"data.path=my_texts.jsonl"]', f'"data.path=my_texts.jsonl", *{words}]')
+    overrides = "data.min_span=4 data.max_span=16 backbone=tiny max_steps=2 batch_size=8".split()
+    return code.replace('"data.path=my_texts.jsonl"]', f'"data.path=my_texts.jsonl", *{overrides}]')
 
 
 @pytest.mark.slow  # seven trainings

@@ -68,11 +68,11 @@ def test_an_old_key_is_refused_with_its_new_name(command, old, new):
 def test_a_command_with_an_old_key_exits_with_2(command):
     known = keys_of_context(command, 0)
     old, new = next(pair for pair in RENAMED_KEYS[command].items() if pair[1] in known)
-    words = [*CONTEXTS[command][0], f"{old}=1"]
+    overrides = [*CONTEXTS[command][0], f"{old}=1"]
     with pytest.raises((HydraException, OmegaConfBaseException)) as refused:
-        compose_config(command, words)
+        compose_config(command, overrides)
     message = f"{old} was renamed to {new}. Set {new}=1."
-    assert exit_status_of(refused.value, hydra=True, config=command, arguments=words) == (2, message)
+    assert exit_status_of(refused.value, hydra=True, config=command, arguments=overrides) == (2, message)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ STAGES = ["experiment=gense", "stages.open.data.path=x", "stages.nli.data.path=x
 
 
 @pytest.mark.parametrize(
-    ("words", "old", "new"),
+    ("overrides", "old", "new"),
     [
         (PAIRS, "cut_fraction", "model.warmup_ratio"),
         (PAIRS, "+mirror", "remote_output_dir"),
@@ -104,10 +104,10 @@ STAGES = ["experiment=gense", "stages.open.data.path=x", "stages.nli.data.path=x
         (STAGES, "stages.nli.model.layers", "model.keep_layers"),
     ],
 )
-def test_an_old_key_is_found_without_its_group_in_parts_and_in_stages(words, old, new):
+def test_an_old_key_is_found_without_its_group_in_parts_and_in_stages(overrides, old, new):
     with pytest.raises(Exception) as refused:  # noqa: PT011  Hydra's, or ours
-        compose([*words, f"{old}=3"])
-    assert f"was renamed to {new}. Set {new}=3." in explained(refused.value, "train", [*words, f"{old}=3"])
+        compose([*overrides, f"{old}=3"])
+    assert f"was renamed to {new}. Set {new}=3." in explained(refused.value, "train", [*overrides, f"{old}=3"])
 
 
 def test_an_old_key_of_a_race_file_is_refused():

@@ -19,20 +19,20 @@ import json, os, pathlib, signal, sys, time
 from contrastive_encoders.runtime.child_processes import init_process
 from contrastive_encoders.io.output_directory import lock_folder
 init_process()
-words = dict(word.split("=", 1) for word in sys.argv[1:])
-folder = pathlib.Path(words["output_dir"])
+keys = dict(override.split("=", 1) for override in sys.argv[1:])
+folder = pathlib.Path(keys["output_dir"])
 lock_folder("output_dir", folder)
 received = []
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda number, _: received.append(number))
-if words["model.lr"] == "666": os.kill(os.getppid(), signal.SIGKILL)
+if keys["model.lr"] == "666": os.kill(os.getppid(), signal.SIGKILL)
 (folder / "worker").write_text(str(os.getppid()))
 log = folder / "steps"
 for step in range(len(log.read_text()) if log.exists() else 0, 10):
     with log.open("a") as file: file.write(str(step))
     time.sleep(0.1)
     if received: sys.exit(128 + received[0])
-(folder / "results.json").write_text(json.dumps(dict(scores={"score": float(words["model.lr"])})))
+(folder / "results.json").write_text(json.dumps(dict(scores={"score": float(keys["model.lr"])})))
 """
 
 
@@ -49,9 +49,9 @@ def write_sweep(folder: Path, values: list[int] | None = None) -> list[str]:
     return [str(folder / "sweep.yaml"), "trials=4", "parallel=2", f"output={folder / 'out'}"]
 
 
-def recorded(words: list[str]) -> tuple[tuple[float, str] | None, list[tuple[int, str, float]]]:
+def recorded(arguments: list[str]) -> tuple[tuple[float, str] | None, list[tuple[int, str, float]]]:
     """Return the best trial, and number, state and score of each trial."""
-    asked = read_arguments(words)
+    asked = read_arguments(arguments)
     trials = Trials(asked.sweep, asked.output, asked.overrides, asked.config.trials, asked.config.seed)
     return trials.best(), [(one.number, one.state.name, one.value) for one in trials.study.get_trials()]
 

@@ -152,7 +152,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         (["runs=[nowhere/*]", "output=o"], "runs=nowhere/*: expected"),
         (["output=o"], "runs is not set"),
@@ -160,8 +160,8 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
         (["runs=[x]", "output=o", "ranking_metri=a"], "ranking_metric"),
     ],
 )
-def test_wrong_words_get_one_message(words, said, tmp_path):
-    done = _command(words, tmp_path)
+def test_wrong_words_get_one_message(arguments, said, tmp_path):
+    done = _command(arguments, tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -199,8 +199,8 @@ def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
     assert summary["comparison/good/mean"] > summary["comparison/even/mean"]
 
 
-def _command(words, cwd):
-    return run_command(["-m", "contrastive_encoders", "compare", *words], cwd)
+def _command(arguments, cwd):
+    return run_command(["-m", "contrastive_encoders", "compare", *arguments], cwd)
 
 
 def test_a_missing_score_is_refused(run_folder, tmp_path):

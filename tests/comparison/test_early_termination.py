@@ -25,15 +25,15 @@ SCORER = f"""
 import json, os, pathlib, signal, sys
 from contrastive_encoders.runtime.child_processes import init_process
 init_process()
-words = dict(word.split("=", 1) for word in sys.argv[1:])
-folder = pathlib.Path(words["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
-score = float(words["model.lr"])
+keys = dict(override.split("=", 1) for override in sys.argv[1:])
+folder = pathlib.Path(keys["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
+score = float(keys["model.lr"])
 (folder / "pid").write_text(str(os.getpid()))
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 signal.alarm(60)
 (folder / "metrics.csv").write_text("step,{METRIC}\\n1,%f\\n" % score)
 if score < 2: signal.pause()
-results = dict(version=2, objective="m", backbone="b", intervals={{}}, recipe=words, best_step=1, seeds=[1],
+results = dict(version=2, objective="m", backbone="b", intervals={{}}, recipe=keys, best_step=1, seeds=[1],
     versions={{}}, scores={{"{METRIC}": score}}, device="", processes=1, git_commit=None, data=[], overlap={{}},
     cost=dict(steps=1, examples=1, real_tokens=1, padded_tokens=0, wall_seconds=1, peak_memory_bytes=1))
 (folder / "results.json").write_text(json.dumps(results))
@@ -106,7 +106,7 @@ def test_the_last_iteration_is_not_judged(judged):
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch) -> list[str]:
+def arguments(tmp_path, monkeypatch) -> list[str]:
     """Return the arguments of a sweep of four trials, the third of which is worse than the first two."""
     scorer = tmp_path / "scorer.py"
     scorer.write_text(textwrap.dedent(SCORER), encoding="utf-8")
@@ -125,16 +125,16 @@ def words(tmp_path, monkeypatch) -> list[str]:
     return [str(path), f"output={tmp_path / 'out'}"]
 
 
-def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
+def test_a_trial_is_really_ended_and_stays_so(arguments, tmp_path, caplog):
     caplog.set_level("INFO")
-    assert run(words) == 0
+    assert run(arguments) == 0
     (stopped,) = (tmp_path / "out" / "runs").glob(f"*/{STOPPED_FILE}")
     assert (stopped.parent / "metrics.csv").read_text().endswith("1,1.000000\n")
     assert len(list((tmp_path / "out" / "runs").glob("*/results.json"))) == 3
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     assert [bool(line["early"]) for line in lines] == [False, False, True, False]
     assert "stopped early" in caplog.text
-    assert run(words) == 0
+    assert run(arguments) == 0
     assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 4  # no trial was started again
     runs, skipped = collect([str(tmp_path / "out")])
     assert len(runs) == 3
@@ -154,7 +154,7 @@ with processes.open_workers(folder.parent) as pool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is watched by a descriptor of Linux")
-def test_runs_end_with_a_sweep_that_was_killed(words, tmp_path):
+def test_runs_end_with_a_sweep_that_was_killed(arguments, tmp_path):
     sweeper = started(tmp_path)
     run_of_it = os.pidfd_open(int((tmp_path / "a" / "pid").read_text(encoding="utf-8")))
     sweeper.send_signal(signal.SIGKILL)
@@ -175,7 +175,7 @@ def started(folder: Path) -> subprocess.Popen:
     return sweeper
 
 
-def test_sigterm_ends_a_sweep_with_143(words, tmp_path):
+def test_sigterm_ends_a_sweep_with_143(arguments, tmp_path):
     sweeper = started(tmp_path)
     sweeper.terminate()
     assert sweeper.wait(timeout=60) == 143

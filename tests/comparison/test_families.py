@@ -119,8 +119,8 @@ def test_names_of_arms(run_folder, tmp_path):
         run_folder(tmp_path / f"run{place}", "one", 1, 0.2, model={"lr": 0.1 * (place + 1)})
     named = {"mine": str(tmp_path / "run1"), "the base": str(tmp_path / "run0")}
     assert [arm.label for arm in arms_of(collect(named)[0])] == ["mine", "the base"]
-    words = [f"runs={{mine: {tmp_path / 'run1'}, base: {tmp_path / 'run0'}}}", f"output={tmp_path / 'out'}"]
-    assert run_here("compare", run, (*words, "sentences=0", "quiet=true")) == 0
+    arguments = [f"runs={{mine: {tmp_path / 'run1'}, base: {tmp_path / 'run0'}}}", f"output={tmp_path / 'out'}"]
+    assert run_here("compare", run, (*arguments, "sentences=0", "quiet=true")) == 0
     assert (tmp_path / "out" / "table.csv").read_text().count("mine,") == 3
 
 

@@ -76,7 +76,9 @@ def run(command: str, desk: Path, *more: str) -> subprocess.CompletedProcess[str
 
 
 def output_of(command: str) -> str | None:
-    return next((word.partition("=")[2] for word in shlex.split(command) if word.startswith("output=")), None)
+    return next(
+        (argument.partition("=")[2] for argument in shlex.split(command) if argument.startswith("output=")), None
+    )
 
 
 def test_the_commands_are_found():
@@ -115,11 +117,11 @@ def test_the_sweep_and_its_report(desk):
 @pytest.mark.parametrize("command", RACES)
 def test_a_race_runs(command, desk):
     """The race has four arms, with one seed, a small budget of the same kind, and a tiny backbone."""
-    words = [word for word in shlex.split(command) if not word.startswith(("seeds=", "budget="))]
+    arguments = [argument for argument in shlex.split(command) if not argument.startswith(("seeds=", "budget="))]
     budget = "budget={tokens: 20000}" if "tokens" in command else "budget={seconds: 2}"
     common = [*TINY, "evaluation.data_root=eval", "evaluation.suite=[sts12,stsb]"]
-    quoted = ",".join(f"'{word}'" for word in common)
-    done = run(shlex.join(words), desk, budget, "seeds=[1]", f"race.common=[{quoted}]")
+    quoted = ",".join(f"'{argument}'" for argument in common)
+    done = run(shlex.join(arguments), desk, budget, "seeds=[1]", f"race.common=[{quoted}]")
     assert (desk / output_of(command) / "report.html").is_file()
     for label in ("declutr", "simcse-unsup", "simcse-sup", "sbert-nli"):
         assert label in done.stdout

@@ -181,9 +181,9 @@ def test_a_key_of_a_race_that_is_null_is_the_word_null_in_its_commands():
 
 
 def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them():
-    words = ["data.path=${race.texts}/a.txt", "tasks=[${race.texts}/b, c]", "~race.arms.x", ["seed=1"]]
+    overrides = ["data.path=${race.texts}/a.txt", "tasks=[${race.texts}/b, c]", "~race.arms.x", ["seed=1"]]
     for texts in ("my texts (2)", "données", "a=b (3)"):
-        race = plain(OmegaConf.create({"race": {"name": "x", "texts": texts, "arms": {"a": words}}}).race)
+        race = plain(OmegaConf.create({"race": {"name": "x", "texts": texts, "arms": {"a": overrides}}}).race)
         *made, (nested,) = race["arms"]["a"]
         path, tasks, left_out = OverridesParser.create().parse_overrides(made)
         assert (path.key_or_group, path.value()) == ("data.path", f"{texts}/a.txt")
@@ -211,6 +211,6 @@ READ = ("x=choice(1,2)", "x={a: [1, 'b']}", "++x='a (1)'", "x=[a b,c]", "model.l
 REFUSED = ("model.lr=[1e-5", "x='a", "tasks=[[a (1),b],c]", "x={a: b (1)}")
 
 
-@pytest.mark.parametrize("word", [*READ, *REFUSED])
-def test_other_words_of_a_race_stay_as_they_are(word):
-    assert literal_override(word) == word
+@pytest.mark.parametrize("override", [*READ, *REFUSED])
+def test_other_words_of_a_race_stay_as_they_are(override):
+    assert literal_override(override) == override

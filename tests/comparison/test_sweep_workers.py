@@ -27,7 +27,7 @@ sys.exit(run(sys.argv[2:]))
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch) -> list[str]:
+def arguments(tmp_path, monkeypatch) -> list[str]:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(processes, "TRAIN", (str(tmp_path / "program.py"),))
     return write_sweep(tmp_path)
@@ -36,75 +36,75 @@ def words(tmp_path, monkeypatch) -> list[str]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    words = write_sweep(folder)
+    arguments = write_sweep(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "TRAIN", (str(folder / "program.py"),))
-        assert run(words) == 0
-    best, trials = recorded(words)
+        assert run(arguments) == 0
+    best, trials = recorded(arguments)
     assert best
     assert len(trials) == 4
     return best, trials
 
 
-def swept(folder: Path, words: list[str]) -> subprocess.Popen:
+def swept(folder: Path, arguments: list[str]) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-c", SWEEPER, folder / "program.py", *words],
+        [sys.executable, "-c", SWEEPER, folder / "program.py", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         start_new_session=True,
     )
 
 
-def test_a_trial_whose_worker_is_killed_goes_on_in_another(words, undisturbed, tmp_path, caplog):
+def test_a_trial_whose_worker_is_killed_goes_on_in_another(arguments, undisturbed, tmp_path, caplog):
     killed = when_under_way(tmp_path / "out", 2, kill_first)
-    assert run(words) == 0
+    assert run(arguments) == 0
     killed.join()
     assert "(signal 9)" in caplog.text
-    assert recorded(words) == undisturbed
+    assert recorded(arguments) == undisturbed
     assert set(steps(tmp_path / "out").values()) == {COUNTED}, "each continued where it had stopped"
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_after_its_driver_is_killed(words, undisturbed, tmp_path):
-    driver = swept(tmp_path, words)
+def test_a_sweep_goes_on_after_its_driver_is_killed(arguments, undisturbed, tmp_path):
+    driver = swept(tmp_path, arguments)
     when_under_way(tmp_path / "out", 2, lambda _: driver.kill()).join()
     driver.wait()
-    assert run(words) == 0
-    assert recorded(words) == undisturbed
+    assert run(arguments) == 0
+    assert recorded(arguments) == undisturbed
     assert set(steps(tmp_path / "out").values()) == {COUNTED}
 
 
 @pytest.mark.parametrize(
     ("number", "send"), [(signal.SIGTERM, os.kill), pytest.param(signal.SIGINT, os.killpg, marks=pytest.mark.slow)]
 )
-def test_a_signal_ends_all_runs_which_save_their_state(words, undisturbed, tmp_path, number, send):
-    driver = swept(tmp_path, words)
+def test_a_signal_ends_all_runs_which_save_their_state(arguments, undisturbed, tmp_path, number, send):
+    driver = swept(tmp_path, arguments)
     when_under_way(tmp_path / "out", 2, lambda _: send(driver.pid, number)).join()
     assert driver.wait(60) == (143 if number == signal.SIGTERM else -signal.SIGINT)  # for a command the latter is 130
     assert len(steps(tmp_path / "out")) == 2
-    assert run(words) == 0
-    assert recorded(words) == undisturbed
+    assert run(arguments) == 0
+    assert recorded(arguments) == undisturbed
     assert set(steps(tmp_path / "out").values()) == {COUNTED}
 
 
-def test_a_folder_may_have_a_name_that_means_something_to_hydra_or_in_an_address(words, tmp_path):
+def test_a_folder_may_have_a_name_that_means_something_to_hydra_or_in_an_address(arguments, tmp_path):
     program = (tmp_path / "program.py").read_text()
     parse = "OverridesParser.create().parse_overrides(sys.argv[1:])"
     read = f"{{one.key_or_group: str(one.value()) for one in {parse}}}"  # as train.py reads them
     start = "from hydra.core.override_parser.overrides_parser import OverridesParser\n"
-    before = 'dict(word.split("=", 1) for word in sys.argv[1:])'
+    before = 'dict(override.split("=", 1) for override in sys.argv[1:])'
     assert before in program
     (tmp_path / "program.py").write_text(start + program.replace(before, read))
     output = tmp_path / "it's (a), 50%? #1"
-    assert run([*words[:1], "trials=1", f"output={output}"]) == 0
+    assert run([*arguments[:1], "trials=1", f"output={output}"]) == 0
     assert {path.name for path in output.iterdir()} >= {"sweep.json", "runs", "trials.jsonl"}
     assert len(list(output.glob("runs/*/results.json"))) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"program.py", "sweep.yaml", output.name}
 
 
-def test_a_trial_that_kills_its_workers_is_named_and_the_others_are_whole(words, tmp_path, caplog):
-    words = write_sweep(tmp_path, [1, 666, 3])
-    assert run(words) == 1
+def test_a_trial_that_kills_its_workers_is_named_and_the_others_are_whole(arguments, tmp_path, caplog):
+    arguments = write_sweep(tmp_path, [1, 666, 3])
+    assert run(arguments) == 1
     assert "trial 1: lr=666 failed: Its worker ended 3 times." in caplog.text
-    states = [state for _, state, _ in recorded(words)[1]]
+    states = [state for _, state, _ in recorded(arguments)[1]]
     assert (states[0], states[2]) == ("COMPLETE", "COMPLETE")

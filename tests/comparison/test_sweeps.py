@@ -42,24 +42,24 @@ AS_PUBLISHED = {  # the monitor, the early termination, and what is shown of a t
 SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.yaml"))
 FAKE = """
 import json, pathlib, sys
-words = dict(word.split("=", 1) for word in sys.argv[1:])
-folder = pathlib.Path(words["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
+keys = dict(override.split("=", 1) for override in sys.argv[1:])
+folder = pathlib.Path(keys["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
 count = folder / "attempts"; done = int(count.read_text()) if count.exists() else 0; count.write_text(str(done + 1))
-fails = words.get("fails", "").split(",")
+fails = keys.get("fails", "").split(",")
 if str(done) in fails: print("it broke"); sys.exit(1)
-if words.get("stops") == str(done): sys.exit(130)
-if words.get("silent"): sys.exit(0)
-if words.get("wrong") == "1": print("no such key"); sys.exit(2)
-steps = int(words.get("max_steps", 10)); each = int(words.get("each", 8))
-results = dict(version=2, objective=words.get("model", "m"), backbone="b", intervals={},
-    recipe=dict(words, seed=words.get("seed")), best_step=steps, seeds=[int(words.get("seed", 1))], versions={},
-    scores={} if words.get("unscored") else {"stsb/cosine/spearman": 50.0 + float(words.get("model.lr", 0))},
+if keys.get("stops") == str(done): sys.exit(130)
+if keys.get("silent"): sys.exit(0)
+if keys.get("wrong") == "1": print("no such key"); sys.exit(2)
+steps = int(keys.get("max_steps", 10)); each = int(keys.get("each", 8))
+results = dict(version=2, objective=keys.get("model", "m"), backbone="b", intervals={},
+    recipe=dict(keys, seed=keys.get("seed")), best_step=steps, seeds=[int(keys.get("seed", 1))], versions={},
+    scores={} if keys.get("unscored") else {"stsb/cosine/spearman": 50.0 + float(keys.get("model.lr", 0))},
     device="", processes=1,
     cost=dict(steps=steps, examples=steps * each, real_tokens=steps * each * 10, padded_tokens=0,
                wall_seconds=steps * 0.5, peak_memory_bytes=1),
     git_commit=None, data=[], overlap={})
-if "stages" in words:
-    names = words["stages"].split(",")  # the n-th takes n times as long
+if "stages" in keys:
+    names = keys["stages"].split(",")  # the n-th takes n times as long
     results["stages"] = {name: dict(place=n, best_step=steps, scores={},
                                      cost=dict(results["cost"], wall_seconds=n * steps * 0.5))
                          for n, name in enumerate(names, 1)}
@@ -109,7 +109,7 @@ def is_another_race(error: InputError, output: Path, key: str, change: str) -> b
     return (error.key, error.value) == ("output", output) and f": {key}" in error.hint and change in error.hint
 
 
-def words_of(job: Job) -> list[str]:
+def overrides_of(job: Job) -> list[str]:
     return job.arguments[:-1]  # without quiet=true
 
 
@@ -118,12 +118,12 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
     sweep = read_sweep(path)
     trials = [*map(format_trial_overrides, sweep.grid())]
     trials = trials or [job.arguments[-3:-1] for job in trials_of(path, tmp_path, trials=8).jobs()]
-    assert len({tuple(words) for words in trials}) == len(trials) >= 3
+    assert len({tuple(overrides) for overrides in trials}) == len(trials) >= 3
     composed = set[str]()
-    for words in trials:
-        if not composed >= set(words):  # otherwise every argument was used, in another trial
-            run = resolve(compose_run([*sweep.overrides, *words]))
-            composed |= set(words)
+    for overrides in trials:
+        if not composed >= set(overrides):  # otherwise every argument was used, in another trial
+            run = resolve(compose_run([*sweep.overrides, *overrides]))
+            composed |= set(overrides)
             check_model_and_data(run)
             check_values(run)
     assert run.evaluation.data_root
@@ -159,7 +159,7 @@ def test_a_grid_keeps_its_order(tmp_path):
     assert len(sweep.grid()) == 3 * 2 * 3 * 2
     path = sweep_file(tmp_path, parameters={"b": {"values": [2, 1]}, "a": {"values": ["x", [3, None]]}})
     jobs = list(trials_of(path, tmp_path).jobs())
-    assert [words_of(job)[-2:] for job in jobs] == [
+    assert [overrides_of(job)[-2:] for job in jobs] == [
         ["b=2", "a=x"],
         ["b=2", "a=[3, None]"],
         ["b=1", "a=x"],
@@ -170,12 +170,12 @@ def test_a_grid_keeps_its_order(tmp_path):
 def test_a_random_trial_does_not_depend_on_how_many_are_drawn(tmp_path):
     path = ROOT / "configs" / "sweeps" / "gense_tau_weight.yaml"
     three, many, other = (
-        [words_of(job) for job in trials_of(path, tmp_path / str(place), trials=trials, seed=seed).jobs()]
+        [overrides_of(job) for job in trials_of(path, tmp_path / str(place), trials=trials, seed=seed).jobs()]
         for place, (trials, seed) in enumerate([(3, 1), (30, 1), (3, 2)])
     )
     assert three == many[:3]
     assert three != other
-    drawn = sorted(float(words[-2].partition("=")[2]) for words in many)
+    drawn = sorted(float(overrides[-2].partition("=")[2]) for overrides in many)
     assert drawn[0] >= 0.005
     assert drawn[-1] <= 0.2
     assert 0.012 < drawn[15] < 0.08  # the middle of a logarithmic scale is 0.032
@@ -200,8 +200,8 @@ def sweep_file(folder: Path, **more) -> Path:
     return path
 
 
-def states(words: list[str]) -> list[str]:
-    asked = read_arguments(words)
+def states(overrides: list[str]) -> list[str]:
+    asked = read_arguments(overrides)
     trials = Trials(asked.sweep, asked.output, asked.overrides, asked.config.trials, asked.config.seed)
     return [one.state.name for one in trials.study.get_trials()]
 
@@ -209,9 +209,9 @@ def states(words: list[str]) -> list[str]:
 @pytest.mark.advice("contrastive_encoders.cli.sweep:run")
 def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, caplog):
     caplog.set_level("INFO")
-    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2"]
+    overrides = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2"]
     with pytest.raises(InputError) as raised:
-        run(words[1:])
+        run(overrides[1:])
     assert raised.value.key == "FILE"
     jobs = list(trials_of(sweep_path(tmp_path), tmp_path / "another").jobs())
     folders = [tmp_path / "out" / "runs" / job.folder.name for job in jobs]
@@ -219,13 +219,13 @@ def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, capl
     write_marker(tmp_path / "out", COMPARISON, ENTRIES)
     folders[1].mkdir(parents=True)
     (folders[1] / "results.json").write_text('{"scores": {}}', encoding="utf-8")
-    assert run(words) == 0
+    assert run(overrides) == 0
     assert not (folders[1] / "attempts").exists()
     assert attempts(folders[0]) == attempts(folders[2]) == 1
     assert "best stsb/cosine/spearman: 53.00 with trial 2: model.lr=3" in caplog.text
-    assert run(words) == 0
+    assert run(overrides) == 0
     assert [attempts(folders[0]), attempts(folders[2])] == [1, 1]
-    assert states(words) == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert states(overrides) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == 2
     [advised] = set(re.findall(r"Compare: contrastive-encoders compare (.*)", caplog.text))
     run_here("compare", compare_command, shlex.split(advised))
@@ -236,8 +236,8 @@ def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, capl
 def test_trials_that_failed_or_were_interrupted_are_begun_again(tmp_path, fake_train, method):
     lr = {"values": [1, 2]} if method == "grid" else {"min": 0.0, "max": 1.0}
     path = sweep_file(tmp_path, method=method, parameters={"model.lr": lr})
-    words = [str(path), f"output={tmp_path / 'out'}", "trials=2"]
-    failing, stopping = [*words, "fails=0,1"], [*words, "stops=0"]
+    overrides = [str(path), f"output={tmp_path / 'out'}", "trials=2"]
+    failing, stopping = [*overrides, "fails=0,1"], [*overrides, "stops=0"]
     assert [run(failing), run(failing)] == [1, 0]
     assert states(failing) == ["COMPLETE", "COMPLETE"]
     for _ in range(2):
@@ -269,27 +269,27 @@ def test_an_interruption_while_a_trial_is_drawn_changes_nothing(tmp_path, monkey
 
     lr = {"values": [1, 2]} if method == "grid" else {"min": 0.0, "max": 1.0}
     path = sweep_file(tmp_path, method=method, parameters={"one": {"value": 7}, "a": lr, "b": lr})
-    undisturbed = [words_of(job) for job in trials_of(path, tmp_path / "undisturbed", trials=3).jobs()]
+    undisturbed = [overrides_of(job) for job in trials_of(path, tmp_path / "undisturbed", trials=3).jobs()]
     write, count = study.write_record, iter(range(99))
 
-    def interrupted(*words):
+    def interrupted(*overrides):
         if next(count) == 1:  # of the second trial
             raise KeyboardInterrupt
-        write(*words)
+        write(*overrides)
 
     with monkeypatch.context() as patch:
         patch.setattr(study, "write_record", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(trials_of(path, tmp_path / "out", trials=3).jobs())
-    assert [words_of(job) for job in trials_of(path, tmp_path / "out", trials=3).jobs()] == undisturbed
+    assert [overrides_of(job) for job in trials_of(path, tmp_path / "out", trials=3).jobs()] == undisturbed
 
 
 def test_a_refused_trial_is_tried_once_and_others_keep_weights_alone(tmp_path, fake_train, caplog):
     """A run that was refused has nothing to resume from."""
     output = tmp_path / "out"
     path = sweep_file(tmp_path, parameters={"model.lr": {"values": [1, 2]}, "wrong": {"values": [0, 1]}})
-    words = [str(path), f"output={output}"]
-    assert [run(words), run(words)] == [1, 0]
+    overrides = [str(path), f"output={output}"]
+    assert [run(overrides), run(overrides)] == [1, 0]
     tried = [json.loads(line)["status"] for line in (output / "trials.jsonl").read_text(encoding="utf-8").splitlines()]
     assert sorted(tried) == [0, 0, 2, 2]
     assert len([*output.rglob("encoder/model.safetensors")]) == 4  # one run and one stage each
@@ -298,27 +298,27 @@ def test_a_refused_trial_is_tried_once_and_others_keep_weights_alone(tmp_path, f
     assert (len(runs), len(skipped)) == (2, 2)
     assert all("no such key" in one.reason and "continue" not in one.reason for one in skipped)
     shutil.rmtree(skipped[0].path)
-    assert run(words) == 1  # it is tried again
+    assert run(overrides) == 1  # it is tried again
     assert len((output / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == 5
 
 
 def test_checkpoints_of_trials_stay_on_request(tmp_path, fake_train):
-    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}"]
-    assert run([*words, "keep_checkpoints=true"]) == 0
+    overrides = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}"]
+    assert run([*overrides, "keep_checkpoints=true"]) == 0
     assert len([*tmp_path.rglob("checkpoints/last.ckpt")]) == 6  # three trials
-    assert run(words) == 0
+    assert run(overrides) == 0
     assert [*tmp_path.rglob("checkpoints")] == [], "a kill may have left those of a finished trial"
     with pytest.raises(InputError) as refused:
-        run([*words, "keep_checkpoints=some"])
+        run([*overrides, "keep_checkpoints=some"])
     assert (refused.value.key, refused.value.value) == ("keep_checkpoints", "some")
 
 
 def test_values_that_were_refused_are_not_drawn_twice(tmp_path, fake_train):
     path = sweep_file(tmp_path, method="random", parameters={"wrong": {"values": ["1"]}})
-    words = [str(path), f"output={tmp_path / 'out'}", "trials=3"]
+    overrides = [str(path), f"output={tmp_path / 'out'}", "trials=3"]
     for tries in (1, 2):  # no trial has finished, so the error may be in what all trials share
         with pytest.raises(InputError) as refused:
-            run(words)
+            run(overrides)
         assert "no such key" in str(refused.value)
         assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == tries
 
@@ -334,17 +334,17 @@ def test_only_a_run_that_has_trained_is_to_be_continued(tmp_path, left, continue
 
 
 def test_a_run_without_results_is_not_complete(tmp_path, fake_train, caplog):
-    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "silent=1"]
-    assert run(words) == 0
+    overrides = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "silent=1"]
+    assert run(overrides) == 0
     assert caplog.text.count("wrote no scores") == 3
-    assert "COMPLETE" not in states(words)
+    assert "COMPLETE" not in states(overrides)
 
 
 @pytest.mark.parametrize("metric", [{}, {"name": "stsb/cosine/spearmn"}], ids=["no name", "a typo"])
 def test_trials_without_the_score_are_finished(tmp_path, fake_train, caplog, metric):
     caplog.set_level("INFO")
-    words = [str(sweep_file(tmp_path, metric=metric)), f"output={tmp_path / 'out'}"]
-    assert [run(words), run(words)] == [0, 0]
+    overrides = [str(sweep_file(tmp_path, metric=metric)), f"output={tmp_path / 'out'}"]
+    assert [run(overrides), run(overrides)] == [0, 0]
     assert "3 trials, 3 of them finished" in caplog.text
     assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
     assert caplog.text.count("stsb/cosine/spearman?") == 2 * len(metric)  # once per command
@@ -354,7 +354,7 @@ def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
     """Python and Optuna treat 1, True and 1.0 as equal; train.py does not."""
     path = sweep_file(tmp_path, parameters={"x": {"values": [1, True, 1.0]}})
     for _ in range(2):
-        assert [words_of(job)[-1] for job in trials_of(path, tmp_path / "out").jobs()] == ["x=1", "x=True", "x=1.0"]
+        assert [overrides_of(job)[-1] for job in trials_of(path, tmp_path / "out").jobs()] == ["x=1", "x=True", "x=1.0"]
 
 
 def test_a_damaged_record_is_refused(tmp_path):
@@ -543,10 +543,10 @@ def test_a_failed_run_says_its_last_lines_without_what_a_bar_was_before():
     assert processes.last_lines(f"{bar}\nKilled\n", True) == "reading: 99 %\nKilled"
 
 
-@pytest.mark.parametrize("words", [["parallel=0"], ["parallel=-1"], ["cluster=ray", "parallel=0"]])
-def test_a_race_without_workers_is_refused(tmp_path, words):
+@pytest.mark.parametrize("overrides", [["parallel=0"], ["parallel=-1"], ["cluster=ray", "parallel=0"]])
+def test_a_race_without_workers_is_refused(tmp_path, overrides):
     with pytest.raises(InputError) as refused:
-        run_here("compare", compare_command, ("race=head_to_head", f"output={tmp_path / 'out'}", *words))
+        run_here("compare", compare_command, ("race=head_to_head", f"output={tmp_path / 'out'}", *overrides))
     assert "parallel" in str(refused.value)
     assert not list(tmp_path.iterdir())
 
@@ -661,8 +661,8 @@ def test_races_compose():
                 assert (refused.value.key, refused.value.value) == ("race.data_root", None)
                 cfg.race.data_root = None
             race = plain(cfg.race)
-            for words in race["arms"].values():
-                for run in resolve(compose_run([*map(str, race["common"]), *map(str, words)])).trainings:
+            for overrides in race["arms"].values():
+                for run in resolve(compose_run([*map(str, race["common"]), *map(str, overrides)])).trainings:
                     check_model_and_data(run)
                     check_values(run)
                     check_lengths(run)

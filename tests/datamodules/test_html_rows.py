@@ -104,9 +104,9 @@ def test_rows_with_tags_are_counted(kind, cells, keys, is_shown, tiny_bert, tmp_
 @pytest.mark.advice("contrastive_encoders.training.data_summary:_html")
 def test_the_hint_works_on_the_command_line(tiny_bert, tmp_path):
     path = write_rows(tmp_path / "qa.jsonl", [{"question": f"q {n}", "answer": f"<p>{n}</p>"} for n in range(10)])
-    words = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]
-    words += ["batch_size=2"]
-    *_, facts = look(*read_arguments(words))
+    overrides = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]
+    overrides += ["batch_size=2"]
+    *_, facts = look(*read_arguments(overrides))
     [hint] = re.findall(r"Set (\S+=\S+)\.", dict(facts)["HTML"])
-    *_, facts = look(*read_arguments([*words, hint]))
+    *_, facts = look(*read_arguments([*overrides, hint]))
     assert "HTML" not in dict(facts)

@@ -66,8 +66,8 @@ def given(encoder, tmp_path_factory):
     return [f"encoder={encoder}", f"input={folder / 'pairs.jsonl'}", "device=cpu"]
 
 
-def command(*words):
-    return run_here("mine-negatives", mine_negatives.run, words)
+def command(*overrides):
+    return run_here("mine-negatives", mine_negatives.run, overrides)
 
 
 def rows_of(path):
@@ -146,10 +146,10 @@ def texts_of(pairs, more=()):
     ],
 )
 def test_they_follow_the_rules_and_can_be_trained_on(encoder, given, tmp_path, more, rules):
-    words = [f"{key}={value}" for key, value in rules.items()]
+    overrides = [f"{key}={value}" for key, value in rules.items()]
     if more:
-        words.append(f"corpus={Path(given[1].partition('=')[2]).with_name('corpus.txt')}")
-    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", *words) == 0
+        overrides.append(f"corpus={Path(given[1].partition('=')[2]).with_name('corpus.txt')}")
+    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", *overrides) == 0
     found, texts = rows_of(tmp_path / "mined.jsonl"), texts_of(PAIRS, more)
     account = json.loads((tmp_path / "mined.jsonl.json").read_text())
     assert account["corpus"] == len(texts)
@@ -179,8 +179,8 @@ def test_a_cross_encoder_s_scores_decide_and_rank(encoder, cross_encoders, given
     rules = {"num_negatives": 2, **limits}
     if "max_score" in limits:
         rules["max_score"] = float(np.median(list(scores.values())))
-    words = [f"{key}={value}" for key, value in rules.items()]
-    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", f"reranker={cross_encoders / '1'}", *words) == 0
+    overrides = [f"{key}={value}" for key, value in rules.items()]
+    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", f"reranker={cross_encoders / '1'}", *overrides) == 0
     wanted = list(expected(PAIRS, texts, cosines_by(encoder, PAIRS, texts), rules, scores))
     assert len(wanted) > 5
     compare(rows_of(tmp_path / "mined.jsonl"), wanted, scores)
@@ -191,7 +191,7 @@ def test_a_reranker_without_a_limit_scores_all_columns_and_no_pair_twice(encoder
     from sentence_transformers import CrossEncoder
 
     cache, output = tmp_path / "cache", tmp_path / "mined.jsonl"
-    words = [*given, f"output={output}", f"reranker={cross_encoders / '1'}", f"cache_folder={cache}"]
+    overrides = [*given, f"output={output}", f"reranker={cross_encoders / '1'}", f"cache_folder={cache}"]
     predict, seen = CrossEncoder.predict, list[tuple[str, str]]()
 
     def counted(self, pairs, *args, **options):
@@ -204,10 +204,10 @@ def test_a_reranker_without_a_limit_scores_all_columns_and_no_pair_twice(encoder
         patched.setattr(CrossEncoder, "predict", counted)
         most = 50
         with pytest.raises(KeyboardInterrupt):
-            command(*words)
+            command(*overrides)
         assert not output.exists()
         cut, most = len(seen), 10**9
-        assert command(*words) == 0
+        assert command(*overrides) == 0
     assert 50 < cut < len(seen)
     assert len(set(seen)) == len(seen)
     library = CrossEncoder(str(cross_encoders / "1"))
@@ -220,7 +220,7 @@ def test_a_reranker_without_a_limit_scores_all_columns_and_no_pair_twice(encoder
     (kept,) = cache.rglob("scores.sqlite")
     kept.write_bytes(b"no database at all, of some length")
     with pytest.raises(InputError) as refused:
-        command(*words, "overwrite=true")
+        command(*overrides, "overwrite=true")
     assert (refused.value.key, refused.value.value) == ("cache_folder", kept)
 
 
@@ -249,9 +249,9 @@ def test_real_answers_by_minilm_follow_the_rules(shared_data, minilm_path, tmp_p
         read = [json.loads(line) for line in itertools.islice(file, 40)]
     pairs = [(row["question"], row["answer"]) for row in read]
     path = write_rows(tmp_path / "qa.jsonl", [{"question": a, "answer": b} for a, b in pairs])
-    words = [f"encoder={minilm_path}", f"input={path}", f"output={tmp_path / 'mined.jsonl'}", "device=cpu"]
+    overrides = [f"encoder={minilm_path}", f"input={path}", f"output={tmp_path / 'mined.jsonl'}", "device=cpu"]
     rules = {"num_negatives": 3, "relative_margin": 0.05}
-    assert command(*words, *(f"{key}={value}" for key, value in rules.items())) == 0
+    assert command(*overrides, *(f"{key}={value}" for key, value in rules.items())) == 0
     texts = texts_of(pairs)
     cosines = cosines_by(minilm_path, pairs, texts)
     wanted = list(expected(pairs, texts, cosines, rules))
@@ -267,9 +267,9 @@ def test_prompts_are_the_encoder_s_own_unless_others_are_said(encoder, given, tm
     texts, rules = texts_of(PAIRS), {"num_negatives": 3}
     found = []
     for number, prompts in enumerate((None, ("", ""), ("violin ", ""))):
-        words = [] if prompts is None else [f"query_prompt='{prompts[0]}'", f"corpus_prompt='{prompts[1]}'"]
+        overrides = [] if prompts is None else [f"query_prompt='{prompts[0]}'", f"corpus_prompt='{prompts[1]}'"]
         output = tmp_path / f"{number}.jsonl"
-        assert command(f"encoder={tmp_path / 'run'}", *given[1:], f"output={output}", *words) == 0
+        assert command(f"encoder={tmp_path / 'run'}", *given[1:], f"output={output}", *overrides) == 0
         cosines = cosines_by(encoder, PAIRS, texts, prompts or tuple(own.values()))
         compare(rows_of(output), expected(PAIRS, texts, cosines, rules), cosines)
         found.append(output.read_text())
@@ -278,10 +278,10 @@ def test_prompts_are_the_encoder_s_own_unless_others_are_said(encoder, given, tm
 
 def test_a_draw_is_of_the_range_and_depends_on_the_seed_alone(encoder, given, tmp_path):
     texts, rules = texts_of(PAIRS), {"num_negatives": 2, "range_max": 12, "sampling_strategy": "random"}
-    words = [*given, *(f"{key}={value}" for key, value in rules.items())]
+    overrides = [*given, *(f"{key}={value}" for key, value in rules.items())]
     before = random.getstate()
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        assert command(*words, f"seed={seed}", f"output={tmp_path / name}.jsonl") == 0
+        assert command(*overrides, f"seed={seed}", f"output={tmp_path / name}.jsonl") == 0
     assert random.getstate() == before
     a, b, c = ((tmp_path / f"{name}.jsonl").read_text() for name in "abc")
     assert a == b != c
@@ -308,26 +308,26 @@ def killed_before(name, replace):
 def test_a_finished_job_is_left_alone_and_another_loses_nothing(given, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     output = tmp_path / "mined.jsonl"
-    words = [*given, f"output={output}"]
-    assert command(*words) == 0
+    overrides = [*given, f"output={output}"]
+    assert command(*overrides) == 0
     whole, about = output.read_bytes(), (tmp_path / "mined.jsonl.json").read_bytes()
-    assert command(*words) == 0
+    assert command(*overrides) == 0
     assert "is finished" in caplog.text
     with pytest.raises(InputError) as refused:
-        command(*words, "num_negatives=2")
+        command(*overrides, "num_negatives=2")
     assert refused.value.key == "output"
     assert "num_negatives is 2" in refused.value.expected
     with pytest.raises(InputError) as refused:
-        command(*words, "num_negatives=40", "overwrite=true")
+        command(*overrides, "num_negatives=40", "overwrite=true")
     assert (refused.value.key, refused.value.value) == ("num_negatives", 40)
     assert (output.read_bytes(), (tmp_path / "mined.jsonl.json").read_bytes()) == (whole, about)
     monkeypatch.setattr(Path, "replace", killed_before("mined.jsonl", Path.replace))
     with pytest.raises(KeyboardInterrupt):
-        command(*words, "num_negatives=2", "overwrite=true")
+        command(*overrides, "num_negatives=2", "overwrite=true")
     monkeypatch.undo()
     assert not output.exists()
-    assert command(*words, "num_negatives=2") == 0
-    assert command(*words, "overwrite=true") == 0
+    assert command(*overrides, "num_negatives=2") == 0
+    assert command(*overrides, "overwrite=true") == 0
     assert output.read_bytes() == whole
     assert sorted(one.name for one in tmp_path.iterdir()) == ["mined.jsonl", "mined.jsonl.json"]
 
@@ -358,10 +358,10 @@ def children(process):
 
 @pytest.mark.slow
 def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm_path, given, tmp_path):
-    words = [sys.executable, "-m", "contrastive_encoders", "mine-negatives", *given, "devices=2"]
+    overrides = [sys.executable, "-m", "contrastive_encoders", "mine-negatives", *given, "devices=2"]
     assert command(*given, f"output={tmp_path / 'one.jsonl'}") == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*words, f"output={tmp_path / 'two.jsonl'}"], env=environment, timeout=300, check=False)
+    done = subprocess.run([*overrides, f"output={tmp_path / 'two.jsonl'}"], env=environment, timeout=300, check=False)
     assert done.returncode == 0
     for one, two in zip(rows_of(tmp_path / "one.jsonl"), rows_of(tmp_path / "two.jsonl"), strict=True):
         np.testing.assert_allclose(one.pop("scores"), two.pop("scores"), atol=2e-6)
@@ -369,8 +369,8 @@ def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm
     path = write_rows(
         tmp_path / "long.jsonl", [{"anchor": f"{n} why", "positive": f"{n} x " * 200} for n in range(4000)]
     )
-    words[4:6] = [f"encoder={minilm_path}", f"input={path}"]
-    started = subprocess.Popen([*words, f"output={tmp_path / 'killed.jsonl'}"], env=environment)
+    overrides[4:6] = [f"encoder={minilm_path}", f"input={path}"]
+    started = subprocess.Popen([*overrides, f"output={tmp_path / 'killed.jsonl'}"], env=environment)
     deadline = time.monotonic() + 120
     while len(workers := children(started.pid)) < 3 and time.monotonic() < deadline:  # two, and one that counts
         time.sleep(0.1)
@@ -401,7 +401,7 @@ def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("overrides", "message"),
     [
         (["output={tmp}/x.csv"], "output=.*x.csv: expected .* ends in .jsonl"),
         (["output={tmp}/theirs.jsonl"], "output=.*theirs.jsonl: expected a new file"),
@@ -420,12 +420,12 @@ def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
         (["cache_folder={tmp}/blank.txt"], "cache_folder=.*blank.txt.*: expected a writable"),
     ],
 )
-def test_wrong_input_is_refused_and_nothing_is_written(cross_encoders, tiny_bert, given, tmp_path, words, message):
+def test_wrong_input_is_refused_and_nothing_is_written(cross_encoders, tiny_bert, given, tmp_path, overrides, message):
     (tmp_path / "theirs.jsonl").write_text("{}\n")
     (tmp_path / "blank.txt").write_text("\n \n")
     places = {"tmp": tmp_path, "cross": cross_encoders, "bert": tiny_bert}
     with pytest.raises(InputError, match=message):
-        command(*given, f"output={tmp_path / 'mined.jsonl'}", *(word.format(**places) for word in words))
+        command(*given, f"output={tmp_path / 'mined.jsonl'}", *(override.format(**places) for override in overrides))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["blank.txt", "theirs.jsonl"]
     assert (tmp_path / "theirs.jsonl").read_text() == "{}\n"
 
@@ -452,12 +452,12 @@ def test_a_reranker_of_the_same_weights_has_scores_of_its_own(cross_encoders, gi
     settings[key] = None if key == "normalizer" else {"activation_fn": "torch.nn.modules.activation.Tanh"}
     (other / file).write_text(json.dumps(settings))
     for name in ("first", "alone"):
-        words = [*given, f"output={tmp_path / name}.jsonl"]
+        overrides = [*given, f"output={tmp_path / name}.jsonl"]
         if name == "first":
-            words.append(f"cache_folder={tmp_path / 'cache'}")
-            assert command(*words, f"reranker={cross_encoders / '1'}") == 0
-            words.append("overwrite=true")
-        assert command(*words, f"reranker={other}") == 0
+            overrides.append(f"cache_folder={tmp_path / 'cache'}")
+            assert command(*overrides, f"reranker={cross_encoders / '1'}") == 0
+            overrides.append("overwrite=true")
+        assert command(*overrides, f"reranker={other}") == 0
     first, alone = (rows_of(tmp_path / f"{name}.jsonl") for name in ("first", "alone"))
     scores = [[row.pop("scores") for row in rows] for rows in (first, alone)]
     assert first == alone
@@ -465,11 +465,11 @@ def test_a_reranker_of_the_same_weights_has_scores_of_its_own(cross_encoders, gi
 
 
 def test_scores_of_this_command_are_not_logged_as_cached(cross_encoders, given, tmp_path, caplog):
-    words = [*given, f"reranker={cross_encoders / '1'}", f"cache_folder={tmp_path / 'cache'}"]
+    overrides = [*given, f"reranker={cross_encoders / '1'}", f"cache_folder={tmp_path / 'cache'}"]
     with caplog.at_level("INFO"):
-        assert command(*words, f"output={tmp_path / 'first.jsonl'}") == 0
+        assert command(*overrides, f"output={tmp_path / 'first.jsonl'}") == 0
         assert "scores of the reranker" not in caplog.text
-        assert command(*words, f"output={tmp_path / 'second.jsonl'}") == 0
+        assert command(*overrides, f"output={tmp_path / 'second.jsonl'}") == 0
     assert re.search(r"\d+ scores of the reranker were read", caplog.text)
 
 

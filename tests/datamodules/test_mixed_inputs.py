@@ -76,7 +76,7 @@ def test_all_unreadable_files_of_a_folder_are_named_at_once(tmp_path):
         list(TextSource(folder).documents())
     assert caught.value.value == "5 unreadable"
     assert all(f"{name}: " in caught.value.hint for name in BROKEN)
-    [setting] = [word for word in caught.value.hint.split() if word.startswith("data.max_skipped=")]
+    [setting] = [override for override in caught.value.hint.split() if override.startswith("data.max_skipped=")]
     source = TextSource(folder, on_error="skip", max_skipped=float(setting.partition("=")[2].rstrip(".")))
     assert len(list(source.documents())) == 10, "the hint is enough"
     found = source.manifest()
@@ -150,7 +150,9 @@ GOOD, BAD = '{"question": "q", "answer": "a"}\n', '{"question": "q"\n'
 
 def options(hint: str) -> dict[str, str | float]:
     """Return the settings of ``data`` that a hint names."""
-    found = dict(word.rstrip(".").removeprefix("data.").split("=") for word in hint.split() if "data." in word)
+    found = dict(
+        override.rstrip(".").removeprefix("data.").split("=") for override in hint.split() if "data." in override
+    )
     return {name: float(value) if name == "max_skipped" else value for name, value in found.items()}
 
 

@@ -57,8 +57,8 @@ def hosted(tmp_path, server, monkeypatch):
     return tmp_path / "corpora"
 
 
-def got(*words):
-    return download_data.prepare(read_arguments(["quiet=true", *words]))
+def got(*overrides):
+    return download_data.prepare(read_arguments(["quiet=true", *overrides]))
 
 
 @pytest.mark.advice("contrastive_encoders.cli.download_data:get#2")
@@ -75,8 +75,8 @@ def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
     assert "30,000 rows (30,000 published)" in caplog.text
     advised = re.findall(r"Train on it: contrastive-encoders train (.*)", caplog.text)
     assert len(advised) == len(HOSTED)
-    for words in map(shlex.split, advised):
-        for run in resolve(compose([*words, "backbone=tiny"])).trainings:
+    for overrides in map(shlex.split, advised):
+        for run in resolve(compose([*overrides, "backbone=tiny"])).trainings:
             check_model_and_data(run)
             check_values(run)
     record = json.loads((hosted / "sources.json").read_text())
@@ -145,7 +145,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("overrides", "says"),
     [
         ([], "NAME=null: expected one of .*simcse_nli"),
         (["wiki"], "NAME=wiki: expected one of .*wiki1m"),
@@ -155,7 +155,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
         (["qa", "output=/dev/null/x"], "output=/dev/null/x: expected a writable"),
     ],
 )
-def test_wrong_arguments_are_refused(words, says, tmp_path, monkeypatch):
+def test_wrong_arguments_are_refused(overrides, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=says):
-        got(*words)
+        got(*overrides)

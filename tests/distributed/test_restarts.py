@@ -16,11 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = 150
 
 
-def start(folder: Path, words: list[str]) -> "subprocess.Popen[bytes]":
+def start(folder: Path, overrides: list[str]) -> "subprocess.Popen[bytes]":
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=3"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [*torchrun, str(ROOT / "train.py"), *words, f"output_dir={folder}"], env=environment, stderr=subprocess.DEVNULL
+        [*torchrun, str(ROOT / "train.py"), *overrides, f"output_dir={folder}"],
+        env=environment,
+        stderr=subprocess.DEVNULL,
     )
 
 
@@ -37,12 +39,12 @@ def test_a_killed_rank_brings_the_job_back_by_itself(trainer, tiny_mlm, tmp_path
     rows = tmp_path / "pairs.jsonl"
     pairs = [{"anchor": f"A ferry of {n} tons.", "positive": f"Ship number {n}"} for n in range(40)]
     rows.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
-    words = f"""model=pairs data=triplets data.path={rows} backbone={tiny_mlm} batch_size=4 max_steps={STEPS}
+    overrides = f"""model=pairs data=triplets data.path={rows} backbone={tiny_mlm} batch_size=4 max_steps={STEPS}
         log_every_n_steps=1 checkpoint.every_n_steps=10 trainer={trainer} trainer.accelerator=cpu data.num_workers=0
         quiet=true""".split()
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    assert start(undisturbed, words).wait(300) == 0
-    job, chance = start(killed, words), random.Random(7)
+    assert start(undisturbed, overrides).wait(300) == 0
+    job, chance = start(killed, overrides), random.Random(7)
     for _ in range(2):
         wait_for_rows(killed / "metrics.csv", chance.randrange(12, 60))
         os.kill(chance.choice(ranks_of(job.pid)), signal.SIGKILL)

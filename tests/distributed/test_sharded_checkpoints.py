@@ -25,13 +25,13 @@ def train(tiny_mlm, tmp_path_factory):
     pairs = [{"anchor": f"A ferry of {n} tons.", "positive": f"Ship number {n}"} for n in range(12)]
     (folder / "pairs.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
 
-    def run(output: Path, *words: str) -> tuple[int, str]:
+    def run(output: Path, *overrides: str) -> tuple[int, str]:
         keys = f"""model=pairs data=triplets data.path={folder}/pairs.jsonl backbone={tiny_mlm} batch_size=6
             max_steps={STEPS} checkpoint.every_n_steps={SAVED} checkpoint.keep_all=true data.num_workers=0 quiet=true
             trainer.accelerator=cpu
             data.cache_dir={folder}/cache model.lr=1e-3 output_dir={output}""".split()
         environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(ROOT / "train.py"), *keys, *words]
+        command = [sys.executable, str(ROOT / "train.py"), *keys, *overrides]
         found = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, timeout=300)
         return found.returncode, found.stderr
 
@@ -41,10 +41,10 @@ def train(tiny_mlm, tmp_path_factory):
 @pytest.fixture(scope="module", params=["all weights", "adapter"])
 def runs(request, train, tmp_path_factory):
     """Return the arguments of the run, the folder of one process, and that of two with sharded weights."""
-    words, folder = [LORA] if request.param == "adapter" else [], tmp_path_factory.mktemp("runs")
-    assert train(folder / "alone", *words)[0] == 0
-    assert train(folder / "sharded", *words, "trainer=fsdp", "devices=2")[0] == 0
-    return words, folder / "alone", folder / "sharded"
+    overrides, folder = [LORA] if request.param == "adapter" else [], tmp_path_factory.mktemp("runs")
+    assert train(folder / "alone", *overrides)[0] == 0
+    assert train(folder / "sharded", *overrides, "trainer=fsdp", "devices=2")[0] == 0
+    return overrides, folder / "alone", folder / "sharded"
 
 
 def weights_of(folder: Path) -> torch.Tensor:
@@ -70,22 +70,22 @@ def test_the_files_hold_what_one_process_writes(runs):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "overrides",
     [
         ["trainer=fsdp", "devices=2"],
         ["trainer=ddp", "devices=2"],
         pytest.param([], id="one process"),
         ["trainer=fsdp", "devices=3"],
     ],
-    ids=lambda words: " ".join(words),
+    ids=lambda overrides: " ".join(overrides),
 )
-def test_a_run_resumed_from_it_has_the_same_result(runs, train, words, tmp_path):
+def test_a_run_resumed_from_it_has_the_same_result(runs, train, overrides, tmp_path):
     own, alone, sharded = runs
     resumed = f"resume={sharded}/checkpoints/previous.ckpt"
-    assert train(tmp_path / "continued", *own, *words, resumed)[0] == 0
+    assert train(tmp_path / "continued", *own, *overrides, resumed)[0] == 0
     expected, found = weights_of(alone), weights_of(tmp_path / "continued")
     assert (found - expected).norm() <= 1e-5 * expected.norm()
-    if words == ["trainer=fsdp", "devices=2"]:
+    if overrides == ["trainer=fsdp", "devices=2"]:
         assert torch.equal(found, weights_of(sharded))
 
 

@@ -21,7 +21,7 @@ from tests.in_process import run_here
 QUIET = {"device": "cpu", "quiet": True}
 RNG = np.random.default_rng(0)
 GOLD = RNG.uniform(0, 5, size=40)
-WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+WORDS = sorted({override for sentence in SENTENCES for override in sentence.split()})
 PAIRS = [tuple(" ".join(RNG.choice(WORDS, size=5 + n % 4)) for _ in range(2)) for n in range(40)]  # no two are equal
 NOT_COMPARED = ("cost", "recipe", "versions")
 
@@ -42,13 +42,13 @@ def pairs_file(tmp_path_factory):
 
 
 def test_scores_are_those_of_the_command_and_so_are_its_files(encoder_folder, pairs_file, small_tables, tmp_path):
-    words = (
+    overrides = (
         f"encoder={encoder_folder}",
         f"custom_tasks={pairs_file}",
         f"data_root={small_tables}",
         "suite=[stsb,sts12]",
     )
-    run_here("evaluate", run, (*words, "device=cpu", "quiet=true", f"output={tmp_path / 'a.json'}"))
+    run_here("evaluate", run, (*overrides, "device=cpu", "quiet=true", f"output={tmp_path / 'a.json'}"))
     results = evaluate(
         encoder_folder,
         suite=["stsb", "sts12"],

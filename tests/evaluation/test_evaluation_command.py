@@ -77,7 +77,7 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "expected"), BAD, ids=lambda value: " ".join(value)[-40:] or "bare")
 def test_bad_input_gets_one_line_and_status_2(arguments, expected, small_tables, small_word_vectors, tmp_path):
-    filled = [word.format(data=small_tables, vectors=small_word_vectors) for word in arguments]
+    filled = [override.format(data=small_tables, vectors=small_word_vectors) for override in arguments]
     done = evaluate(*filled, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr

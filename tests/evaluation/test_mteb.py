@@ -91,8 +91,10 @@ def test_named_prompts_are_used_as_the_library_chooses_them(tiny_mlm, tmp_path):
     assert encoder.prompt == "text: "
 
 
-def evaluate(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run_command(["-m", "contrastive_encoders", "evaluate", "suite=mteb", *words], cwd, HF_HOME=str(cwd / "home"))
+def evaluate(cwd: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    return run_command(
+        ["-m", "contrastive_encoders", "evaluate", "suite=mteb", *overrides], cwd, HF_HOME=str(cwd / "home")
+    )
 
 
 @pytest.mark.slow
@@ -156,20 +158,20 @@ WRONG_WITHOUT_THE_LIBRARY = [
 ]
 
 
-def refused_key(*words: str) -> tuple[str | None, object]:
+def refused_key(*overrides: str) -> tuple[str | None, object]:
     """Return the key and the value of the refusal."""
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("evaluate", ["suite=mteb", *map(str, words)])
+        cfg = compose("evaluate", ["suite=mteb", *map(str, overrides)])
     with pytest.raises(InputError) as refusal:
         run(cfg)
     return refusal.value.key, refusal.value.value
 
 
-@pytest.mark.parametrize(("words", "expected"), WRONG_WITHOUT_THE_LIBRARY, ids=lambda value: str(value)[:40])
-def test_keys_are_checked_before_the_library_is_imported(words, expected, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("overrides", "expected"), WRONG_WITHOUT_THE_LIBRARY, ids=lambda value: str(value)[:40])
+def test_keys_are_checked_before_the_library_is_imported(overrides, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "mteb", None)
-    assert refused_key(*words) == expected
+    assert refused_key(*overrides) == expected
     assert not list(tmp_path.iterdir()), "nothing is left behind"
 
 

@@ -35,8 +35,8 @@ def lines(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def scored(words: object, embedder: object) -> dict[str, float]:
-    tasks = [task for one in resolve_custom_tasks(words) for task in one.read(EvaluateConfig(protocol="fast"))]
+def scored(entry: object, embedder: object) -> dict[str, float]:
+    tasks = [task for one in resolve_custom_tasks(entry) for task in one.read(EvaluateConfig(protocol="fast"))]
     suite = Suite(tasks)
     found = suite.run(embedder, intervals=True)
     assert list(found.values) == suite.score_names()
@@ -276,20 +276,20 @@ BAD = [
 ]
 
 
-def filled(words, **given):
-    if isinstance(words, str):
-        return words.format(**given)
-    if isinstance(words, list):
-        return [filled(one, **given) for one in words]
-    return {key: filled(one, **given) for key, one in words.items()} if isinstance(words, dict) else words
+def filled(entry, **given):
+    if isinstance(entry, str):
+        return entry.format(**given)
+    if isinstance(entry, list):
+        return [filled(one, **given) for one in entry]
+    return {key: filled(one, **given) for key, one in entry.items()} if isinstance(entry, dict) else entry
 
 
-@pytest.mark.parametrize(("words", "rows", "expected"), BAD, ids=[one[2][:30] for one in BAD])
-def test_invalid_custom_tasks_are_refused(words, rows, expected, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("entry", "rows", "expected"), BAD, ids=[one[2][:30] for one in BAD])
+def test_invalid_custom_tasks_are_refused(entry, rows, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = lines(tmp_path / "rows.jsonl", rows or [])
     with pytest.raises(InputError) as caught:
-        scored(filled(words, file=file), BagOfWords())
+        scored(filled(entry, file=file), BagOfWords())
     assert expected in str(caught.value)
 
 

@@ -34,8 +34,8 @@ def task(tmp_path_factory):
     return folder
 
 
-def evaluate(*words):
-    return run_here("evaluate", command.run, ("device=cpu", *words))
+def evaluate(*overrides):
+    return run_here("evaluate", command.run, ("device=cpu", *overrides))
 
 
 def orders(encoder, reranker, top):
@@ -59,14 +59,14 @@ def ndcg(order, gains, most=10):
 @pytest.mark.parametrize("top", [4, 12, 100])
 def test_ndcg_before_and_after_is_that_of_the_librarys_order(top, tiny_bert, small_reranker, task, tmp_path):
     output = tmp_path / "scores.json"
-    words = [
+    overrides = [
         f"encoder={tiny_bert}",
         f"reranker={small_reranker}",
         f"custom_tasks={task}",
         f"output={output}",
         "quiet=true",
     ]
-    assert evaluate(*words, f"rerank_top={top}") == 0
+    assert evaluate(*overrides, f"rerank_top={top}") == 0
     results, found = json.loads(output.read_text()), list(orders(tiny_bert, small_reranker, top))
     for place, protocol in enumerate(("cosine", "reranked")):
         wanted = 100 * np.mean([ndcg(one[place], gains) for one, gains in zip(found, GAINS, strict=True)])

@@ -40,8 +40,8 @@ def two_encoders(tmp_path):
     return paths
 
 
-def evaluate(*words):
-    return run_here("evaluate", run, ("suite=[]", "device=cpu", *words))
+def evaluate(*overrides):
+    return run_here("evaluate", run, ("suite=[]", "device=cpu", *overrides))
 
 
 def test_differences_are_paired_and_each_encoder_has_a_file(two_encoders, tmp_path, capsys):
@@ -74,15 +74,15 @@ def test_an_encoder_against_its_copy_is_not_better(two_encoders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "overrides",
     [["encoder=[a.txt,a.txt]", "custom_tasks={task}"], ["encoder=[a,b]", "suite=mteb", "mteb_tasks=[STSBenchmark]"]],
     ids=["equal", "mteb"],
 )
-def test_invalid_lists_of_encoders_are_refused(words, tmp_path):
+def test_invalid_lists_of_encoders_are_refused(overrides, tmp_path):
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
     with pytest.raises(InputError) as caught:
-        evaluate(*(word.format(task=task) for word in words))
-    assert (caught.value.key, caught.value.value) == ("encoder", words[0].partition("=")[2])
+        evaluate(*(override.format(task=task) for override in overrides))
+    assert (caught.value.key, caught.value.value) == ("encoder", overrides[0].partition("=")[2])
 
 
 @pytest.mark.parametrize("place", [0, 1])

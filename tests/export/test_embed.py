@@ -36,8 +36,8 @@ TEXTS = [
 ]
 
 
-def command(*words) -> None:
-    run_here("embed", run, words)
+def command(*overrides) -> None:
+    run_here("embed", run, overrides)
 
 
 def lines(path: Path, texts: list[str], end: str = "\n") -> Path:
@@ -94,8 +94,8 @@ def test_files_of_a_folder_are_one_after_the_other(tmp_path, small_word_vectors)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_parquet_has_the_texts_beside_the_vectors(tmp_path, small_word_vectors, dtype):
     path = parquet(tmp_path / "t.parquet", TEXTS, "body")
-    words = [f"encoder={small_word_vectors}", f"input={path}", "column=body", "chunk_rows=9", f"dtype={dtype}"]
-    command(*words, f"output={tmp_path / 'o.parquet'}")
+    overrides = [f"encoder={small_word_vectors}", f"input={path}", "column=body", "chunk_rows=9", f"dtype={dtype}"]
+    command(*overrides, f"output={tmp_path / 'o.parquet'}")
     table = pyarrow.parquet.read_table(tmp_path / "o.parquet")
     assert table["body"].to_pylist() == TEXTS
     found = np.array(table["embedding"].to_pylist())
@@ -109,25 +109,25 @@ def test_parquet_has_the_texts_beside_the_vectors(tmp_path, small_word_vectors, 
 )
 def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_word_vectors, caplog):
     path = lines(tmp_path / "t.txt", TEXTS)
-    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}"]
-    command(*words)
+    overrides = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}"]
+    command(*overrides)
     before = (tmp_path / "o.npy").stat().st_mtime_ns
     (tmp_path / "o.npy.part").write_text("somebody's, which has no .progress")
     with caplog.at_level("INFO"):
-        command(*words)
+        command(*overrides)
     assert "is finished" in caplog.text
     (tmp_path / "o.npy.part").unlink()  # it still exists
     with pytest.raises(InputError) as refused:
-        command(*words, "dtype=float16")
+        command(*overrides, "dtype=float16")
     assert (refused.value.key, refused.value.value) == ("output", tmp_path / "o.npy")
     assert "dtype is float16 instead of float32" in refused.value.hint
     assert "overwrite=true" in refused.value.hint
     lines(path, TEXTS[:-1])
     with pytest.raises(InputError) as refused:
-        command(*words)
+        command(*overrides)
     assert "input is t.txt" in refused.value.hint
     assert (tmp_path / "o.npy").stat().st_mtime_ns == before
-    command(*words, "overwrite=true")
+    command(*overrides, "overwrite=true")
     assert len(np.load(tmp_path / "o.npy")) == len(TEXTS) - 1
 
 
@@ -152,18 +152,18 @@ def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(1000)]
     path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
-    words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "chunk_rows=20"]
-    job = Started("embed", words)
+    overrides = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "chunk_rows=20"]
+    job = Started("embed", overrides)
     job.wait_for(lambda: marks(tmp_path / "o.npy.progress") >= 5)
     job.kill(sent)
     assert job.finish().status == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
     assert not output.exists()
     before = marks(tmp_path / "o.npy.progress")
     assert 5 <= before < 50
-    status, _, told = Started("embed", words).finish()
+    status, _, told = Started("embed", overrides).finish()
     assert status == 0, told
     assert f"{before * 20} of 1000 texts" in told
-    command(*words[:2], f"output={tmp_path / 'whole.npy'}", "chunk_rows=20")
+    command(*overrides[:2], f"output={tmp_path / 'whole.npy'}", "chunk_rows=20")
     np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "whole.npy"))
 
 
@@ -217,15 +217,15 @@ def test_killed_wherever_the_file_gets_its_name_it_is_whole_or_goes_on(tmp_path,
 def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
     texts = [f"{'salt ' * (i % 40)}{i}" for i in range(1500)]
     path = lines(tmp_path / "t.txt", texts)
-    words = [f"encoder={tiny_mlm}", f"input={path}", "chunk_rows=20"]
-    command(*words, f"output={tmp_path / 'two.parquet'}", "devices=2")
-    command(*words, f"output={tmp_path / 'one.parquet'}")
+    overrides = [f"encoder={tiny_mlm}", f"input={path}", "chunk_rows=20"]
+    command(*overrides, f"output={tmp_path / 'two.parquet'}", "devices=2")
+    command(*overrides, f"output={tmp_path / 'one.parquet'}")
     two, one = (pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("two", "one"))
     assert two.equals(one)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words", "message"),
+    ("name", "content", "overrides", "message"),
     [
         ("t.txt", "ä\n".encode() + b"b\xff\nc", [], "t.txt:2: expected UTF-8.*set encoding=NAME"),
         ("t.txt", b"a", ["column=text"], "column=text: expected null"),
@@ -236,20 +236,22 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
         ("t.txt", b"a", ["dtype=binary", "quantization_ranges=x.npy"], "expected null with dtype=binary"),
     ],
 )
-def test_wrong_input_is_told_in_one_message(tmp_path, small_word_vectors, monkeypatch, name, content, words, message):
+def test_wrong_input_is_told_in_one_message(
+    tmp_path, small_word_vectors, monkeypatch, name, content, overrides, message
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
-        command(f"encoder={small_word_vectors}", f"input={name}", "output=o.npy", *words)
+        command(f"encoder={small_word_vectors}", f"input={name}", "output=o.npy", *overrides)
     assert not (tmp_path / "o.npy").exists()
 
 
 def test_a_damaged_line_late_in_the_file_loses_nothing(tmp_path, small_word_vectors):
     path = tmp_path / "t.txt"
     path.write_bytes("tüa\n".encode() * 50 + b"\xff\xff\n")
-    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "chunk_rows=10"]
+    overrides = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "chunk_rows=10"]
     with pytest.raises(InputError) as refused:
-        command(*words)
+        command(*overrides)
     assert f"{path}:51" in str(refused.value)
     assert marks(tmp_path / "o.npy.progress") == 5
 

@@ -35,8 +35,8 @@ def test_vectors_are_those_of_encode_whatever_holds_the_texts(tiny_bert, texts_f
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "binary", "ubinary"])
 def test_array_and_file_are_the_file_of_the_command(tiny_bert, texts_file, tmp_path, dtype):
-    words = (f"encoder={tiny_bert}", f"input={texts_file}", f"dtype={dtype}", "device=cpu", "chunk_rows=50")
-    run_here("embed", run, (*words, f"output={tmp_path / 'command.npy'}"))
+    overrides = (f"encoder={tiny_bert}", f"input={texts_file}", f"dtype={dtype}", "device=cpu", "chunk_rows=50")
+    run_here("embed", run, (*overrides, f"output={tmp_path / 'command.npy'}"))
     expected = np.load(tmp_path / "command.npy")
     keys = {"dtype": dtype, "device": "cpu", "chunk_rows": 50, "quiet": True}
     np.testing.assert_array_equal(embed(tiny_bert, TEXTS, **keys), expected)

@@ -38,9 +38,9 @@ found = [model.encode(texts, show_progress_bar=False) for model in models]
 )
 
 
-def command(*words: str) -> None:
+def command(*arguments: str) -> None:
     """Run what the command line does, in this process."""
-    run_here("export", run, words)
+    run_here("export", run, arguments)
 
 
 def alone(script: str, folder: Path | str, texts: list[str], tmp_path: Path) -> np.ndarray:
@@ -51,8 +51,8 @@ def alone(script: str, folder: Path | str, texts: list[str], tmp_path: Path) -> 
     (tmp_path / "script.py").write_text(script)
     (tmp_path / "texts.json").write_text(json.dumps(texts))
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    words = [sys.executable, "script.py", str(folder), "texts.json", "vectors.npy"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    arguments = [sys.executable, "script.py", str(folder), "texts.json", "vectors.npy"]
+    done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return np.load(tmp_path / "vectors.npy")
 
@@ -161,7 +161,7 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["run={encoder}"], "output=null: expected a directory to write"),
         (["run={encoder}", "output={encoder}"], "expected a directory other than"),
@@ -175,11 +175,11 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
         (["run={vectors}", "output={tmp}/new"], "but it is word vectors"),
     ],
 )
-def test_invalid_input_is_refused_and_nothing_is_written(tiny_mlm, small_word_vectors, tmp_path, words, message):
+def test_invalid_input_is_refused_and_nothing_is_written(tiny_mlm, small_word_vectors, tmp_path, arguments, message):
     (tmp_path / "file").write_text("a")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "years.txt").write_text("work")
-    filled = [word.format(encoder=tiny_mlm, tmp=tmp_path, vectors=small_word_vectors) for word in words]
+    filled = [argument.format(encoder=tiny_mlm, tmp=tmp_path, vectors=small_word_vectors) for argument in arguments]
     with pytest.raises(InputError, match=re.escape(message)):
         command(*filled)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "thesis", "years.txt"]
@@ -213,10 +213,10 @@ try:
 finally:
     print("torch" in sys.modules)
 """
-    words = [f"run={tiny_mlm}", f"output={tmp_path / 'out'}", "format=width"]
+    valid = [f"run={tiny_mlm}", f"output={tmp_path / 'out'}", "format=width"]
     runs = {
         name: subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, cwd=tmp_path)
-        for name, arguments in {"help": ["--help"], "export": words}.items()
+        for name, arguments in {"help": ["--help"], "export": valid}.items()
     }
     assert runs["help"].returncode == runs["export"].returncode == 0, runs
     assert "width: the width of the embeddings" in " ".join(runs["help"].stdout.split())

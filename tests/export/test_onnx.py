@@ -30,8 +30,8 @@ needs_onnx = pytest.mark.skipif(
 )
 
 
-def command(*words: str) -> None:
-    run_here("export", run, words)
+def command(*overrides: str) -> None:
+    run_here("export", run, overrides)
 
 
 def by_the_example(folder: Path, code: str, graph: str = GRAPH):

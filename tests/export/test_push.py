@@ -81,10 +81,10 @@ def hub():
     server.server_close()
 
 
-def export(server, folder, backbone, *words, **environment):
+def export(server, folder, backbone, *overrides, **environment):
     address = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(folder / "home")}
     switches = {"HF_HUB_OFFLINE": "", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": "hf_secret", "no_proxy": "127.0.0.1"}
-    command = ["-m", "contrastive_encoders", "export", f"run={backbone}", f"output={folder / 'out'}", *words]
+    command = ["-m", "contrastive_encoders", "export", f"run={backbone}", f"output={folder / 'out'}", *overrides]
     return run_command(command, folder, **(address | switches | environment))
 
 
@@ -125,15 +125,17 @@ def test_nothing_is_sent_unless_asked(hub, tiny_mlm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "message"),
+    ("overrides", "environment", "message"),
     [
         (["push=me/encoder"], {"HF_TOKEN": ""}, "expected a token"),
         (["push=encoder"], {}, "push=encoder: expected ORG/NAME"),
         (["push=me/encoder"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
     ],
 )
-def test_an_invalid_push_is_refused_before_anything_is_written(hub, tiny_mlm, tmp_path, words, environment, message):
-    done = export(hub, tmp_path, tiny_mlm, *words, **environment)
+def test_an_invalid_push_is_refused_before_anything_is_written(
+    hub, tiny_mlm, tmp_path, overrides, environment, message
+):
+    done = export(hub, tmp_path, tiny_mlm, *overrides, **environment)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -15,10 +15,10 @@ MANY = [*TEXTS, *(f"{'salt ' * (i % 9)}{i} fern" for i in range(140))]
 DTYPES = ["int8", "uint8", "binary", "ubinary"]
 
 
-def embedded(folder, encoder, texts, name, *words):
+def embedded(folder, encoder, texts, name, *overrides):
     path = lines(folder / f"{name}.txt", texts)
     output = folder / (name if "." in name else f"{name}.npy")
-    run_here("embed", run, (f"encoder={encoder}", f"input={path}", f"output={output}", "chunk_rows=50", *words))
+    run_here("embed", run, (f"encoder={encoder}", f"input={path}", f"output={output}", "chunk_rows=50", *overrides))
     return output
 
 

@@ -37,10 +37,10 @@ def command(start) -> Callable[..., Outcome]:
 
 
 @pytest.fixture(scope="module")
-def whole(words, command, tmp_path_factory) -> Path:
-    """The output folder of an uninterrupted run with the module's ``words``."""
+def whole(overrides, command, tmp_path_factory) -> Path:
+    """The output folder of an uninterrupted run with the module's ``overrides``."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     return folder
 
@@ -65,11 +65,11 @@ def small_eval(tmp_path_factory) -> Path:
     """An evaluation.data_root with a dozen pairs for development and for the test."""
     root = tmp_path_factory.mktemp("eval")
     (root / "STSBenchmark").mkdir()
-    words = "ferry harbour violin bread comet orchard telescope spoon".split()
+    nouns = "ferry harbour violin bread comet orchard telescope spoon".split()
     for name, shift in (("dev", 1), ("test", 3)):
         rows = [
-            f"The {words[i % 8]} was near the {words[(i + shift) % 8]}.\tA {words[i % 8]} and a "
-            f"{words[(i * shift) % 8]} stood there.\t{(i * 7 % 11) / 2.2:.2f}"
+            f"The {nouns[i % 8]} was near the {nouns[(i + shift) % 8]}.\tA {nouns[i % 8]} and a "
+            f"{nouns[(i * shift) % 8]} stood there.\t{(i * 7 % 11) / 2.2:.2f}"
             for i in range(12)
         ]
         (root / "STSBenchmark" / f"{name}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
@@ -102,7 +102,7 @@ def sentences(tested, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def domain_words(rows, sentences, small_eval, tiny_t5, tmp_path_factory):
+def domain_overrides(rows, sentences, small_eval, tiny_t5, tmp_path_factory):
     return [
         "experiment=gense_domain",
         "backbone=tiny",
@@ -111,10 +111,14 @@ def domain_words(rows, sentences, small_eval, tiny_t5, tmp_path_factory):
         f"domain.path={sentences}",
         f"domain.generator={tiny_t5}",
         f"domain.folder={tmp_path_factory.mktemp('made')}",
-        *(f"+domain.synthesis.{word}" for word in NO_RULES),
+        *(f"+domain.synthesis.{override}" for override in NO_RULES),
         f"stages.open.data.path={rows}",
         f"stages.nli.data.path={rows}",
-        *(f"stages.{name}.{word}" for name in ("open", "domain", "nli") for word in ("batch_size=8", "max_steps=2")),
+        *(
+            f"stages.{name}.{override}"
+            for name in ("open", "domain", "nli")
+            for override in ("batch_size=8", "max_steps=2")
+        ),
         *(f"stages.{name}.max_epochs=null" for name in ("open", "domain", "nli")),
         f"evaluation.data_root={small_eval}",
         "evaluation.suite=[stsb]",

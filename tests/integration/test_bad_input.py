@@ -38,10 +38,12 @@ def lacking(message, expected):
 def refused(tiny_run, command, tmp_path):
     """Return the message of a run with these arguments, which ends with ``status``."""
 
-    def run(words, status=2, **env):
-        given = {word.partition("=")[0] for word in words}
+    def run(overrides, status=2, **env):
+        given = {override.partition("=")[0] for override in overrides}
         base = [*tiny_run, f"output_dir={tmp_path / 'run'}", "quiet=true"]
-        outcome = command(*(word for word in base if word.partition("=")[0] not in given), *words, **env)
+        outcome = command(
+            *(override for override in base if override.partition("=")[0] not in given), *overrides, **env
+        )
         return one_line(outcome, status)
 
     return run
@@ -63,9 +65,9 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), ALONE, ids=lambda words: " ".join(words))
-def test_a_config_that_cannot_be_composed_is_refused(words, expected, command, tmp_path):
-    outcome = command(*words, f"output_dir={tmp_path / 'run'}")
+@pytest.mark.parametrize(("overrides", "expected"), ALONE, ids=lambda overrides: " ".join(overrides))
+def test_a_config_that_cannot_be_composed_is_refused(overrides, expected, command, tmp_path):
+    outcome = command(*overrides, f"output_dir={tmp_path / 'run'}")
     assert not lacking(one_line(outcome), expected)
     assert not (tmp_path / "run").exists()
 
@@ -96,9 +98,11 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("word", "expected"), VALUES, ids=lambda word: word if isinstance(word, str) else "")
-def test_an_invalid_value_is_refused_with_its_key(word, expected, refused):
-    assert not lacking(refused([word]), expected)
+@pytest.mark.parametrize(
+    ("override", "expected"), VALUES, ids=lambda override: override if isinstance(override, str) else ""
+)
+def test_an_invalid_value_is_refused_with_its_key(override, expected, refused):
+    assert not lacking(refused([override]), expected)
 
 
 def test_an_invalid_model_is_refused_before_texts_are_read(refused, tmp_path):
@@ -108,7 +112,7 @@ def test_an_invalid_model_is_refused_before_texts_are_read(refused, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("overrides", "expected"),
     [
         (["evaluation.suite=stsbb"], ["evaluation.suite=stsbb", "nearest is stsb."]),
         (
@@ -122,8 +126,8 @@ def test_an_invalid_model_is_refused_before_texts_are_read(refused, tmp_path):
     ],
     ids=str,
 )
-def test_unknown_scores_are_refused(words, expected, refused, small_eval):
-    assert not lacking(refused([f"evaluation.data_root={small_eval}", *words]), expected)
+def test_unknown_scores_are_refused(overrides, expected, refused, small_eval):
+    assert not lacking(refused([f"evaluation.data_root={small_eval}", *overrides]), expected)
 
 
 # --------------------------------------------------------------------------------------------- the data
@@ -205,8 +209,8 @@ def test_a_file_is_refused_as_an_output_directory(tiny_run, command, corpus_file
 
 
 def test_a_nan_loss_keeps_the_last_good_checkpoint(refused, tmp_path):
-    words = ["model.lr=1e30", "checkpoint.every_n_steps=1", "max_steps=5"]
-    assert not lacking(refused(words, status=1), ["step 2 is NaN", "rows"])
+    overrides = ["model.lr=1e30", "checkpoint.every_n_steps=1", "max_steps=5"]
+    assert not lacking(refused(overrides, status=1), ["step 2 is NaN", "rows"])
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 1
     assert all(weight.isfinite().all() for weight in saved["state_dict"].values())

@@ -57,7 +57,7 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
     vectors |= {"run": load_encoder(folder).embed(ASKED).numpy()}
     vectors |= {"checkpoint": load_encoder(folder / "checkpoints" / "best.ckpt").embed(ASKED).numpy()}
     (tmp_path / "texts.txt").write_text("\n".join(ASKED))
-    words = [
+    overrides = [
         "-m",
         "contrastive_encoders",
         "embed",
@@ -65,7 +65,7 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
         f"input={tmp_path}/texts.txt",
         f"output={tmp_path}/v.npy",
     ]
-    done = run_command(words, tmp_path)
+    done = run_command(overrides, tmp_path)
     assert done.returncode == 0, done.stderr
     vectors |= {"embed": np.load(tmp_path / "v.npy")}
     for name, found in vectors.items():
@@ -107,6 +107,6 @@ def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, co
     np.testing.assert_allclose(load_encoder(folder).embed(NOUNS), found[-1], atol=1e-5, rtol=0)
     last = load_encoder(folder / "stage-second" / "checkpoints" / "best.ckpt")
     np.testing.assert_allclose(last.embed(NOUNS), found[-1], atol=1e-5, rtol=0)
-    words = (f"run={folder / 'stage-second'}", f"output={tmp_path / 'adapter'}", "format=adapter")
-    run_here("export", run, words)
+    overrides = (f"run={folder / 'stage-second'}", f"output={tmp_path / 'adapter'}", "format=adapter")
+    run_here("export", run, overrides)
     np.testing.assert_allclose(encoded(tmp_path / "adapter", NOUNS), found[-1], atol=1e-5, rtol=0)

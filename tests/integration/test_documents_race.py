@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contrastive_encoders.cli.compare import plain
-from contrastive_encoders.cli.main import ADAPTED, adapt_arguments, main
+from contrastive_encoders.cli.main import ADAPT_OUTPUT, adapt_arguments, main
 from contrastive_encoders.comparison.race_data import commands_of, needed, race_overrides
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.core import InputError
@@ -54,7 +54,7 @@ def desk(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(desk, tiny_bert):
+def overrides(desk, tiny_bert):
     questions = [
         "passages.max_words=30",
         "passages.min_words=5",
@@ -68,7 +68,7 @@ def words(desk, tiny_bert):
     given = [
         f"race.backbone={tiny_bert}",
         f"race.generator={desk / 'lm'}",
-        "race.questions=[" + ",".join(f"'{word}'" for word in questions) + "]",
+        "race.questions=[" + ",".join(f"'{override}'" for override in questions) + "]",
     ]
     return [
         *given,
@@ -82,7 +82,7 @@ def words(desk, tiny_bert):
 
 
 @pytest.fixture(scope="module")
-def adapted(desk, words):
+def adapted(desk, overrides):
     done = run_command(
         [
             "-m",
@@ -91,7 +91,7 @@ def adapted(desk, words):
             "race=documents",
             format_override("race.texts", DOCUMENTS),
             f"output='{OUTPUT}'",
-            *words,
+            *overrides,
         ],
         desk,
     )
@@ -144,12 +144,18 @@ def test_no_held_out_document_was_trained_on(adapted):
 def test_documents_stand_without_a_key_on_the_console(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
-    wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
+    wanted = [
+        "hydra/help=adapt",
+        "race=documents",
+        "race.texts=[docs,more docs]",
+        f"output={ADAPT_OUTPUT}",
+        "seeds=[1]",
+    ]
     assert adapt_arguments(["docs", "more docs", "seeds=[1]"]) == wanted
     assert adapt_arguments(["a'b.txt", "output_dir=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
-    words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine"]
-    expected = [*wanted[:2], "race.texts='~/docs'", *words, "output=o"]
-    assert adapt_arguments(["~/docs", *words, "output_dir=o"]) == expected
+    overrides = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine"]
+    expected = [*wanted[:2], "race.texts='~/docs'", *overrides, "output=o"]
+    assert adapt_arguments(["~/docs", *overrides, "output_dir=o"]) == expected
     with pytest.raises(InputError, match="after adapt"):
         adapt_arguments(["seeds=[1]"])
 
@@ -166,17 +172,17 @@ def test_adapt_calls_its_output_directory_as_improve_does(tmp_path, capsys):
         main(["adapt", str(tmp_path), f"output_dir={tmp_path / 'out'}"])
     assert ended.value.code == 2
     message = capsys.readouterr().err
-    assert f"output_dir={tmp_path / 'out'} " in message
+    assert f"output_dir={tmp_path / 'out'}: " in message
     assert " output=" not in message
 
 
 @pytest.mark.slow  # runs train.py eight times
-def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_path):
+def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, overrides, tmp_path):
     line = [
         "race=documents",
         format_override("race.texts", str(desk / DOCUMENTS)),
         f"output={tmp_path / 'out'}",
-        *words,
+        *overrides,
         "seeds=[1]",
     ]
     run = Started("compare", line)
@@ -190,11 +196,11 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
 
 
 @pytest.mark.slow  # starts two commands
-def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words, tmp_path, monkeypatch):
+def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, overrides, tmp_path, monkeypatch):
     documents = shutil.copytree(desk / DOCUMENTS, desk / "some broken")
     for number in range(3):
         (documents / f"{number}.docx").write_text("not a zip file")
-    line = ["race=documents", format_override("race.texts", str(documents)), f"output={tmp_path / 'out'}", *words]
+    line = ["race=documents", format_override("race.texts", str(documents)), f"output={tmp_path / 'out'}", *overrides]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = run_command(
         ["-m", "contrastive_encoders", "compare", *line, "race.estimate_only=true", "race.reuse_from=null"]
@@ -208,8 +214,8 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words,
 
 def test_only_data_that_an_arm_uses_is_prepared():
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        words = ["race=documents", "race.texts=docs", "output='my (1)'", "race.backbone=b", "race.generator=g"]
-        races = [plain(compose("compare", [*words, *more]).race) for more in ([], ["~race.arms.dino"])]
+        overrides = ["race=documents", "race.texts=docs", "output='my (1)'", "race.backbone=b", "race.generator=g"]
+        races = [plain(compose("compare", [*overrides, *more]).race) for more in ([], ["~race.arms.dino"])]
     names = [[*needed(commands_of(race["prepare"], ""), race_overrides(race))] for race in races]
     assert names == [["questions", "dino"], ["questions"]]
 
@@ -227,7 +233,7 @@ def test_data_that_other_data_is_made_of_is_prepared():
 
 
 @pytest.mark.slow  # starts two commands
-def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
+def test_documents_that_are_too_few_are_refused_once(overrides, tmp_path):
     (tmp_path / "one.txt").write_text(f"{story('alone')}\n")
     done = run_command(
         [
@@ -237,7 +243,7 @@ def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
             "race=documents",
             f"race.texts={tmp_path / 'one.txt'}",
             f"output={tmp_path / 'out'}",
-            *words,
+            *overrides,
         ]
     )
     assert done.returncode == 2

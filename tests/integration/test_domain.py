@@ -13,9 +13,9 @@ from contrastive_encoders.training.run_config import Evaluation, RunConfig
 
 
 @pytest.fixture(scope="module")
-def finished(domain_words, command, tmp_path_factory):
+def finished(domain_overrides, command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*domain_words, f"output_dir={folder}")
+    outcome = command(*domain_overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     return folder, outcome
 
@@ -47,18 +47,18 @@ def test_sentences_of_the_evaluation_are_excluded_and_counted(finished, tested, 
 
 
 @pytest.mark.parametrize(
-    ("word", "message"),
+    ("override", "message"),
     [
         ("domain.generator=null", "domain.generator"),
         ("+domain.synthesis.rules.treshold=0.8", "rules.threshold"),
         ("stages.nli.data.path=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
-def test_a_wrong_override_is_refused_before_training(word, message, domain_words, command, tmp_path):
-    key = word.partition("=")[0]
-    others = [one for one in domain_words if one.partition("=")[0] not in (key, "domain.folder")]
+def test_a_wrong_override_is_refused_before_training(override, message, domain_overrides, command, tmp_path):
+    key = override.partition("=")[0]
+    others = [one for one in domain_overrides if one.partition("=")[0] not in (key, "domain.folder")]
     folder = tmp_path / "run"
-    outcome = command(*others, word, f"domain.folder={tmp_path}/made", f"output_dir={folder}")
+    outcome = command(*others, override, f"domain.folder={tmp_path}/made", f"output_dir={folder}")
     assert outcome.status == 2, outcome.err
     assert message in outcome.err
     assert "Traceback" not in outcome.err

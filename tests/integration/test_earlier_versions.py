@@ -60,12 +60,12 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_a_training_refuses_a_run_and_changes_nothing(words, old, tiny_run, command, tmp_path):
+@pytest.mark.parametrize("overrides", COMMANDS.values(), ids=COMMANDS)
+def test_a_training_refuses_a_run_and_changes_nothing(overrides, old, tiny_run, command, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in old.rglob("*") if path.is_file()}
-    keys = [word.partition("=")[0] for word in words]
-    base = [word for word in tiny_run if word.partition("=")[0] not in keys]
-    outcome = command(*base, "quiet=true", *(word.format(old=old, new=tmp_path / "new") for word in words))
+    keys = [override.partition("=")[0] for override in overrides]
+    base = [override for override in tiny_run if override.partition("=")[0] not in keys]
+    outcome = command(*base, "quiet=true", *(override.format(old=old, new=tmp_path / "new") for override in overrides))
     said = outcome.err.strip().splitlines()
     assert (outcome.status, len(said)) == (2, 1), outcome.err
     assert "earlier" in said[0]

@@ -29,7 +29,7 @@ class Kill(pl.Callback):
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory, small_eval):
+def overrides(tmp_path_factory, small_eval):
     folder = tmp_path_factory.mktemp("words")
     (folder / "killing.py").write_text(KILL)
     texts = [(f"A {NOUNS[n % 12]} by the {NOUNS[n % 7]}.", f"The {NOUNS[n % 5]}, {n}.") for n in range(40)]
@@ -46,18 +46,18 @@ def words(tmp_path_factory, small_eval):
 
 
 @pytest.mark.slow
-def test_a_new_interpreter_continues_as_if_nothing_had_happened(words, command, run_train, tmp_path, monkeypatch):
+def test_a_new_interpreter_continues_as_if_nothing_had_happened(overrides, command, run_train, tmp_path, monkeypatch):
     """In a fork, late initialization of the process has already happened, in the full run and in the killed one."""
-    folder, words = words
+    folder, overrides = overrides
     monkeypatch.syspath_prepend(folder)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    done = command(*words, f"output_dir={whole}")
+    done = command(*overrides, f"output_dir={whole}")
     assert done.status == 0, done.err
-    killed = command(*words, f"output_dir={parts}", KILLED_AT=str(KILLED_AT))
+    killed = command(*overrides, f"output_dir={parts}", KILLED_AT=str(KILLED_AT))
     assert killed.status == -signal.SIGKILL, killed.err
     assert load(parts, "last")["global_step"] == 3
     assert max(int(row["step"]) for row in read_rows(parts / "metrics.csv")) == KILLED_AT
-    done = run_train([*words, f"output_dir={parts}"], PYTHONPATH=str(folder))
+    done = run_train([*overrides, f"output_dir={parts}"], PYTHONPATH=str(folder))
     assert done.returncode == 0, done.stderr
     for name in ("last", "best"):
         ours, theirs = load(parts, name), load(whole, name)

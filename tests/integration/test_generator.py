@@ -30,21 +30,21 @@ def rows(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(rows):
+def overrides(rows):
     run = ["model=gense_generator", "data=nli_generation", f"data.path={rows}", *TINY, "tiny.dropout=0.3"]
     run += ["batch_size=32", f"max_steps={STEPS}", "max_epochs=null", "model.lr=0.003"]
     return [*run, "log_every_n_steps=1", "checkpoint.every_n_steps=2", "evaluation.every_n_steps=3"]
 
 
 @pytest.mark.slow  # three starts
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(words, whole, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, whole, start, command, tmp_path):
     folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}")
+    run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 5))
     run.kill(signal.SIGKILL)
     assert run.finish().status == -signal.SIGKILL
     assert not (folder / "results.json").exists()
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, whole))
     assert ours["global_step"] == theirs["global_step"] == STEPS
@@ -84,8 +84,8 @@ def test_what_it_leaves_is_a_folder_of_transformers_with_its_prompts(whole, gens
     assert not (whole / "encoder").exists()
 
 
-def test_another_run_starts_from_it(words, whole, command, tmp_path):
-    others = [word for word in words if not word.startswith(("backbone", "tiny.", "max_steps"))]
+def test_another_run_starts_from_it(overrides, whole, command, tmp_path):
+    others = [override for override in overrides if not override.startswith(("backbone", "tiny.", "max_steps"))]
     folder = tmp_path / "run"
     outcome = command(
         *others,
@@ -100,7 +100,7 @@ def test_another_run_starts_from_it(words, whole, command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("word", "message"),
+    ("override", "message"),
     [
         ("monitor=stsb-dev/cosine/spearman", "generator-dev/selection"),
         ("evaluation.during_training=[stsb-dev]", "generator-dev"),
@@ -109,9 +109,9 @@ def test_another_run_starts_from_it(words, whole, command, tmp_path):
         ("data.dev_path=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
-def test_a_wrong_word_is_refused_with_one_message(word, message, words, command, tmp_path):
-    folder, key = tmp_path / "run", word.partition("=")[0]
-    outcome = command(*(one for one in words if one.partition("=")[0] != key), word, f"output_dir={folder}")
+def test_a_wrong_word_is_refused_with_one_message(override, message, overrides, command, tmp_path):
+    folder, key = tmp_path / "run", override.partition("=")[0]
+    outcome = command(*(one for one in overrides if one.partition("=")[0] != key), override, f"output_dir={folder}")
     assert outcome.status == 2, outcome.err
     assert message in outcome.err
     assert "Traceback" not in outcome.err

@@ -78,8 +78,8 @@ def test_of_documents_pairs_are_made_and_counted(command, documents, tmp_path):
 def test_queries_of_ones_own_are_scored_in_the_place_of_held_out_rows(command, faq, tmp_path):
     rows = [{"question": f"what is {number}", "answer": f"it is {number}"} for number in range(20)]
     write_rows(tmp_path / "own.jsonl", rows)
-    words = [f"data.path={faq}", f"evaluation.custom_tasks=[{tmp_path / 'own.jsonl'}]"]
-    done = command(*RUN, *words, f"output_dir={tmp_path / 'run'}")
+    overrides = [f"data.path={faq}", f"evaluation.custom_tasks=[{tmp_path / 'own.jsonl'}]"]
+    done = command(*RUN, *overrides, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     results = read_results(tmp_path / "run" / "results.json")
     assert results["data"][0]["kept"] == 120

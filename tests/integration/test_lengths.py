@@ -18,7 +18,7 @@ NO_LONGER = "model.max_length=24 applies to evaluation and export only."
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory):
+def overrides(tmp_path_factory):
     path = tmp_path_factory.mktemp("qa") / "qa.jsonl"
     write_rows(path, ({"question": f"{n}?", "answer": f"{n} {TEXT}"} for n in range(12)))
     run = ["model=simcse", "data=qa", "model.mlp=false", "model.pooling=mean", "batch_size=6", "max_steps=2"]
@@ -35,8 +35,8 @@ def words(tmp_path_factory):
         ([], 64, 64, "texts are truncated to 64 tokens, the maximum of the encoder ("),  # every answer is longer
     ],
 )
-def test_the_two_lengths_of_a_run(given, cut, read, said, words, command, tmp_path):
-    done = command(*words, *given, f"output_dir={tmp_path / 'run'}")
+def test_the_two_lengths_of_a_run(given, cut, read, said, overrides, command, tmp_path):
+    done = command(*overrides, *given, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     assert said in done.err
     assert (NO_LONGER in done.err) == (said == NO_LONGER)
@@ -64,8 +64,13 @@ def test_an_encoder_keeps_the_length_that_it_reads(tiny_t5, command, tmp_path):
     model.max_seq_length = 1000
     model.save(str(directory), create_model_card=False)
     rows = [{"question": f"{n}?", "answer": f"{n} {TEXT * 6}"} for n in range(4)]
-    words = ["model=pairs", "data=qa", f"data.path={write_rows(tmp_path / 'qa.jsonl', rows)}", f"backbone={directory}"]
-    done = command(*words, "batch_size=4", "max_steps=1", "model.lr=0", f"output_dir={tmp_path / 'run'}")
+    overrides = [
+        "model=pairs",
+        "data=qa",
+        f"data.path={write_rows(tmp_path / 'qa.jsonl', rows)}",
+        f"backbone={directory}",
+    ]
+    done = command(*overrides, "batch_size=4", "max_steps=1", "model.lr=0", f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     assert json.loads((tmp_path / "run" / "results.json").read_text())["data"][0]["max_length"] == 512
     stock = library.SentenceTransformer(str(tmp_path / "run" / "encoder"), device="cpu")
@@ -94,7 +99,7 @@ LENGTHS = {  # the length of each stage, for published values and others
 }
 
 
-@pytest.mark.parametrize("words", LENGTHS)
-def test_recipes_keep_their_lengths(words):
-    trainings = resolve(compose(words.split())).trainings
-    assert [one.data.max_length for one in trainings] == LENGTHS[words]
+@pytest.mark.parametrize("overrides", LENGTHS)
+def test_recipes_keep_their_lengths(overrides):
+    trainings = resolve(compose(overrides.split())).trainings
+    assert [one.data.max_length for one in trainings] == LENGTHS[overrides]

@@ -28,21 +28,21 @@ def decoder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(decoder, tmp_path_factory):
+def overrides(decoder, tmp_path_factory):
     path, rng = tmp_path_factory.mktemp("rows") / "rows.jsonl", random.Random(2)
     rows = [{"anchor": f"A {rng.choice(NOUNS)}, {n}.", "positive": f"Some {rng.choice(NOUNS)}."} for n in range(40)]
     write_rows(path, rows)
     every = ["data=triplets", f"data.path={path}", "max_steps=3", "batch_size=8"]
     model = ["model.pooling=last", "model.append_eos=true", "model.mlp=false", "model.lr=0.01", "quiet=true"]
-    stages = [f"+stages.{name}.{word}" for name in RANKS for word in [*every, f"model.lora.rank={RANKS[name]}"]]
+    stages = [f"+stages.{name}.{override}" for name in RANKS for override in [*every, f"model.lora.rank={RANKS[name]}"]]
     return ["model=simcse", f"backbone={decoder}", *model, f"model.lora.alpha={ALPHA}", *stages]
 
 
 @pytest.fixture(scope="module", params=["merge", "stack"])
-def trained(request, words, command, tmp_path_factory):
+def trained(request, overrides, command, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "run"
-    words = [*words, f"stages.second.model.lora.stages={request.param}", "checkpoint.keep_all=true"]
-    outcome = command(*words, f"output_dir={folder}")
+    overrides = [*overrides, f"stages.second.model.lora.stages={request.param}", "checkpoint.keep_all=true"]
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     return request.param, folder
 

@@ -36,12 +36,12 @@ def tables(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(tables):
+def overrides(tables):
     """Return the arguments of a run on three kinds of data, with dropout."""
     parts = [
-        word
+        override
         for name in COLUMNS
-        for word in (f"data.parts.{name}.data={name}", f"data.parts.{name}.path={tables / name}.jsonl")
+        for override in (f"data.parts.{name}.data={name}", f"data.parts.{name}.path={tables / name}.jsonl")
     ]
     return [*BASE, "data=mixture", *parts, "log_every_n_steps=4", "checkpoint.every_n_steps=2"]
 
@@ -53,8 +53,8 @@ def losses(folder):
     ]
 
 
-def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_path):
-    done = command(*words, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
+def test_the_loss_of_a_part_is_the_mean_of_its_steps(overrides, whole, command, tmp_path):
+    done = command(*overrides, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
     assert done.status == 0, done.err
     assert "7 in qa, 7 in sentences, 15 in triplets" in done.err  # negatives: each row of the last has one
     each = losses(tmp_path / "each")
@@ -70,18 +70,18 @@ def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_
 
 
 @pytest.mark.slow  # two processes
-def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
-    words = [
-        *(word for word in words if "sentences" not in word),
+def test_two_processes_have_the_losses_of_one(overrides, command, tmp_path):
+    overrides = [
+        *(override for override in overrides if "sentences" not in override),
         "tiny.dropout=0",
         "max_steps=5",
         "log_every_n_steps=1",
     ]
     for mixed in ("true", "false"):
         if mixed == "false":  # rows with equal columns only
-            words = [*words, "data.parts.triplets.columns=[anchor,positive]", "data.homogeneous=false"]
+            overrides = [*overrides, "data.parts.triplets.columns=[anchor,positive]", "data.homogeneous=false"]
         folders = [tmp_path / f"{mixed}-{number}" for number in (1, 2)]
-        assert command(*words, f"output_dir={folders[0]}").status == 0
+        assert command(*overrides, f"output_dir={folders[0]}").status == 0
         two = run_command(
             [
                 "-m",
@@ -90,7 +90,7 @@ def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
                 "--nproc-per-node",
                 "2",
                 TRAIN,
-                *words,
+                *overrides,
                 f"output_dir={folders[1]}",
             ]
         )
@@ -153,7 +153,7 @@ BAD = [
 
 @pytest.mark.parametrize(("added", "said"), BAD)
 def test_a_wrong_key_of_a_part_is_refused_before_training(added, said, tables, command, tmp_path):
-    given = [word.format(path=tables / "triplets.jsonl", qa=tables / "qa.jsonl") for word in added]
+    given = [override.format(path=tables / "triplets.jsonl", qa=tables / "qa.jsonl") for override in added]
     outcome = command(*BASE, "data=mixture", *given, f"output_dir={tmp_path / 'run'}")
     assert (outcome.status, outcome.err.count("Traceback")) == (2, 0), outcome.err
     assert said in outcome.err

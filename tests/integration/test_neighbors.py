@@ -16,7 +16,7 @@ THINGS = "ferry violin orchard clock engine choir bread referee river swallow gl
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory, tiny_bert):
+def overrides(tmp_path_factory, tiny_bert):
     path = tmp_path_factory.mktemp("qa") / "qa.jsonl"
     rows = [(f"where is the {thing} number {n}?", f"{thing} {n}") for thing in THINGS for n in range(8)]
     np.random.default_rng(1).shuffle(rows)
@@ -33,9 +33,9 @@ def words(tmp_path_factory, tiny_bert):
 
 
 @pytest.fixture(scope="module")
-def trained(words, command, tmp_path_factory):
+def trained(overrides, command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     return folder
 
@@ -49,9 +49,9 @@ def losses(folder):
     return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
 
 
-def test_groups_contain_the_nearest_rows_of_the_initial_encoder(trained, words, tiny_bert):
+def test_groups_contain_the_nearest_rows_of_the_initial_encoder(trained, overrides, tiny_bert):
     """Compare one pair at a time; of rows whose questions or answers have the same tokens, a group has the first."""
-    (path,) = (word.partition("=")[2] for word in words if word.startswith("data.path="))
+    (path,) = (override.partition("=")[2] for override in overrides if override.startswith("data.path="))
     rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     encoder = load_encoder(str(tiny_bert), pooling="mean", device="cpu")
     vectors = encoder.embed([row["question"] for row in rows]).numpy()
@@ -73,15 +73,15 @@ def test_groups_contain_the_nearest_rows_of_the_initial_encoder(trained, words, 
 
 
 @pytest.mark.slow  # two processes
-def test_two_processes_train_as_one_does(trained, words, tmp_path):
-    done = run_command([TRAIN, *words, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
+def test_two_processes_train_as_one_does(trained, overrides, tmp_path):
+    done = run_command([TRAIN, *overrides, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
     assert done.returncode == 0, done.stderr
     assert np.array_equal(groups_in(tmp_path / "two"), groups_in(trained))
     assert losses(tmp_path / "two") == pytest.approx(losses(trained), rel=1e-4)
 
 
-def test_a_resumed_run_keeps_its_groups(trained, words, command, tmp_path):
-    few = [word for word in words if not word.startswith("max_steps=")]
+def test_a_resumed_run_keeps_its_groups(trained, overrides, command, tmp_path):
+    few = [override for override in overrides if not override.startswith("max_steps=")]
     half = tmp_path / "half"
     assert command(*few, "max_epochs=1", "model.lr_schedule=constant", f"output_dir={half}").status == 0
     more = [*few, "max_epochs=2", "model.lr_schedule=constant"]
@@ -92,14 +92,14 @@ def test_a_resumed_run_keeps_its_groups(trained, words, command, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["rows", pytest.param("damage", marks=pytest.mark.slow)])
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(change, words, command, tmp_path):
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(change, overrides, command, tmp_path):
     """The rows have changed by then, or the file of groups is truncated."""
     path = tmp_path / "qa.jsonl"
-    (given,) = (Path(word.partition("=")[2]) for word in words if word.startswith("data.path="))
+    (given,) = (Path(override.partition("=")[2]) for override in overrides if override.startswith("data.path="))
     rows = given.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(rows[:64] if change == "rows" else rows), encoding="utf-8")
-    words = [*words, f"data.path={path}"]
-    assert command(*words, f"output_dir={tmp_path / 'run'}").status == 0
+    overrides = [*overrides, f"data.path={path}"]
+    assert command(*overrides, f"output_dir={tmp_path / 'run'}").status == 0
     for name in ("checkpoints", "encoder"):
         shutil.rmtree(tmp_path / "run" / name)
     (tmp_path / "run" / "results.json").unlink()
@@ -107,16 +107,16 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(c
     if change == "damage":
         groups.write_bytes(groups.read_bytes()[:200])
     path.write_text("".join(rows), encoding="utf-8")
-    again = command(*words, f"output_dir={tmp_path / 'run'}")
+    again = command(*overrides, f"output_dir={tmp_path / 'run'}")
     assert again.status == 0, again.err
     assert (f"{groups} is" in again.err) == (change == "damage")
-    assert command(*words, f"output_dir={tmp_path / 'new'}").status == 0
+    assert command(*overrides, f"output_dir={tmp_path / 'new'}").status == 0
     assert losses(tmp_path / "run") == losses(tmp_path / "new")
 
 
-def test_parts_of_a_mixture_are_drawn_by_the_sizes_of_their_files(words, command, tmp_path):
+def test_parts_of_a_mixture_are_drawn_by_the_sizes_of_their_files(overrides, command, tmp_path):
     """This is also true if there are more rows than the steps take: 96 and 48 rows are six batches and three."""
-    (given,) = (Path(word.partition("=")[2]) for word in words if word.startswith("data.path="))
+    (given,) = (Path(override.partition("=")[2]) for override in overrides if override.startswith("data.path="))
     few = tmp_path / "few.jsonl"
     few.write_text("".join(given.read_text(encoding="utf-8").splitlines(keepends=True)[:48]), encoding="utf-8")
     of_parts = [
@@ -124,7 +124,7 @@ def test_parts_of_a_mixture_are_drawn_by_the_sizes_of_their_files(words, command
         for name, file in (("all", given), ("few", few))
         for key in ("data=qa", f"path={file}", "neighbor_group_size=2", "max_length=32")
     ]
-    plain = [word for word in words if not word.startswith(("data", "batch_size", "max_steps"))]
+    plain = [override for override in overrides if not override.startswith(("data", "batch_size", "max_steps"))]
     outcome = command(
         *plain, "data=mixture", *of_parts, "batch_size=16", "max_steps=2", f"output_dir={tmp_path / 'run'}"
     )

@@ -42,10 +42,10 @@ def score_of(embed, texts):
 def test_the_folder_scores_as_the_results_say(command, minilm_path, texts, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     folder = tmp_path / "run"
-    words = ["model=pairs", "data=triplets", f"data.path={texts / 'pairs.jsonl'}", f"backbone={minilm_path}"]
+    overrides = ["model=pairs", "data=triplets", f"data.path={texts / 'pairs.jsonl'}", f"backbone={minilm_path}"]
     model = ["model.pooling=cls", "model.lora.rank=16", "model.frozen_dtype=nf4", "model.lr=1e-3", "batch_size=32"]
     scoring = [f"evaluation.data_root={texts}", "evaluation.suite=[stsb]", "log_every_n_steps=1"]
-    outcome = command(*words, *model, *scoring, "max_steps=40", "seed=1", f"output_dir={folder}")
+    outcome = command(*overrides, *model, *scoring, "max_steps=40", "seed=1", f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     losses = [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row]
     assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:10])

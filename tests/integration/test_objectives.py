@@ -79,22 +79,22 @@ SLOW = (
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in RUNS])
-def words(request, tables):
+def overrides(request, tables):
     run = RUNS[request.param]
     name = run[1].removeprefix("data=")
     return [*run, f"data.path={tables / name}.jsonl", *TINY, "batch_size=8", f"max_steps={STEPS}", *KEPT]
 
 
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(words, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(overrides, start, command, tmp_path):
     whole, folder = tmp_path / "whole", tmp_path / "killed"
-    outcome = command(*words, f"output_dir={whole}")
+    outcome = command(*overrides, f"output_dir={whole}")
     assert outcome.status == 0, outcome.err
-    run = start(*words, f"output_dir={folder}")
+    run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 4))
     run.kill(signal.SIGKILL)
     assert run.finish().status == -signal.SIGKILL
     assert not (folder / "results.json").exists()
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     ours, theirs = (
         torch.load(one / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for one in (folder, whole)
@@ -106,7 +106,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(wo
     assert losses[0] == losses[1]
     assert len(losses[1]) == STEPS
     results = json.loads((folder / "results.json").read_text())
-    assert f"model={results['objective']}" == words[0]
+    assert f"model={results['objective']}" == overrides[0]
     found = load_encoder(folder).embed(NOUNS)
     torch.testing.assert_close(
         found, load_encoder(folder / "checkpoints" / "last.ckpt").embed(NOUNS), atol=1e-6, rtol=0
@@ -145,13 +145,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), BAD, ids=[" ".join(words) for words, _ in BAD])
-def test_incompatible_keys_are_refused_in_one_line(words, expected, tables, command, tmp_path):
-    path = tables / f"{words[1].removeprefix('data=')}.jsonl"
-    given = {word.partition("=")[0] for word in words}
-    tiny = [word for word in TINY if word.partition("=")[0] not in given]
+@pytest.mark.parametrize(("overrides", "expected"), BAD, ids=[" ".join(overrides) for overrides, _ in BAD])
+def test_incompatible_keys_are_refused_in_one_line(overrides, expected, tables, command, tmp_path):
+    path = tables / f"{overrides[1].removeprefix('data=')}.jsonl"
+    given = {override.partition("=")[0] for override in overrides}
+    tiny = [override for override in TINY if override.partition("=")[0] not in given]
     sizes = [f"data.path={path}", "batch_size=8", "max_steps=1", "quiet=true", f"output_dir={tmp_path / 'run'}"]
-    outcome = command(*words, *tiny, *sizes)
+    outcome = command(*overrides, *tiny, *sizes)
     lines = outcome.err.strip().splitlines()
     assert (outcome.status, len(lines)) == (2, 1), outcome.err[-2000:]
     for part in expected:

@@ -38,9 +38,9 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "key", "value"), COMMANDS, ids=lambda one: one if isinstance(one, str) else None)
-def test_an_address_is_refused_and_nothing_is_made(words, key, value, tmp_path):
-    outcome = run_command([*words, f"{key}={value}"], cwd=tmp_path)
+@pytest.mark.parametrize(("overrides", "key", "value"), COMMANDS, ids=lambda one: one if isinstance(one, str) else None)
+def test_an_address_is_refused_and_nothing_is_made(overrides, key, value, tmp_path):
+    outcome = run_command([*overrides, f"{key}={value}"], cwd=tmp_path)
     assert outcome.returncode == 2, outcome.stderr[-2000:]
     (line,) = outcome.stderr.strip().splitlines()
     assert key.lstrip("+") in line

@@ -45,25 +45,28 @@ def package(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def words(package):
+def overrides(package):
     """Return the page's command, with absolute paths, on random weights."""
-    own = [word for word in shlex.split(COMMAND) if not word.startswith("backbone=")]
+    own = [override for override in shlex.split(COMMAND) if not override.startswith("backbone=")]
     places = ("--config-dir=", "data.path=", "evaluation.custom_tasks=")
-    own = [re.sub(r"=(?=\w)", f"={package}/", word, count=1) if word.startswith(places) else word for word in own]
+    own = [
+        re.sub(r"=(?=\w)", f"={package}/", override, count=1) if override.startswith(places) else override
+        for override in own
+    ]
     return [*own, "backbone=tiny", *SIZES, "batch_size=8", "token_budget=64", "model.matryoshka=[32,16]"]
 
 
 @pytest.fixture(scope="module")
-def run(package, run_train, words):
+def run(package, run_train, overrides):
     def started(*more):
-        return run_train([*words, *more], cwd=package, PYTHONPATH=str(package))
+        return run_train([*overrides, *more], cwd=package, PYTHONPATH=str(package))
 
     return started
 
 
-def test_it_is_refused_unless_its_package_is_allowed(command, words, package, tmp_path, monkeypatch):
+def test_it_is_refused_unless_its_package_is_allowed(command, overrides, package, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(package)
-    refused = command(*words, "allow_targets=[]", f"output_dir={tmp_path / 'run'}")
+    refused = command(*overrides, "allow_targets=[]", f"output_dir={tmp_path / 'run'}")
     assert refused.status == 2
     assert "allow_targets=[ratings]" in refused.err
 
@@ -71,7 +74,7 @@ def test_it_is_refused_unless_its_package_is_allowed(command, words, package, tm
 def test_it_is_trained_from_python(package, tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(from contrastive_encoders import .*?)```", PAGE, flags=re.DOTALL)
     code = re.sub("(backbone|batch_size|max_steps)=.*", "", code).replace("    RunConfig(", "    RunConfig(**small,")
-    sizes = {key.removeprefix("tiny."): int(value) for key, value in (word.split("=") for word in SIZES)}
+    sizes = {key.removeprefix("tiny."): int(value) for key, value in (override.split("=") for override in SIZES)}
     small = {
         "backbone": "tiny",
         "tiny": TinySizes(**sizes),

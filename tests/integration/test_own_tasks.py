@@ -10,7 +10,7 @@ from tests.integration.conftest import TINY
 
 
 @pytest.fixture
-def words(tmp_path):
+def overrides(tmp_path):
     rows = [{"question": f"What is item {n}?", "answer": f"Item {n} of the list is {n * n}."} for n in range(24)]
     write_rows(tmp_path / "train.jsonl", rows)
     write_rows(tmp_path / "faq.jsonl", rows[:12])
@@ -19,14 +19,14 @@ def words(tmp_path):
     return [*run, f"data.path={tmp_path / 'train.jsonl'}", *TINY]
 
 
-def test_it_is_scored_while_training_and_at_the_end_and_looked_for_in_the_data(words, command, tmp_path):
+def test_it_is_scored_while_training_and_at_the_end_and_looked_for_in_the_data(overrides, command, tmp_path):
     score = "mine/cosine/ndcg@10"
     given = [
         f"evaluation.custom_tasks=[{tmp_path / 'mine.yaml'}]",
         "evaluation.every_n_steps=2",
         "evaluation.at_start=true",
     ]
-    done = command(*words, *given, f"monitor={score}", f"output_dir={tmp_path / 'run'}")
+    done = command(*overrides, *given, f"monitor={score}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     scored = {
@@ -38,6 +38,6 @@ def test_it_is_scored_while_training_and_at_the_end_and_looked_for_in_the_data(w
     assert "mine/tfidf/ndcg@10" in results["baselines"]
     assert results["overlap"]["mine"]["found"] == results["overlap"]["mine"]["checked"] > 0
     assert score in results["intervals"]
-    wrong = command(*words, *given, "monitor=mine/cosine/map", f"output_dir={tmp_path / 'other'}")
+    wrong = command(*overrides, *given, "monitor=mine/cosine/map", f"output_dir={tmp_path / 'other'}")
     assert wrong.status == 2
     assert f"There are mine/cosine/mrr@10, {score}" in wrong.err

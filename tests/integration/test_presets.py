@@ -13,7 +13,7 @@ PUBLISHED, PLAIN = "stsb-dev@senteval/cosine/spearman", "stsb-dev/cosine/spearma
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory, tested):
+def overrides(tmp_path_factory, tested):
     path = tmp_path_factory.mktemp("texts") / "sentences.txt"
     path.write_text("".join(f"{number} {tested}\n" for number in range(20)))
     small = [*TINY, "model.mlp=false", "model.pooling=mean"]
@@ -22,15 +22,15 @@ def words(tmp_path_factory, tested):
 
 
 @pytest.mark.parametrize("form", [PUBLISHED, PLAIN, None])
-def test_a_preset_monitors_the_available_form_of_its_score(form, words, small_eval, command, tmp_path):
+def test_a_preset_monitors_the_available_form_of_its_score(form, overrides, small_eval, command, tmp_path):
     root = tmp_path / "eval"
     if form:
         shutil.copytree(small_eval, root)
-        words = [*words, f"evaluation.data_root={root}", "evaluation.suite=[stsb]"]
+        overrides = [*overrides, f"evaluation.data_root={root}", "evaluation.suite=[stsb]"]
     if form == PUBLISHED:
         dev = root / "STSBenchmark" / "dev.tsv"
         (root / "STSBenchmark" / "dev.senteval.tsv").write_text(dev.read_text().lower())
-    done = command(*words, f"output_dir={tmp_path / 'run'}")
+    done = command(*overrides, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     said = {
         PLAIN: "; stsb-dev is evaluated instead",
@@ -43,8 +43,8 @@ def test_a_preset_monitors_the_available_form_of_its_score(form, words, small_ev
     assert read_results(tmp_path / "run" / "results.json")["best_step"] == int(best)
 
 
-def test_a_monitor_of_the_command_line_is_not_dropped(words, command, tmp_path):
-    done = command(*words, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
+def test_a_monitor_of_the_command_line_is_not_dropped(overrides, command, tmp_path):
+    done = command(*overrides, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 2
     assert "evaluation.during_training=stsb-dev@senteval: expected" in done.err
 
@@ -52,10 +52,10 @@ def test_a_monitor_of_the_command_line_is_not_dropped(words, command, tmp_path):
 def test_both_kinds_of_rows_are_learnt_from_and_scored(rows, small_eval, tiny_bert, command, tmp_path):
     questions = write_rows(tmp_path / "qa.jsonl", ({"query": f"who {n}?", "answer": f"Ferry {n}."} for n in range(40)))
     tasks = write_rows(tmp_path / "asked.jsonl", ({"query": f"where {n}?", "document": f"Boat {n}."} for n in range(9)))
-    words = [f"data.parts.nli.path={rows}", "data.parts.nli.name=null", f"data.parts.questions.path={questions}"]
-    words += [f"backbone={tiny_bert}", "batch_size=4", "max_steps=4", f"evaluation.data_root={small_eval}"]
-    words += ["evaluation.suite=[stsb]", f"evaluation.custom_tasks=[{tasks}]", f"output_dir={tmp_path / 'run'}"]
-    done = command("experiment=sts_and_retrieval", *words)
+    overrides = [f"data.parts.nli.path={rows}", "data.parts.nli.name=null", f"data.parts.questions.path={questions}"]
+    overrides += [f"backbone={tiny_bert}", "batch_size=4", "max_steps=4", f"evaluation.data_root={small_eval}"]
+    overrides += ["evaluation.suite=[stsb]", f"evaluation.custom_tasks=[{tasks}]", f"output_dir={tmp_path / 'run'}"]
+    done = command("experiment=sts_and_retrieval", *overrides)
     assert done.status == 0, done.err
     results = read_results(tmp_path / "run" / "results.json")
     assert {"stsb/cosine/spearman", "asked/cosine/ndcg@10"} <= results["scores"].keys() & results[

@@ -39,9 +39,9 @@ ROWS = [
 
 
 def directory(folder: Path, backbone: Path, prompts: dict, default: str | None = None, **pooling) -> Path:
-    words = modules.Transformer(str(backbone), max_seq_length=24)
-    pooled = modules.Pooling(words.get_embedding_dimension(), "mean", **pooling)
-    library.SentenceTransformer(modules=[words, pooled], device="cpu").save(str(folder))
+    transformer = modules.Transformer(str(backbone), max_seq_length=24)
+    pooled = modules.Pooling(transformer.get_embedding_dimension(), "mean", **pooling)
+    library.SentenceTransformer(modules=[transformer, pooled], device="cpu").save(str(folder))
     path = folder / "config_sentence_transformers.json"
     chosen = {"prompts": prompts, "default_prompt_name": default}
     path.write_text(json.dumps({**json.loads(path.read_text()), **chosen}))
@@ -69,12 +69,12 @@ def written(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def views_of(data: str, path: Path, backbone: Path, *words: str) -> list[list[list[int]]]:
+def views_of(data: str, path: Path, backbone: Path, *overrides: str) -> list[list[list[int]]]:
     """Return the token ids of each view of the first batch."""
     model = {"triplets": "pairs", "qa": "pairs", "sentences": "simcse", "nli": "sbert_nli", "dino": "sroberta"}[data]
     keys = [f"model={model}", f"data={data}", f"data.path={path}", f"backbone={backbone}", "batch_size=4"]
     keys += ["quiet=true", f"data.cache_dir={path.parent / 'cache'}", "data.max_length=24"]
-    [batch] = batches(make_data(resolve(compose([*keys, *words]))), 1)
+    [batch] = batches(make_data(resolve(compose([*keys, *overrides]))), 1)
     views = [one for one in batch if hasattr(one, "lengths")]
     return [[ids.tolist() for ids in one.ids.split(one.lengths.tolist())] for one in views]
 
@@ -102,8 +102,8 @@ def test_training_texts_have_the_prompts_of_their_roles(data, rows, of_e5, of_ne
     texts = [text for row in rows for text in row.values() if isinstance(text, str)]
     tokenizer = AutoTokenizer.from_pretrained(e5)
     cases = [(e5, of_e5, []), (newer, of_newer, []), (newer, [""] * len(of_newer), ["data.prompts={}"])]
-    for folder, prompts, words in cases:
-        found = views_of(data, path, folder, *words)
+    for folder, prompts, overrides in cases:
+        found = views_of(data, path, folder, *overrides)
         assert len(found) == len(prompts)
         for view, prompt in zip(found, prompts, strict=True):
             known = tokenizer([prompt + text for text in texts], truncation=True, max_length=24)["input_ids"]
@@ -184,12 +184,12 @@ def test_prompts_of_no_role_are_named_with_the_words_that_use_them(
 ):
     backbone = directory(tmp_path / "encoder", tiny_bert, prompts, default)
     path = written(tmp_path / "rows.jsonl", ROWS)
-    words = ["model=pairs", "data=triplets", f"data.path={path}", f"backbone={backbone}", "batch_size=4"]
-    words += [f"data.cache_dir={tmp_path / 'cache'}"]
+    overrides = ["model=pairs", "data=triplets", f"data.path={path}", f"backbone={backbone}", "batch_size=4"]
+    overrides += [f"data.cache_dir={tmp_path / 'cache'}"]
 
     def settled(*more: str):
         caplog.clear()
-        run = resolve(compose(literal_overrides("train", [*words, *more])))
+        run = resolve(compose(literal_overrides("train", [*overrides, *more])))
         model, data = make_model(run), make_data(run)
         data.prepare_data()
         data.setup()
@@ -199,18 +199,18 @@ def test_prompts_of_no_role_are_named_with_the_words_that_use_them(
 
     used, [warning] = settled()
     assert used == ["", "", ""]
-    [advice] = [word for word in shlex.split(warning.partition("set ")[2].removesuffix(".")) if "=" in word]
+    [advice] = [override for override in shlex.split(warning.partition("set ")[2].removesuffix(".")) if "=" in override]
     assert settled(advice) == (expected, [])
 
 
 @pytest.mark.parametrize("data", ["triplets", "sentences"])
 def test_texts_that_have_their_prompts_are_no_reason_for_a_warning(data, e5, newer, tmp_path, caplog):
     rows = ROWS if data == "triplets" else [{"text": one["anchor"]} for one in ROWS]
-    words = [f"data={data}", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
+    overrides = [f"data={data}", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
     run = resolve(
         compose(
             [
-                *words,
+                *overrides,
                 f"model={'pairs' if data == 'triplets' else 'simcse'}",
                 f"backbone={e5 if data == 'triplets' else newer}",
                 f"data.cache_dir={tmp_path / 'cache'}",
@@ -266,17 +266,17 @@ def test_prompts_of_the_data_take_the_place_of_the_backbones(newer, tmp_path):
 @pytest.mark.advice("contrastive_encoders.encoders.loading.own_encoder:prompts_to_inherit")
 def test_a_pooling_without_prompts_excludes_only_the_prompts(tiny_bert, tmp_path):
     folder = directory(tmp_path / "encoder", tiny_bert, E5, include_prompt=False)
-    words = [
+    overrides = [
         "model=pairs",
         "data=triplets",
         f"data.path={written(tmp_path / 'rows.jsonl', ROWS)}",
         f"backbone={folder}",
     ]
     with pytest.raises(InputError) as caught:
-        make_data(resolve(compose(words)))
+        make_data(resolve(compose(overrides)))
     assert caught.value.key == "backbone"
     assert "data.prompts={}" in caught.value.hint
-    assert not make_data(resolve(compose([*words, "data.prompts={}"]))).inherits_prompts
+    assert not make_data(resolve(compose([*overrides, "data.prompts={}"]))).inherits_prompts
     encoder = load_encoder(folder, device="cpu")
     np.testing.assert_allclose(encoder.encode_query(SENTENCES), stock(folder).encode_query(SENTENCES), atol=1e-5)
 
@@ -293,8 +293,10 @@ def test_a_teacher_reads_texts_with_its_own_prompts(e5):
 
 def test_a_guide_uses_only_its_own_prompts(e5, newer, tmp_path):
     rows = [dict(zip(ROWS[0], (text, text[10:], text[:20]), strict=True)) for text in SENTENCES]  # none is cut
-    words = ["model=simcse", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
-    run = resolve(compose([*words, f"backbone={newer}", f"model.guide={e5}", f"data.cache_dir={tmp_path / 'cache'}"]))
+    overrides = ["model=simcse", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
+    run = resolve(
+        compose([*overrides, f"backbone={newer}", f"model.guide={e5}", f"data.cache_dir={tmp_path / 'cache'}"])
+    )
     data, model = make_data(run), make_model(run)
     [batch] = batches(data, 1)
     settle_prompts(model, data)
@@ -308,8 +310,8 @@ def test_a_guide_uses_only_its_own_prompts(e5, newer, tmp_path):
 
 def test_equal_texts_are_found_regardless_of_their_prompts(newer, tmp_path):
     rows = [{"anchor": text, "positive": text} for text in SENTENCES]
-    words = ["model=pairs", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
-    run = resolve(compose([*words, f"backbone={newer}", f"data.cache_dir={tmp_path / 'cache'}"]))
+    overrides = ["model=pairs", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
+    run = resolve(compose([*overrides, f"backbone={newer}", f"data.cache_dir={tmp_path / 'cache'}"]))
     data, model = make_data(run), make_model(run)
     [batch] = batches(data, 1)
     settle_prompts(model, data)
@@ -323,17 +325,19 @@ def documents(folder: Path) -> Path:
 
 
 def test_spans_have_the_default_prompt(newer, tmp_path):
-    words = ["model=declutr", "data=text", f"data.path={documents(tmp_path)}", f"backbone={newer}", "batch_size=4"]
-    words += ["data.min_span=3", "data.max_span=8", f"data.cache_dir={tmp_path / 'cache'}", "quiet=true"]
-    [batch], [plain] = (batches(make_data(resolve(compose([*words, *more]))), 1) for more in ([], ["data.prompts={}"]))
+    overrides = ["model=declutr", "data=text", f"data.path={documents(tmp_path)}", f"backbone={newer}", "batch_size=4"]
+    overrides += ["data.min_span=3", "data.max_span=8", f"data.cache_dir={tmp_path / 'cache'}", "quiet=true"]
+    [batch], [plain] = (
+        batches(make_data(resolve(compose([*overrides, *more]))), 1) for more in ([], ["data.prompts={}"])
+    )
     before = special_ids(newer)
     for view, bare in ((batch.anchors, plain.anchors), (batch.positives, plain.positives)):
         spans, others = (one.ids.split(one.lengths.tolist()) for one in (view, bare))
         assert [ids.tolist() for ids in spans] == [before + ids.tolist()[1:] for ids in others]
     with pytest.raises(InputError) as caught:
-        make_data(resolve(compose([*words, "data.prompts='query: '"])))
+        make_data(resolve(compose([*overrides, "data.prompts='query: '"])))
     assert caught.value.key == "data.prompts"
-    make_data(resolve(compose([*words, caught.value.hint.removeprefix("Set ").rstrip(".")])))
+    make_data(resolve(compose([*overrides, caught.value.hint.removeprefix("Set ").rstrip(".")])))
 
 
 def special_ids(folder: Path) -> list[int]:
@@ -344,8 +348,15 @@ def special_ids(folder: Path) -> list[int]:
 
 def test_no_word_of_the_default_prompt_is_deleted(newer, tmp_path):
     path = written(tmp_path / "rows.jsonl", [{"text": text} for text in SENTENCES])
-    words = ["model=tsdae", "data=sentences", f"data.path={path}", f"backbone={newer}", "batch_size=12", "quiet=true"]
-    [batch] = batches(make_data(resolve(compose([*words, f"data.cache_dir={tmp_path / 'cache'}"]))), 1)
+    overrides = [
+        "model=tsdae",
+        "data=sentences",
+        f"data.path={path}",
+        f"backbone={newer}",
+        "batch_size=12",
+        "quiet=true",
+    ]
+    [batch] = batches(make_data(resolve(compose([*overrides, f"data.cache_dir={tmp_path / 'cache'}"]))), 1)
     before = special_ids(newer)
     damaged, whole = (one.ids.split(one.lengths.tolist()) for one in (batch.damaged, batch.sentences))
     assert all(ids.tolist()[: len(before)] == before for ids in (*damaged, *whole))

@@ -27,20 +27,20 @@ def rows(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(rows, tiny_mlm):
+def overrides(rows, tiny_mlm):
     run = ["model=reranker", "data=triplets", f"data.path={rows}", *TINY, "tiny.dropout=0.3", "model.loss=listwise"]
     run += ["batch_size=8", f"max_steps={STEPS}", "model.lr=0.003", f"model.retriever={tiny_mlm}"]
     run += ["data.held_out_fraction=0.2", "model.rerank_top=10", "log_every_n_steps=1", "checkpoint.every_n_steps=2"]
     return [*run, "evaluation.every_n_steps=4", "evaluation.during_training=[held_out]"]
 
 
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(words, whole, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, whole, start, command, tmp_path):
     folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}")
+    run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 5))
     run.kill(signal.SIGKILL)
     assert run.finish().status == -signal.SIGKILL
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, whole))
     assert ours["global_step"] == theirs["global_step"] == STEPS
@@ -58,7 +58,9 @@ def test_it_is_scored_against_its_retriever_and_judged(whole, tiny_mlm):
     assert not (whole / "encoder").exists()
 
 
-def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, words, rows, tiny_mlm, command, tmp_path):
+def test_the_library_evaluation_mining_and_another_run_read_the_folder(
+    whole, overrides, rows, tiny_mlm, command, tmp_path
+):
     from sentence_transformers import CrossEncoder
 
     from contrastive_encoders.cli import mine_negatives
@@ -76,13 +78,15 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, wo
     row = json.loads((tmp_path / "again.jsonl").read_text().splitlines()[0])
     score = CrossEncoder(str(whole / "reranker"), device="cpu").predict([(row["anchor"], row["positive"])])
     assert row["scores"][0] == pytest.approx(float(score[0]), abs=2e-6)
-    others = [word for word in words if not word.startswith(("backbone", "tiny.", "max_steps", "evaluation"))]
+    others = [
+        override for override in overrides if not override.startswith(("backbone", "tiny.", "max_steps", "evaluation"))
+    ]
     outcome = command(*others, f"backbone={whole}", "max_steps=1", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
 
 
 @pytest.mark.parametrize(
-    ("word", "message"),
+    ("override", "message"),
     [
         ("data=qa", "contrastive-encoders mine-negatives"),
         ("model.loss=triplet", "model.loss=triplet: .*binary, listwise"),
@@ -90,13 +94,15 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, wo
         ("model.retriever=nowhere/at/all", "model.retriever=nowhere/at/all:"),
     ],
 )
-def test_a_wrong_word_is_refused_with_one_message(word, message, words, rows, command, tmp_path):
+def test_a_wrong_word_is_refused_with_one_message(override, message, overrides, rows, command, tmp_path):
     import re
 
-    given = [one for one in words if not (word.startswith("data=") and one.startswith(("data.held", "evaluation")))]
-    if word == "data=qa":
+    given = [
+        one for one in overrides if not (override.startswith("data=") and one.startswith(("data.held", "evaluation")))
+    ]
+    if override == "data=qa":
         given.append("data.columns=[anchor,positive]")
-    outcome = command(*given, word, f"output_dir={tmp_path / 'run'}")
+    outcome = command(*given, override, f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
     assert re.search(message, outcome.err)
     assert not (tmp_path / "run" / "reranker").exists()

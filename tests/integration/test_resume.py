@@ -22,10 +22,10 @@ KILLS = [random.Random(3).sample(range(1, STEPS), 2), [STEPS - 1], [1, 2]]
 
 
 @pytest.fixture(scope="module")
-def words(tiny_run):
+def overrides(tiny_run):
     """Return the arguments of a run with dropout, MLM and a checkpoint at every third step."""
     return [
-        *(word for word in tiny_run if not word.startswith("max_steps")),
+        *(override for override in tiny_run if not override.startswith("max_steps")),
         f"max_steps={STEPS}",
         "tiny.dropout=0.3",
         "model.lr=0.003",
@@ -57,14 +57,14 @@ EPOCHS = [["max_epochs=3"], [], ["max_epochs=3"]]
     [pytest.param(*one, marks=[pytest.mark.slow] * place) for place, one in enumerate(zip(KILLS, EPOCHS, strict=True))],
     ids=str,
 )
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(steps, limit, words, whole, start, command, tmp_path):
-    folder, words = tmp_path / "run", [*words, *limit]
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(steps, limit, overrides, whole, start, command, tmp_path):
+    folder, overrides = tmp_path / "run", [*overrides, *limit]
     for step in sorted(steps):
-        run = start(*words, f"output_dir={folder}")
+        run = start(*overrides, f"output_dir={folder}")
         run.wait_for(lambda step=step: reached(folder, step))
         run.kill(signal.SIGKILL)
         run.finish()
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     assert_same_run(folder, whole)
 
@@ -72,9 +72,9 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(steps, limit, word
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
 )
-def test_a_stopped_run_saves_and_is_continued(number, status, words, whole, start, command, tmp_path):
+def test_a_stopped_run_saves_and_is_continued(number, status, overrides, whole, start, command, tmp_path):
     folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
+    run = start(*overrides, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
     run.wait_for(lambda: reached(folder, 2))
     run.kill(number)
     outcome = run.finish()
@@ -82,16 +82,16 @@ def test_a_stopped_run_saves_and_is_continued(number, status, words, whole, star
     assert f"Stopped by {signal.Signals(number).name}" in outcome.err
     assert 2 <= saved(folder)["global_step"] < STEPS
     assert not (folder / "results.json").exists()
-    again = command(*words, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
+    again = command(*overrides, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
     assert again.status == 0, again.err
     assert_same_run(folder, whole)
 
 
-def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, whole, command, tmp_path):
+def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrides, whole, command, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "encoder")
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     assert (folder / "results.json").is_file()
     assert_same_run(folder, whole)
@@ -105,11 +105,11 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, 
         ("checkpoints/best.ckpt", 0.5, "best.ckpt: "),
     ],
 )
-def test_a_damaged_file_is_reported_and_replaced(damaged, at, said, words, whole, command, tmp_path):
+def test_a_damaged_file_is_reported_and_replaced(damaged, at, said, overrides, whole, command, tmp_path):
     folder = tmp_path / "run"
-    words = [*words, f"output_dir={folder}"]
+    overrides = [*overrides, f"output_dir={folder}"]
     if damaged == "checkpoints/last.ckpt":  # a finished run keeps no checkpoint otherwise
-        assert command(*words, "checkpoint.keep_all=true").status == 0
+        assert command(*overrides, "checkpoint.keep_all=true").status == 0
     else:
         shutil.copytree(whole, folder)
     if damaged != "results.json":
@@ -117,49 +117,50 @@ def test_a_damaged_file_is_reported_and_replaced(damaged, at, said, words, whole
         flip(folder / damaged, at, 64)
     else:
         os.truncate(folder / damaged, (folder / damaged).stat().st_size // 2)
-    outcome = command(*words)
+    outcome = command(*overrides)
     assert outcome.status == 0, outcome.err
     assert said in outcome.err
     assert_same_run(folder, whole)
 
 
 @pytest.mark.advice("contrastive_encoders.training.resume:resumption")
-def test_a_finished_run_leaves_another_one_nothing_to_train(words, whole, command, tmp_path):
-    outcome = command(*words, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
+def test_a_finished_run_leaves_another_one_nothing_to_train(overrides, whole, command, tmp_path):
+    outcome = command(*overrides, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
     said = outcome.err.strip().splitlines()[-1]
     assert said.startswith(f"contrastive-encoders train: max_steps={STEPS}: expected at least {STEPS + 1}")
     assert "Traceback" not in outcome.err
     [advised] = re.findall(r"Set (\S+=\d+) or more", said)
     assert (
-        command(*words, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}", advised).status == 0
+        command(*overrides, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}", advised).status
+        == 0
     )
 
 
-def test_a_clock_that_is_over_before_the_first_step_is_named(words, command, tmp_path):
-    outcome = command(*words, "max_time=00:00:00:00", f"output_dir={tmp_path / 'run'}")
+def test_a_clock_that_is_over_before_the_first_step_is_named(overrides, command, tmp_path):
+    outcome = command(*overrides, "max_time=00:00:00:00", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
     message = outcome.err.strip().splitlines()[-1]
     assert message.startswith("contrastive-encoders train: max_time ")
 
 
-def test_resume_null_loses_nothing(words, start, command, tmp_path):
+def test_resume_null_loses_nothing(overrides, start, command, tmp_path):
     folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}")
+    run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 5))
     run.kill(signal.SIGKILL)
     run.finish()
-    outcome = command(*words, f"output_dir={folder}", "resume=null")
+    outcome = command(*overrides, f"output_dir={folder}", "resume=null")
     assert outcome.status == 2
     assert "overwrite=true" in outcome.err
     assert (folder / "checkpoints" / "last.ckpt").exists()
 
 
 @pytest.mark.slow
-def test_a_process_group_under_ddp_saves_and_exits_143(words, tmp_path):
+def test_a_process_group_under_ddp_saves_and_exits_143(overrides, tmp_path):
     folder = tmp_path / "run"
-    arguments = [*words, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={folder}"]
-    arguments = [word for word in arguments if not word.startswith("max_steps")] + ["max_steps=100000"]
+    arguments = [*overrides, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={folder}"]
+    arguments = [override for override in arguments if not override.startswith("max_steps")] + ["max_steps=100000"]
     group = subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), *arguments],
         cwd=tmp_path,
@@ -183,15 +184,17 @@ def test_a_process_group_under_ddp_saves_and_exits_143(words, tmp_path):
 
 @pytest.mark.slow  # three starts, two of them with several processes
 @pytest.mark.parametrize(("first", "then", "said"), [(1, 2, "used 1 process up"), (2, 1, "used 2 processes up")])
-def test_resuming_on_another_number_of_processes_keeps_the_batches(words, tmp_path, start, command, first, then, said):
-    words = [*words, "tiny.dropout=0", "trainer.accelerator=cpu", f"data.cache_dir={tmp_path / 'cache'}"]
-    assert command(*words, f"output_dir={tmp_path / 'whole'}").status == 0
+def test_resuming_on_another_number_of_processes_keeps_the_batches(
+    overrides, tmp_path, start, command, first, then, said
+):
+    overrides = [*overrides, "tiny.dropout=0", "trainer.accelerator=cpu", f"data.cache_dir={tmp_path / 'cache'}"]
+    assert command(*overrides, f"output_dir={tmp_path / 'whole'}").status == 0
     folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}", f"devices={first}")
+    run = start(*overrides, f"output_dir={folder}", f"devices={first}")
     run.wait_for(lambda: reached(folder, 6))
     run.kill(signal.SIGTERM)
     assert run.finish().status == 143
-    outcome = command(*words, f"output_dir={folder}", f"devices={then}")
+    outcome = command(*overrides, f"output_dir={folder}", f"devices={then}")
     assert outcome.status == 0, outcome.err
     assert f"This run {said}" in outcome.err
     assert "dropout masks" not in outcome.err
@@ -208,9 +211,9 @@ def rates(folder):
 
 
 @pytest.fixture(scope="module")
-def constant(words):
+def constant(overrides):
     """Return arguments with a constant learning rate, so that a longer run begins like a shorter one."""
-    return [*(word for word in words if not word.startswith("max_steps")), "model.lr_schedule=constant"]
+    return [*(override for override in overrides if not override.startswith("max_steps")), "model.lr_schedule=constant"]
 
 
 @pytest.mark.parametrize(
@@ -230,9 +233,9 @@ def test_a_finished_run_with_more_steps_equals_an_uninterrupted_one(devices, con
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
 
 
-def test_a_resumed_run_has_the_rates_of_its_own_config(words, whole, command, tmp_path):
+def test_a_resumed_run_has_the_rates_of_its_own_config(overrides, whole, command, tmp_path):
     """The schedule falls linearly to zero at the new end, and the model card and results.json are correct."""
-    other = [*words, "max_steps=20", "model.lr=0.001", "model.lr_schedule=linear", "model.warmup_ratio=0"]
+    other = [*overrides, "max_steps=20", "model.lr=0.001", "model.lr_schedule=linear", "model.warmup_ratio=0"]
     other += ["model.weight_decay=0.5"]
     last = whole / "checkpoints" / "last.ckpt"
     outcome = command(*other, f"resume={last}", f"output_dir={tmp_path / 'run'}")
@@ -247,23 +250,25 @@ def test_a_resumed_run_has_the_rates_of_its_own_config(words, whole, command, tm
     assert "other learning rates than in an uninterrupted run" in outcome.err
 
 
-def test_settings_of_restored_tensors_are_refused_and_named(words, whole, command, tmp_path):
+def test_settings_of_restored_tensors_are_refused_and_named(overrides, whole, command, tmp_path):
     last = whole / "checkpoints" / "last.ckpt"
     outcome = command(
-        *words, "max_steps=20", "model.optimizer=adafactor", f"resume={last}", f"output_dir={tmp_path / 'run'}"
+        *overrides, "max_steps=20", "model.optimizer=adafactor", f"resume={last}", f"output_dir={tmp_path / 'run'}"
     )
     assert outcome.status == 2, outcome.err
     assert "model.optimizer=adamw, not adafactor" in outcome.err
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_the_command_of_the_message_continues_a_run_whose_folder_has_other_settings(words, whole, command, tmp_path):
+def test_the_command_of_the_message_continues_a_run_whose_folder_has_other_settings(
+    overrides, whole, command, tmp_path
+):
     folder = shutil.copytree(whole, tmp_path / "run")
-    refused = command(*words, "max_steps=20", f"output_dir={folder}")
+    refused = command(*overrides, "max_steps=20", f"output_dir={folder}")
     assert refused.status == 2, refused.err
     assert "max_steps=16, not 20" in refused.err
     advised = re.search(r"set (resume=\S+) (output_dir=\S+)\. ", refused.err).groups()
-    outcome = command(*words, "max_steps=20", *advised)
+    outcome = command(*overrides, "max_steps=20", *advised)
     assert outcome.status == 0, outcome.err
     assert saved(tmp_path / "run-2")["global_step"] == 20
     assert saved(folder)["global_step"] == STEPS
@@ -273,13 +278,13 @@ def test_the_command_of_the_message_continues_a_run_whose_folder_has_other_setti
 
 
 @pytest.fixture(scope="module")
-def best_before_last(words, command, tmp_path_factory):
+def best_before_last(overrides, command, tmp_path_factory):
     """Make a run whose best step is not its last one, and the same run with all of its checkpoints."""
     folder = tmp_path_factory.mktemp("kept")
-    words = [*words, "monitor=train/lr"]  # highest after the warm-up
-    outcome = command(*words, f"output_dir={folder / 'run'}")
+    overrides = [*overrides, "monitor=train/lr"]  # highest after the warm-up
+    outcome = command(*overrides, f"output_dir={folder / 'run'}")
     assert outcome.status == 0, outcome.err
-    assert command(*words, f"output_dir={folder / 'all'}", "checkpoint.keep_all=true").status == 0
+    assert command(*overrides, f"output_dir={folder / 'all'}", "checkpoint.keep_all=true").status == 0
     return folder, outcome.out
 
 
@@ -300,7 +305,7 @@ def test_a_finished_run_keeps_one_checkpoint_to_resume_from(best_before_last):
 
 @pytest.mark.advice("contrastive_encoders.training.finish:disk_usage")
 def test_the_closing_line_gives_the_size_and_a_command_that_removes_checkpoints(
-    best_before_last, words, command, tmp_path
+    best_before_last, overrides, command, tmp_path
 ):
     folder, printed = best_before_last
     every = {path.stat().st_ino: path.stat().st_size for path in (folder / "run").rglob("*") if path.is_file()}
@@ -309,7 +314,7 @@ def test_the_closing_line_gives_the_size_and_a_command_that_removes_checkpoints(
     assert advised == f"rm -r {folder / 'run' / 'checkpoints'}"
     copied = shutil.copytree(folder / "run", tmp_path / "run")
     shutil.rmtree(copied / "checkpoints")
-    again = [*words, "max_steps=1", "model.mlm_weight=0", f"backbone={copied}", f"output_dir={tmp_path / 'next'}"]
+    again = [*overrides, "max_steps=1", "model.mlm_weight=0", f"backbone={copied}", f"output_dir={tmp_path / 'next'}"]
     outcome = command(*again)
     assert outcome.status == 0, outcome.err
     outcome = command(*again, "model.mlm_weight=1", "overwrite=true")  # its head was in the checkpoint
@@ -317,11 +322,13 @@ def test_the_closing_line_gives_the_size_and_a_command_that_removes_checkpoints(
     assert "masked-LM head" in outcome.err
 
 
-def test_the_best_checkpoint_of_a_finished_run_names_the_one_to_resume_from(best_before_last, words, command, tmp_path):
+def test_the_best_checkpoint_of_a_finished_run_names_the_one_to_resume_from(
+    best_before_last, overrides, command, tmp_path
+):
     folder = best_before_last[0] / "run"
-    words = [*words, "monitor=train/lr", "max_steps=20", f"output_dir={tmp_path / 'run'}"]
-    refused = command(*words, f"resume={folder}/checkpoints/best.ckpt")
+    overrides = [*overrides, "monitor=train/lr", "max_steps=20", f"output_dir={tmp_path / 'run'}"]
+    refused = command(*overrides, f"resume={folder}/checkpoints/best.ckpt")
     assert refused.status == 2, refused.err
     assert f"resume={folder}/checkpoints/last.ckpt" in refused.err
-    assert command(*words, f"resume={folder}/checkpoints/last.ckpt").status == 0
+    assert command(*overrides, f"resume={folder}/checkpoints/last.ckpt").status == 0
     assert saved(tmp_path / "run")["global_step"] == 20

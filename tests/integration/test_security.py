@@ -188,9 +188,9 @@ def test_a_custom_class_without_the_required_attributes_is_refused(target, group
     (tmp_path / "mine.py").write_text("class Own: ...")
     (tmp_path / "texts.txt").write_text("one\ntwo\n")
     monkeypatch.syspath_prepend(tmp_path)
-    words = ["model=simcse", "data=sentences", f"data.path={tmp_path / 'texts.txt'}", "allow_targets=[mine]"]
+    overrides = ["model=simcse", "data=sentences", f"data.path={tmp_path / 'texts.txt'}", "allow_targets=[mine]"]
     done = run_command(
-        [*(["contrastive-encoders"] if target == "preview" else []), target, *words, f"{group}._target_=mine.Own"],
+        [*(["contrastive-encoders"] if target == "preview" else []), target, *overrides, f"{group}._target_=mine.Own"],
         tmp_path,
     )
     assert done.returncode == 2
@@ -221,7 +221,7 @@ def test_classes_of_the_project_of_lightning_and_allowed_ones_are_built(tmp_path
 
 
 @pytest.mark.parametrize(
-    "word",
+    "override",
     [
         "+hydra.callbacks.x={_target_: os.system}",
         "+hydra.callbacks.x=${said}",
@@ -232,38 +232,40 @@ def test_classes_of_the_project_of_lightning_and_allowed_ones_are_built(tmp_path
         "hydra.hydra_logging={version: 1}",
     ],
 )
-def test_overrides_with_classes_for_hydra_are_refused(word):
+def test_overrides_with_classes_for_hydra_are_refused(override):
     with pytest.raises(InputError) as refused:
-        check_override_syntax("train", [word])
-    assert refused.value.location == word
+        check_override_syntax("train", [override])
+    assert refused.value.location == override
 
 
 def test_overrides_with_log_handlers_for_hydra_are_refused(mark):
     handlers = f"handlers: {{x: {{class: logging.FileHandler, filename: {mark}}}}}"
-    words = [
+    overrides = [
         "-m",
         "contrastive_encoders",
         "export",
         f"+hydra.hydra_logging={{version: 1, {handlers}, root: {{handlers: [x]}}}}",
     ]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, *overrides], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
 
 
 @pytest.mark.parametrize(
-    "word", ["data._target_=os.system", "data.num_workers=100000", "data.path=3", "trainer.max_epochs=[]"]
+    "override", ["data._target_=os.system", "data.num_workers=100000", "data.path=3", "trainer.max_epochs=[]"]
 )
-def test_a_preview_builds_what_a_run_would(tmp_path, capsys, word):
+def test_a_preview_builds_what_a_run_would(tmp_path, capsys, override):
     (tmp_path / "texts.txt").write_text("A ferry.\n" * 40)
     given = ["data=sentences", f"data.path={tmp_path / 'texts.txt'}", f"data.cache_dir={tmp_path}", "quiet=true"]
     with pytest.raises(InputError) as refused:
-        preview.run([*given, word])
-    assert refused.value.key == word.partition("=")[0]
+        preview.run([*given, override])
+    assert refused.value.key == override.partition("=")[0]
 
 
 def test_a_recipe_of_another_package_is_refused(tmp_path, mark):
-    words = [f"output={tmp_path / 'out'}", "recipe._target_=os.system", f"+recipe.command=touch {mark}"]
-    for given in (words, [words[0], "recipe._target_=synthesis.recipes.dino.os.system"]):
+    overrides = [f"output={tmp_path / 'out'}", "recipe._target_=os.system", f"+recipe.command=touch {mark}"]
+    for given in (overrides, [overrides[0], "recipe._target_=synthesis.recipes.dino.os.system"]):
         done = run_command(["-m", "contrastive_encoders", "generate", *given])
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
 
@@ -286,15 +288,22 @@ def test_credentials_of_a_url_are_neither_printed_nor_written(server, command, c
     """The credential is a password or a signature in an address: only the server receives it."""
     shutil.copy(corpus_file, server.folder / "corpus.txt")
     address = f"{server.url.replace('http://', 'http://me:secret-1@')}/corpus.txt?sig=secret-2"
-    words = ["model=simcse", "data=sentences", f"data.path='{address}'", "backbone=tiny", "batch_size=8", "max_steps=1"]
+    overrides = [
+        "model=simcse",
+        "data=sentences",
+        f"data.path='{address}'",
+        "backbone=tiny",
+        "batch_size=8",
+        "max_steps=1",
+    ]
     cache = tmp_path / "cache"
-    outcome = command(*words, f"output_dir={tmp_path / 'run'}", CONTRASTIVE_ENCODERS_CACHE=str(cache))
+    outcome = command(*overrides, f"output_dir={tmp_path / 'run'}", CONTRASTIVE_ENCODERS_CACHE=str(cache))
     assert outcome.status == 0, outcome.err
     assert server.asked[0] == "/corpus.txt?sig=secret-2"
     written = [path for folder in ("run", "cache") for path in (tmp_path / folder).rglob("*") if path.is_file()]
     assert len(written) > 10
     assert [path for path in written if b"secret-" in path.read_bytes()] == []
-    lost = command(*words, f"data.path='{address.replace('corpus', 'none')}'", f"output_dir={tmp_path / 'none'}")
+    lost = command(*overrides, f"data.path='{address.replace('corpus', 'none')}'", f"output_dir={tmp_path / 'none'}")
     assert (lost.status, lost.err.count("none.txt: ")) == (2, 1), lost.err
     assert "secret-" not in outcome.out + outcome.err + lost.out + lost.err
 

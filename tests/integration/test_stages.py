@@ -51,7 +51,7 @@ def tables(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(tables):
+def overrides(tables):
     """Return the arguments of two stages of one model, with dropout, and stage-specific keys."""
     return [
         "model=simcse",
@@ -71,9 +71,9 @@ def words(tables):
 
 
 @pytest.fixture(scope="module")
-def whole(words, command, tmp_path_factory):
+def whole(overrides, command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     assert "stage second starts from" in outcome.err
     assert outcome.err.count("evaluation.data_root is not set") == 1, outcome.err  # of two stages, one rehearsed
@@ -141,10 +141,10 @@ def test_only_the_last_stage_can_be_resumed_when_all_are_finished(whole):
     assert "optimizer_states" not in first
 
 
-def test_stages_equal_consecutive_runs(tables, words, command, tmp_path):
+def test_stages_equal_consecutive_runs(tables, overrides, command, tmp_path):
     """There is no MLP, which ``backbone=RUN_FOLDER`` would initialize again."""
     common = [*TINY, *KEPT, "model=simcse", "model.mlp=false"]
-    staged = command(*words, "model.mlp=false", f"output_dir={tmp_path / 'staged'}")
+    staged = command(*overrides, "model.mlp=false", f"output_dir={tmp_path / 'staged'}")
     assert staged.status == 0, staged.err
     one = ["data=sentences", f"data.path={tables}/sentences.jsonl", "batch_size=8", "max_steps=5"]
     tiny = f"backbone={tmp_path / 'staged/backbone'}"
@@ -160,16 +160,16 @@ def test_stages_equal_consecutive_runs(tables, words, command, tmp_path):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_run_killed_in_its_second_stage_resumes_there(words, whole, start, command, tmp_path):
+def test_a_run_killed_in_its_second_stage_resumes_there(overrides, whole, start, command, tmp_path):
     folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}")
+    run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder / "stage-second", 3))
     run.kill(signal.SIGKILL)
     assert run.finish().status == -signal.SIGKILL
     assert (folder / "stage-first/results.json").is_file()
     assert not (folder / "stage-second/results.json").exists()
     first = (folder / "stage-first/results.json").stat().st_mtime_ns
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     assert (folder / "stage-first/results.json").stat().st_mtime_ns == first
     for stage in ("first", "second"):
@@ -183,49 +183,49 @@ def test_a_run_killed_in_its_second_stage_resumes_there(words, whole, start, com
     assert read_results(folder / "results.json")["cost"]["steps"] == 11
 
 
-def test_finished_stages_are_skipped(words, whole, command, tmp_path):
+def test_finished_stages_are_skipped(overrides, whole, command, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
-    again = command(*words, f"output_dir={folder}")
+    again = command(*overrides, f"output_dir={folder}")
     assert (again.status, again.err.count("is finished")) == (0, 1)
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "encoder")
-    again = command(*words, f"output_dir={folder}")
+    again = command(*overrides, f"output_dir={folder}")
     assert (again.status, again.err.count("is finished")) == (0, 2)
     assert read_results(folder / "results.json")["cost"]["steps"] == 11
     assert (folder / "encoder/modules.json").is_file()
 
 
-def test_a_single_stage_is_trained(words, whole, command, tmp_path):
+def test_a_single_stage_is_trained(overrides, whole, command, tmp_path):
     """It starts from the last finished stage before it, or from the backbone; either way it is the same stage."""
     alone = tmp_path / "alone"
-    outcome = command(*words, "only_stage=second", f"output_dir={alone}")
+    outcome = command(*overrides, "only_stage=second", f"output_dir={alone}")
     assert outcome.status == 0, outcome.err
     assert f"stage second starts from backbone={alone / 'backbone'}" in outcome.err
     assert read_results(alone / "stage-second/results.json")["backbone"] == str(alone / "backbone")
     assert not (alone / "stage-first").exists()
     assert not (alone / "results.json").exists()
-    refused = command(*words, f"output_dir={alone}")
+    refused = command(*overrides, f"output_dir={alone}")
     assert refused.status == 2
     assert f"backbone={alone / 'backbone'}, not {alone / 'stage-first'}" in refused.err
 
     behind = shutil.copytree(whole, tmp_path / "behind", ignore=shutil.ignore_patterns("stage-second", "results.json"))
     shutil.copy(whole / "stage-first/results.json", behind / "stage-first")
-    assert command(*words, "only_stage=first", f"output_dir={behind}").status == 0
+    assert command(*overrides, "only_stage=first", f"output_dir={behind}").status == 0
     assert not (behind / "results.json").exists()
-    outcome = command(*words, "only_stage=second", f"output_dir={behind}")
+    outcome = command(*overrides, "only_stage=second", f"output_dir={behind}")
     assert outcome.status == 0, outcome.err
     ours, theirs = saved(behind / "stage-second"), saved(whole / "stage-second")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert read_results(behind / "results.json")["cost"]["steps"] == 11
-    refused = command(*words, "only_stage=first", "overwrite=true", f"output_dir={behind}")
+    refused = command(*overrides, "only_stage=first", "overwrite=true", f"output_dir={behind}")
     assert refused.status == 2
     assert "overwrite=true: expected false with only_stage" in refused.err
 
 
-def test_a_stage_may_have_another_model(words, tables, command, tmp_path):
+def test_a_stage_may_have_another_model(overrides, tables, command, tmp_path):
     folder = tmp_path / "run"
     third = ["+stages.third.data=nli", f"stages.third.data.path={tables}/nli.jsonl", "stages.third.model=sbert_nli"]
-    kept = [word for word in words if "temperature" not in word]
+    kept = [override for override in overrides if "temperature" not in override]
     outcome = command(*kept, *third, "stages.third.max_steps=2", f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     assert "newly initialized in this stage: " in outcome.err
@@ -262,9 +262,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("more", "said"), BAD, ids=lambda one: " ".join(one))
-def test_a_wrong_key_of_a_later_stage_is_refused_before_training(more, said, words, command, tmp_path):
+def test_a_wrong_key_of_a_later_stage_is_refused_before_training(more, said, overrides, command, tmp_path):
     folder = tmp_path / "run"
-    outcome = command(*words, *more, f"output_dir={folder}")
+    outcome = command(*overrides, *more, f"output_dir={folder}")
     assert outcome.status == 2, outcome.err
     last = outcome.err.strip().splitlines()[-1]
     assert all(part in last for part in said), last
@@ -284,9 +284,9 @@ def test_a_wrong_key_of_a_later_stage_is_refused_before_training(more, said, wor
 )
 def test_a_later_stage_of_gense_without_its_inputs_is_refused_before_training(more, said, tables, command, tmp_path):
     stages = [
-        word
+        override
         for name, data in (("first", "triplets"), ("second", "qa"))
-        for word in (f"+stages.{name}.data={data}", f"stages.{name}.data.path={tables}/{data}.jsonl")
+        for override in (f"+stages.{name}.data={data}", f"stages.{name}.data.path={tables}/{data}.jsonl")
     ]
     prompt = 'model.prompt_suffix=" It is:"'
     outcome = command("model=gense", *TINY, *KEPT, *stages, prompt, "batch_size=8", *more, f"output_dir={tmp_path}/run")
@@ -304,7 +304,10 @@ def two_stages(tables, corpus_file, command, tmp_path):
     }
 
     def train(first, *more):
-        stages = [*(f"+stages.first.{word}" for word in of[first]), *(f"+stages.second.{word}" for word in of["spans"])]
+        stages = [
+            *(f"+stages.first.{override}" for override in of[first]),
+            *(f"+stages.second.{override}" for override in of["spans"]),
+        ]
         return command(*of[first], *TINY, "batch_size=6", "max_steps=1", f"output_dir={tmp_path}/run", *stages, *more)
 
     return train
@@ -322,10 +325,10 @@ def test_mlm_after_a_stage_without_a_head_is_refused_before_training(asked, two_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", [["sentences"], ["sentences", "stages.second.model.mlm_weight=0"], ["spans"]], ids=" ".join
+    "overrides", [["sentences"], ["sentences", "stages.second.model.mlm_weight=0"], ["spans"]], ids=" ".join
 )
-def test_stages_without_mlm_and_mlm_after_mlm_are_trained(words, two_stages):
-    assert two_stages(*words).status == 0
+def test_stages_without_mlm_and_mlm_after_mlm_are_trained(overrides, two_stages):
+    assert two_stages(*overrides).status == 0
 
 
 def test_only_stage_is_refused_without_stages(tables, command, tmp_path):
@@ -338,8 +341,8 @@ def test_only_stage_is_refused_without_stages(tables, command, tmp_path):
     assert "stages.nli.max_steps=3: expected no stage" in outcome.err
 
 
-def test_the_folder_of_other_stages_is_refused(words, whole, command):
-    outcome = command(*words, "stages.first.max_steps=4", f"output_dir={whole}")
+def test_the_folder_of_other_stages_is_refused(overrides, whole, command):
+    outcome = command(*overrides, "stages.first.max_steps=4", f"output_dir={whole}")
     assert outcome.status == 2
     assert "stages.first.max_steps=" in outcome.err
     assert ", not 4" in outcome.err
@@ -348,17 +351,17 @@ def test_the_folder_of_other_stages_is_refused(words, whole, command):
 
 @pytest.mark.slow  # two processes
 @pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
-def test_two_processes_train_the_stages_of_one(launcher, words, tables, command, tmp_path):
+def test_two_processes_train_the_stages_of_one(launcher, overrides, tables, command, tmp_path):
     """There is no dropout, which differs on each process; eps keeps AdamW from amplifying rounding errors."""
-    words = [word for word in words if "sentences" not in word]
-    words += ["tiny.dropout=0", "model.eps=0.001", "trainer.accelerator=cpu"]
-    words += ["+stages.first.data=qa", f"stages.first.data.path={tables}/qa.jsonl"]
+    overrides = [override for override in overrides if "sentences" not in override]
+    overrides += ["tiny.dropout=0", "model.eps=0.001", "trainer.accelerator=cpu"]
+    overrides += ["+stages.first.data=qa", f"stages.first.data.path={tables}/qa.jsonl"]
     one, two = tmp_path / "one", tmp_path / "two"
-    outcome = command(*words, f"output_dir={one}")
+    outcome = command(*overrides, f"output_dir={one}")
     assert outcome.status == 0, outcome.err
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if launcher == "torchrun" else []
     more = ["trainer=ddp", "devices=2"] if launcher == "lightning" else []
-    done = run_command([*torchrun, TRAIN, *words, *more, f"output_dir={two}"])
+    done = run_command([*torchrun, TRAIN, *overrides, *more, f"output_dir={two}"])
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("evaluation.data_root is not set") == 1, done.stderr  # one process says it, once
     results = read_results(two / "results.json")
@@ -375,7 +378,7 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
             )
 
 
-def test_a_rank_that_exits_between_two_stages_is_named(words, tmp_path, monkeypatch):
+def test_a_rank_that_exits_between_two_stages_is_named(overrides, tmp_path, monkeypatch):
     """The remaining process names it, when all processes compare the backbones of the second stage."""
 
     def leave():
@@ -384,7 +387,7 @@ def test_a_rank_that_exits_between_two_stages_is_named(words, tmp_path, monkeypa
 
     monkeypatch.setattr("contrastive_encoders.training.stage_loop.free_memory", leave)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    done = run_command([*torchrun, TRAIN, *words, "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
+    done = run_command([*torchrun, TRAIN, *overrides, "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
     assert "Rank 1 of 2 exited" in done.stderr.splitlines()[-1]
 
@@ -408,9 +411,13 @@ def test_the_commands_of_the_guide(line, tables, small_eval, command, tmp_path):
     (tmp_path / "eval").symlink_to(small_eval)
     files = {"synthetic": "triplets", "nli.jsonl": "triplets", "qa.jsonl": "qa", "sentences.txt": "sentences"}
     arguments = [
-        f"{key}={tables / files[value]}.jsonl" if value in files else f"{key}={small_eval}" if value == "eval" else word
-        for word in shlex.split(line)
-        for key, _, value in [word.partition("=")]
+        f"{key}={tables / files[value]}.jsonl"
+        if value in files
+        else f"{key}={small_eval}"
+        if value == "eval"
+        else override
+        for override in shlex.split(line)
+        for key, _, value in [override.partition("=")]
     ]
     small = [*TINY, "max_steps=2", "batch_size=4", "log_every_n_steps=1", f"output_dir={tmp_path / 'run'}"]
     scored = ["evaluation.suite=[stsb]", "evaluation.every_n_steps=1"] if "experiment=gense" in line else []
@@ -418,7 +425,7 @@ def test_the_commands_of_the_guide(line, tables, small_eval, command, tmp_path):
     outcome = command(*arguments, *small, *scored, *place, "precision=fp32")
     assert outcome.status == 0, outcome.err
     names = sorted(path.name for path in (tmp_path / "run").glob("stage-*"))
-    alone = [word.partition("=")[2] for word in arguments if word.startswith("only_stage=")]
+    alone = [override.partition("=")[2] for override in arguments if override.startswith("only_stage=")]
     if alone:
         assert names == [f"stage-{alone[0]}"]
         return

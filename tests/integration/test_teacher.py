@@ -38,10 +38,10 @@ def teacher(tiny_bert, tmp_path_factory):
             torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(folder / "bert")
     tokenizer.save_pretrained(folder / "bert")
-    words = library.sentence_transformer.modules.Transformer(str(folder / "bert"), max_seq_length=9)
+    transformer = library.sentence_transformer.modules.Transformer(str(folder / "bert"), max_seq_length=9)
     pooling = library.sentence_transformer.modules.Pooling(WIDTH)
     whole = library.SentenceTransformer(
-        modules=[words, pooling], prompts={"of": "the river: "}, default_prompt_name="of", device="cpu"
+        modules=[transformer, pooling], prompts={"of": "the river: "}, default_prompt_name="of", device="cpu"
     )
     whole.save(str(folder / "encoder"))
     return folder / "encoder"
@@ -63,7 +63,7 @@ def few(teacher, tiny_bert, file, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(few):
+def overrides(few):
     return [*few, "max_steps=14"]
 
 
@@ -97,17 +97,17 @@ def test_the_projection_stays_out_of_the_encoder(whole):
 
 
 @pytest.mark.slow  # two processes
-def test_two_processes_train_as_one_does(whole, words, tmp_path):
-    done = run_command([TRAIN, *words, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
+def test_two_processes_train_as_one_does(whole, overrides, tmp_path):
+    done = run_command([TRAIN, *overrides, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
     assert done.returncode == 0, done.stderr
     assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
 
 
 @pytest.mark.slow  # two processes
-def test_sharded_weights_train_alike(whole, words, tmp_path):
+def test_sharded_weights_train_alike(whole, overrides, tmp_path):
     """The projection is included; the exported encoder does not contain it."""
-    words = [word for word in words if word != "trainer=cpu"]
-    run = [*words, "trainer=fsdp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path / 'two'}"]
+    overrides = [override for override in overrides if override != "trainer=cpu"]
+    run = [*overrides, "trainer=fsdp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path / 'two'}"]
     done = run_command([TRAIN, *run])
     assert done.returncode == 0, done.stderr
     assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
@@ -115,23 +115,23 @@ def test_sharded_weights_train_alike(whole, words, tmp_path):
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(whole, words, start, command, tmp_path):
-    run = start(*words, f"output_dir={tmp_path / 'run'}")
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(whole, overrides, start, command, tmp_path):
+    run = start(*overrides, f"output_dir={tmp_path / 'run'}")
     run.wait_for(lambda: reached(tmp_path / "run", 7))
     run.kill(signal.SIGKILL)
-    assert command(*words, f"output_dir={tmp_path / 'run'}").status == 0
+    assert command(*overrides, f"output_dir={tmp_path / 'run'}").status == 0
     exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (tmp_path / "run", whole)]
     assert exported[0] == exported[1]
     assert without_times(tmp_path / "run") == without_times(whole)
 
 
 def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
-    teacher, words, start, command, tmp_path
+    teacher, overrides, start, command, tmp_path
 ):
     ours = tmp_path / "teacher"
     shutil.copytree(teacher, ours)
     weights = ours / "model.safetensors"
-    run = [*words, f"model.teacher={ours}", f"output_dir={tmp_path / 'run'}"]
+    run = [*overrides, f"model.teacher={ours}", f"output_dir={tmp_path / 'run'}"]
     begun = start(*run)
     begun.wait_for(lambda: reached(tmp_path / "run", 7))
     begun.kill(signal.SIGKILL)
@@ -146,22 +146,24 @@ def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
     assert command(*run).status == 0
 
 
-def test_the_teacher_embeds_only_the_used_fraction_of_the_rows(whole, words, command, tmp_path):
+def test_the_teacher_embeds_only_the_used_fraction_of_the_rows(whole, overrides, command, tmp_path):
     """Each row gets the embedding that it has among all rows."""
     some = tmp_path / "some"
-    assert command(*words, "data.fraction=0.25", "max_epochs=9", f"output_dir={some}").status == 0
+    assert command(*overrides, "data.fraction=0.25", "max_epochs=9", f"output_dir={some}").status == 0
     found, every = store_of(some), store_of(whole)
     assert len(found) == round(len(SENTENCES) / 4)
     places = [int(np.flatnonzero((every == one).all(axis=(1, 2)))[0]) for one in found]
     assert places == sorted(places)
 
 
-def test_a_damaged_store_is_rebuilt(words, command, tmp_path):
-    words = [word for word in words if not word.startswith("data.cache_dir")] + [f"data.cache_dir={tmp_path / 'cache'}"]
-    assert command(*words, f"output_dir={tmp_path / 'one'}").status == 0
+def test_a_damaged_store_is_rebuilt(overrides, command, tmp_path):
+    overrides = [override for override in overrides if not override.startswith("data.cache_dir")] + [
+        f"data.cache_dir={tmp_path / 'cache'}"
+    ]
+    assert command(*overrides, f"output_dir={tmp_path / 'one'}").status == 0
     (path,) = (tmp_path / "cache").glob("teacher-*/vectors.bin")
     path.write_bytes(path.read_bytes()[:-1])
-    again = command(*words, f"output_dir={tmp_path / 'two'}")
+    again = command(*overrides, f"output_dir={tmp_path / 'two'}")
     assert again.status == 0
     assert str(path.parent) in again.err
     assert losses(tmp_path / "two") == losses(tmp_path / "one")
@@ -172,7 +174,7 @@ def test_parts_of_a_mixture_each_have_their_vectors(homogeneous, few, teacher, c
     """Prompts of the student's data do not reach the teacher."""
     for name, texts in (("one", SENTENCES[:60]), ("two", SENTENCES[60:])):
         (tmp_path / f"{name}.txt").write_text("".join(f"{text}\n" for text in texts))
-    few = [word for word in few if not word.startswith("data")]
+    few = [override for override in few if not override.startswith("data")]
     parts = [f"data.parts.{n}={{data: sentences, path: {tmp_path / n}.txt, prompts: 'q: '}}" for n in ("one", "two")]
     cache = [f"data.parts.{name}.cache_dir={tmp_path / 'cache'}" for name in ("one", "two")]
     run = [*few, "data=mixture", f"data.homogeneous={homogeneous}", *parts, *cache, "max_epochs=1"]
@@ -263,10 +265,13 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_keys_of_a_teacher_are_refused_in_one_line(case, few, teacher, command, tmp_path):
     given, said = WRONG[case]
-    keys = {word.partition("=")[0] for word in given}
-    words = [word for word in few if word.partition("=")[0] not in keys]
+    keys = {override.partition("=")[0] for override in given}
+    overrides = [override for override in few if override.partition("=")[0] not in keys]
     outcome = command(
-        *words, *(word.format(teacher=teacher) for word in given), "quiet=true", f"output_dir={tmp_path / 'run'}"
+        *overrides,
+        *(override.format(teacher=teacher) for override in given),
+        "quiet=true",
+        f"output_dir={tmp_path / 'run'}",
     )
     assert outcome.status == 2, outcome.err[-3000:]
     lines = outcome.err.strip().splitlines()

@@ -156,8 +156,8 @@ def test_a_mistyped_command_leaves_no_folder(command, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def default_folder(words):
-    return resolve(compose_run(words)).output_dir
+def default_folder(overrides):
+    return resolve(compose_run(overrides)).output_dir
 
 
 def test_the_default_directory_is_named_by_the_identity(tiny_run, finished):
@@ -186,16 +186,16 @@ def test_the_default_directory_is_named_by_the_identity(tiny_run, finished):
 
 
 def test_a_run_serves_as_the_backbone_of_the_next_with_its_head(finished, tiny_run, command, tmp_path):
-    words = [word for word in tiny_run if not word.startswith("backbone=")]
-    outcome = command(*words, f"backbone={finished}", f"output_dir={tmp_path / 'next'}", "model.lr=0.0")
+    overrides = [override for override in tiny_run if not override.startswith("backbone=")]
+    outcome = command(*overrides, f"backbone={finished}", f"output_dir={tmp_path / 'next'}", "model.lr=0.0")
     assert outcome.status == 0, outcome.err
     assert same_weights(weights(tmp_path / "next"), weights(finished))  # including the head: nothing was learned
     assert any("lm_head" in name for name in weights(finished))
 
 
 def test_a_masked_lm_of_transformers_alone_serves(tiny_bert, tiny_run, command, tmp_path):
-    words = [word for word in tiny_run if not word.startswith(("backbone=", "tiny."))]
-    outcome = command(*words, f"backbone={tiny_bert}", f"output_dir={tmp_path / 'bert'}")
+    overrides = [override for override in tiny_run if not override.startswith(("backbone=", "tiny."))]
+    outcome = command(*overrides, f"backbone={tiny_bert}", f"output_dir={tmp_path / 'bert'}")
     assert outcome.status == 0, outcome.err
     assert json.loads((tmp_path / "bert" / "encoder" / "config.json").read_text())["model_type"] == "bert"
     assert not (tmp_path / "bert" / "backbone").exists()
@@ -205,7 +205,7 @@ def test_a_masked_lm_of_transformers_alone_serves(tiny_bert, tiny_run, command, 
 
 
 @pytest.mark.parametrize(
-    ("words", "spans"),
+    ("overrides", "spans"),
     [
         (["data.max_span=auto", "data.anchor_placement=uniform"], None),
         (["data.anchors_per_document=1", "data.match_span_count_of=2", "batch_size=3"], None),
@@ -214,21 +214,21 @@ def test_a_masked_lm_of_transformers_alone_serves(tiny_bert, tiny_run, command, 
         (["model.mlm_weight=0", "model.ddp_gradient=per_rank", "token_budget=40"], None),
         (["model.contrastive_weight=0", "data.fraction=0.5", "data.num_workers=1"], None),
     ],
-    ids=lambda words: " ".join(words) if words else "",
+    ids=lambda overrides: " ".join(overrides) if overrides else "",
 )
-def test_a_variant_runs_to_its_end(words, spans, tiny_run, command, tmp_path):
-    outcome = command(*tiny_run, *words, f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1")
+def test_a_variant_runs_to_its_end(overrides, spans, tiny_run, command, tmp_path):
+    outcome = command(*tiny_run, *overrides, f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1")
     assert outcome.status == 0, outcome.err
     losses = [float(row["train/loss"]) for row in read_rows(tmp_path / "run" / "metrics.csv")]
     assert len(losses) == 3
     assert all(loss > 0 for loss in losses)
     assert (tmp_path / "run" / "encoder" / "model.safetensors").is_file()
     data = read_results(tmp_path / "run" / "results.json")["data"][0]
-    if "data.match_span_count_of=2" in words:
+    if "data.match_span_count_of=2" in overrides:
         assert (data["documents_per_batch"], data["passes_per_epoch"]) == (6, 2)
-    if "data.max_span=auto" in words:
+    if "data.max_span=auto" in overrides:
         assert 16 < data["spans"]["max_span"] < 512
-    if "data.fraction=0.5" in words:
+    if "data.fraction=0.5" in overrides:
         assert data["used"] == 20
 
 
@@ -241,16 +241,21 @@ SCORING = ["evaluation.suite=[stsb-dev,stsb]", "evaluation.every_n_steps=1", "mo
 @pytest.fixture(scope="module")
 def scored(tiny_run, command, small_eval, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scored") / "run"
-    words = [*SCORING, f"evaluation.data_root={small_eval}", "evaluation.at_start=true", "model.lr=0.01"]
-    outcome = command(*tiny_run, *words, "max_steps=5", f"output_dir={folder}", "log_every_n_steps=1")
+    overrides = [*SCORING, f"evaluation.data_root={small_eval}", "evaluation.at_start=true", "model.lr=0.01"]
+    outcome = command(*tiny_run, *overrides, "max_steps=5", f"output_dir={folder}", "log_every_n_steps=1")
     assert outcome.status == 0, outcome.err
     return folder, outcome
 
 
 def test_scores_are_of_products_in_the_precision_that_was_asked_for(tiny_run, command, small_eval, tmp_path):
     """Truth: the exported encoder, in either precision."""
-    words = ["evaluation.suite=stsb", f"evaluation.data_root={small_eval}", "evaluation.precision=bf16", "max_steps=1"]
-    outcome = command(*tiny_run, *words, f"output_dir={tmp_path}")
+    overrides = [
+        "evaluation.suite=stsb",
+        f"evaluation.data_root={small_eval}",
+        "evaluation.precision=bf16",
+        "max_steps=1",
+    ]
+    outcome = command(*tiny_run, *overrides, f"output_dir={tmp_path}")
     assert outcome.status == 0, outcome.err
     suite, encoder = Suite(load_tasks(small_eval, ["stsb"], EvaluateConfig()).tasks), load_encoder(tmp_path)
     exact = suite.run(encoder, intervals=False).values["stsb/cosine/pearson"]
@@ -288,15 +293,15 @@ def test_results_hold_scores_before_and_after_with_intervals_and_overlap(scored)
 def test_what_picks_the_best_is_scored_before_and_after_where_the_suite_lacks_it(
     tiny_run, command, small_eval, tmp_path
 ):
-    words = [
+    overrides = [
         "evaluation.suite=stsb",
         *SCORING[1:],
         f"evaluation.data_root={small_eval}",
         "max_steps=2",
         "model.lr=1e-12",
     ]
-    words += ["evaluation.at_start=true", f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1"]
-    outcome = command(*tiny_run, *words)
+    overrides += ["evaluation.at_start=true", f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1"]
+    outcome = command(*tiny_run, *overrides)
     assert outcome.status == 0, outcome.err
     name, results = "stsb-dev/cosine/spearman", read_results(tmp_path / "run" / "results.json")
     assert all(row[name] for row in read_rows(tmp_path / "run" / "metrics.csv"))
@@ -324,27 +329,27 @@ def close_enough(folder, reference):
 @pytest.fixture(scope="module")
 def no_dropout(tiny_run, command, small_eval, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone") / "run"
-    words = [*tiny_run, "tiny.dropout=0", "evaluation.suite=stsb", f"evaluation.data_root={small_eval}"]
-    words += ["evaluation.during_training=[stsb]", "evaluation.every_n_steps=2", "evaluation.at_start=true"]
-    assert command(*words, f"output_dir={folder}").status == 0
-    return words, folder
+    overrides = [*tiny_run, "tiny.dropout=0", "evaluation.suite=stsb", f"evaluation.data_root={small_eval}"]
+    overrides += ["evaluation.during_training=[stsb]", "evaluation.every_n_steps=2", "evaluation.at_start=true"]
+    assert command(*overrides, f"output_dir={folder}").status == 0
+    return overrides, folder
 
 
 @pytest.mark.slow
 def test_lightning_starts_two_processes_that_share_one_folder(no_dropout, run_train, tmp_path):
-    words, alone = no_dropout
+    overrides, alone = no_dropout
     folder = tmp_path / "run"
-    done = run_train([*words, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={folder}"])
+    done = run_train([*overrides, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={folder}"])
     assert done.returncode == 0, done.stderr
     check_two_processes(folder, alone)
 
 
 @pytest.mark.slow
 def test_torchrun_starts_two_processes_that_share_one_folder(no_dropout, tmp_path):
-    words, alone = no_dropout
+    overrides, alone = no_dropout
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(ROOT / "train.py")]
     done = subprocess.run(
-        [sys.executable, *launch, *words, "trainer=cpu", f"output_dir={tmp_path / 'run'}"],
+        [sys.executable, *launch, *overrides, "trainer=cpu", f"output_dir={tmp_path / 'run'}"],
         cwd=tmp_path,
         env=os.environ,
         timeout=180,
@@ -357,12 +362,12 @@ def test_torchrun_starts_two_processes_that_share_one_folder(no_dropout, tmp_pat
 
 
 def test_srun_starts_two_processes_that_share_one_folder(no_dropout, start, tmp_path):
-    words, alone = no_dropout
+    overrides, alone = no_dropout
     slurm = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0"}
     slurm |= {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NAME": "job", "SLURM_NODELIST": "127.0.0.1"}
     ranks = [
         start(
-            *words,
+            *overrides,
             "trainer=cpu",
             f"output_dir={tmp_path / 'run'}",
             drawn=True,
@@ -393,8 +398,8 @@ def check_two_processes(folder, alone):
 
 def test_wandb_offline_records_curves_config_and_summary(tiny_run, command, tmp_path):
     folder = tmp_path / "run"
-    words = [*tiny_run, "logger=wandb", "log_every_n_steps=1", f"output_dir={folder}"]
-    outcome = command(*words, WANDB_MODE="offline", WANDB_SILENT="true", HOME=str(tmp_path))
+    overrides = [*tiny_run, "logger=wandb", "log_every_n_steps=1", f"output_dir={folder}"]
+    outcome = command(*overrides, WANDB_MODE="offline", WANDB_SILENT="true", HOME=str(tmp_path))
     assert outcome.status == 0, outcome.err
     (path,) = (folder / "wandb").glob("offline-run-*/*.wandb")
     config, history, summary = {}, [], {}
@@ -416,8 +421,8 @@ def test_wandb_offline_records_curves_config_and_summary(tiny_run, command, tmp_
 
 
 def test_wandb_without_a_login_ends_before_any_work(tiny_run, command, tmp_path):
-    words = [*tiny_run, "logger=wandb", f"output_dir={tmp_path / 'run'}"]
-    outcome = command(*words, WANDB_MODE="online", WANDB_API_KEY="", HOME=str(tmp_path), WANDB_DIR=str(tmp_path))
+    overrides = [*tiny_run, "logger=wandb", f"output_dir={tmp_path / 'run'}"]
+    outcome = command(*overrides, WANDB_MODE="online", WANDB_API_KEY="", HOME=str(tmp_path), WANDB_DIR=str(tmp_path))
     assert outcome.status == 2
     assert "WANDB_MODE=offline" in outcome.err
     assert not (tmp_path / "run").exists()

@@ -25,13 +25,13 @@ def test_the_untrained_arm_has_the_scores_before_training(
 ):
     (tmp_path / "sentences.txt").write_text("".join(f"{tested} {place}\n" for place in range(20)))
     paths = {"triplets": rows, "text": corpus_file, "sentences": tmp_path / "sentences.txt"}
-    [data] = [word.partition("=")[2] for word in ARMS[arm] if word.startswith("data=")]
+    [data] = [override.partition("=")[2] for override in ARMS[arm] if override.startswith("data=")]
     common = [f"data.path={paths[data]}", "backbone=tiny", *SIZES, "batch_size=6", "max_steps=2", "model.lr=1e-2"]
     common += [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.at_start=true"]
-    words = [*common, *ARMS[arm], *CHOSEN]
-    trained = command(*words, "seed=3", f"output_dir={tmp_path / 'trained'}")
+    overrides = [*common, *ARMS[arm], *CHOSEN]
+    trained = command(*overrides, "seed=3", f"output_dir={tmp_path / 'trained'}")
     assert trained.status == 0, trained.err
-    job = untrained_job(words, 3, tmp_path)
+    job = untrained_job(overrides, 3, tmp_path)
     outcome = command(*job.arguments, f"output_dir={job.folder}")
     assert outcome.status == 0, outcome.err
     trained, untrained = (read_results(folder / "results.json") for folder in (tmp_path / "trained", job.folder))

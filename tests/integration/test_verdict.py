@@ -27,7 +27,7 @@ def pair(words):
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory):
+def overrides(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     drawn = random.Random(0).sample(list(itertools.combinations("abcdefghijklmnopqrstuvwx", 3)), 480)
     for name, part in (("train", drawn[:400]), ("mine", drawn[400:])):
@@ -38,9 +38,9 @@ def words(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def better(words, command, tmp_path_factory):
+def better(overrides, command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("better") / "run"
-    outcome = command(*words, f"output_dir={folder}")
+    outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     return folder, outcome
 
@@ -49,7 +49,7 @@ def verdict_in(folder):
     return read_results(folder / "results.json")["verdict"]
 
 
-def test_a_run_that_improved_the_encoder_reports_the_gain(words, better, command):
+def test_a_run_that_improved_the_encoder_reports_the_gain(overrides, better, command):
     folder, outcome = better
     results, verdict = read_results(folder / "results.json"), verdict_in(folder)
     assert (verdict["outcome"], verdict["scores"], verdict["items"]) == ("better", [SCORE], 80)
@@ -60,7 +60,7 @@ def test_a_run_that_improved_the_encoder_reports_the_gain(words, better, command
     assert 0 < low < verdict["after"] - verdict["before"] < high
     assert re.match(r"Better.*80 queries.*TF-IDF", verdict["sentence"])
     assert verdict["suggestions"] == []
-    again = command(*words, f"output_dir={folder}")
+    again = command(*overrides, f"output_dir={folder}")
     assert (again.status, "is finished" in again.err, verdict["sentence"] in again.err) == (0, True, True)
     assert verdict["sentence"] in outcome.out
     assert escape(verdict["sentence"]) in (folder / "encoder" / "README.md").read_text(encoding="utf-8")
@@ -75,9 +75,11 @@ def test_a_run_that_improved_the_encoder_reports_the_gain(words, better, command
         ("3", "worse", "Worse: ", "model.lr=3.0e-02"),
     ],
 )
-def test_a_run_that_did_not_improve_reports_suggestions(rate, outcome, begin, shown, words, better, command, tmp_path):
+def test_a_run_that_did_not_improve_reports_suggestions(
+    rate, outcome, begin, shown, overrides, better, command, tmp_path
+):
     done = command(
-        *words, f"backbone={better[0]}", f"model.lr={rate}", "max_steps=16", f"output_dir={tmp_path / 'run'}"
+        *overrides, f"backbone={better[0]}", f"model.lr={rate}", "max_steps=16", f"output_dir={tmp_path / 'run'}"
     )
     assert done.status == 0, done.err
     verdict = verdict_in(tmp_path / "run")
@@ -101,13 +103,13 @@ def ndcg(folder, rows):
     return 100 * sum(gains) / len(gains)
 
 
-def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(words, better, command, tmp_path):
-    common = [*words, f"backbone={better[0]}/encoder", "model.lr=1e-9", "max_steps=1"]
+def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(overrides, better, command, tmp_path):
+    common = [*overrides, f"backbone={better[0]}/encoder", "model.lr=1e-9", "max_steps=1"]
     common.remove("model.pooling=mean")
     changed = command(*common, "model.pooling=cls", f"output_dir={tmp_path / 'changed'}")
     kept = command(*common, f"output_dir={tmp_path / 'kept'}")
     assert (changed.status, kept.status) == (0, 0), changed.err + kept.err
-    rows = [json.loads(line) for line in (words_file(words)).read_text().splitlines()]
+    rows = [json.loads(line) for line in (task_file(overrides)).read_text().splitlines()]
     with_cls = shutil.copytree(better[0] / "encoder", tmp_path / "with_cls")
     pooling = with_cls / "1_Pooling" / "config.json"
     pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"pooling_mode": "cls"}))
@@ -129,13 +131,15 @@ def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(word
     assert "changed " not in kept.err
 
 
-def words_file(words):
-    return Path(next(word for word in words if word.startswith("evaluation.custom_tasks=")).partition("=")[2])
+def task_file(overrides):
+    return Path(
+        next(override for override in overrides if override.startswith("evaluation.custom_tasks=")).partition("=")[2]
+    )
 
 
-def test_the_verdict_of_stages_compares_with_the_initial_encoder(words, command, tmp_path):
+def test_the_verdict_of_stages_compares_with_the_initial_encoder(overrides, command, tmp_path):
     stages = ["+stages.one.max_steps=20", "+stages.two.max_steps=4", "stages.two.model.lr=1e-9"]
-    outcome = command(*words, *stages, f"output_dir={tmp_path}")
+    outcome = command(*overrides, *stages, f"output_dir={tmp_path}")
     assert outcome.status == 0, outcome.err
     whole, one, two = (verdict_in(tmp_path / part) for part in ("", "stage-one", "stage-two"))
     assert [found["outcome"] for found in (whole, one, two)] == ["better", "better", "inconclusive"]

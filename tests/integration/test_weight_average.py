@@ -16,7 +16,7 @@ SIDES = ("sentence1", "sentence2")
 
 
 @pytest.fixture(scope="module")
-def words(corpus_file, tiny_mlm, small_eval):
+def overrides(corpus_file, tiny_mlm, small_eval):
     return [
         *("model=declutr", "data=text", f"data.path={corpus_file}", f"backbone={tiny_mlm}", "data.min_span=4"),
         *("data.max_span=16", "batch_size=6", "max_steps=3", "model.lr=0.003", f"initial_weights_fraction={SHARE}"),
@@ -50,19 +50,21 @@ def test_the_average_is_exported_and_evaluated_and_checkpoints_keep_trained_weig
     assert scores["stsb/cosine/pearson"] == pytest.approx(pearson_of(whole / "encoder", small_eval), abs=0.01)
 
 
-def test_a_run_that_was_killed_before_its_export_leaves_the_same(whole, words, command, tmp_path):
+def test_a_run_that_was_killed_before_its_export_leaves_the_same(whole, overrides, command, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run/results.json").unlink()
     shutil.rmtree(tmp_path / "run/encoder")
-    outcome = command(*words, f"output_dir={tmp_path / 'run'}")
+    outcome = command(*overrides, f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
     ours, theirs = ((folder / "encoder/model.safetensors").read_bytes() for folder in (tmp_path / "run", whole))
     assert ours == theirs
 
 
 @pytest.mark.slow
-def test_two_processes_leave_the_weights_of_one(whole, words, run_train, tmp_path):
-    done = run_train([*words, "devices=2", "trainer=ddp", "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
+def test_two_processes_leave_the_weights_of_one(whole, overrides, run_train, tmp_path):
+    done = run_train(
+        [*overrides, "devices=2", "trainer=ddp", "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"]
+    )
     assert done.returncode == 0, done.stderr
     ours, theirs = (load_file(folder / "encoder/model.safetensors") for folder in (tmp_path / "run", whole))
     for name, weight in theirs.items():
@@ -70,8 +72,8 @@ def test_two_processes_leave_the_weights_of_one(whole, words, run_train, tmp_pat
 
 
 def test_a_reranker_is_refused(rows, command, tmp_path):
-    words = ["model=reranker", "data=triplets", f"data.path={rows}", "initial_weights_fraction=0.5"]
-    outcome = command(*words, f"output_dir={tmp_path / 'run'}")
+    overrides = ["model=reranker", "data=triplets", f"data.path={rows}", "initial_weights_fraction=0.5"]
+    outcome = command(*overrides, f"output_dir={tmp_path / 'run'}")
     message = "initial_weights_fraction=0.5: expected null with model=reranker"
     assert (outcome.status, message in outcome.err) == (2, True), outcome.err
 
@@ -85,7 +87,7 @@ def test_a_reranker_is_refused(rows, command, tmp_path):
         (["initial_weights_fraction=1"], "initial_weights_fraction=1: expected 0 or more, and less than 1"),
     ],
 )
-def test_weights_that_cannot_be_averaged_are_refused(words, command, tmp_path, more, said):
-    outcome = command(*words, f"output_dir={tmp_path / 'run'}", *more)
+def test_weights_that_cannot_be_averaged_are_refused(overrides, command, tmp_path, more, said):
+    outcome = command(*overrides, f"output_dir={tmp_path / 'run'}", *more)
     assert (outcome.status, said in outcome.err) == (2, True), outcome.err
     assert not (tmp_path / "run").exists()

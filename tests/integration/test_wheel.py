@@ -39,10 +39,10 @@ print(*package.load_encoder(sys.argv[1]).embed(["The ferry leaves.", "Bread rise
 """
 
 
-def run(*words, cwd=ROOT, timeout=400):
+def run(*arguments, cwd=ROOT, timeout=400):
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    words = [str(word) for word in words]
-    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=timeout)
+    arguments = [str(argument) for argument in arguments]
+    done = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=timeout)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 
@@ -65,7 +65,7 @@ def wheel(tmp_path_factory):
 def console(wheel, tmp_path_factory):
     """Return a function that runs a command in an environment of the wheel and its requirements.
 
-    ``console(command, words, ...)`` runs in a folder with the user's modules; the command is one of the environment's.
+    ``console(command, arguments, ...)`` runs in a folder with the user's modules, in the environment.
     A line of a .pth file adds the packages of the tests without this checkout, whose own .pth is then not read.
     """
     place, cwd = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("users")
@@ -83,7 +83,7 @@ def console(wheel, tmp_path_factory):
     (cwd / "of_the_user.py").write_text(OBJECTIVE)
     (cwd / "conf" / "model").mkdir(parents=True)
     (cwd / "conf" / "model" / "mine.yaml").write_text(CONFIG)
-    return lambda command, *words: run(place / "bin" / command, *words, cwd=cwd)
+    return lambda command, *overrides: run(place / "bin" / command, *overrides, cwd=cwd)
 
 
 def test_the_wheel_has_one_top_level_name(wheel):
@@ -105,7 +105,7 @@ def test_two_processes_of_torchrun_train_and_a_multirun_an_objective_of_the_user
     console("python", "-m", "torch.distributed.run", "--nproc-per-node", 2, *module, *tiny_run, *spread)
     assert read_results(tmp_path / "run" / "results.json")["processes"] == 2
     own = ["model=mine", "allow_targets=[of_the_user]", "data=triplets", f"data.path={rows}", "batch_size=8"]
-    tiny = [word for word in tiny_run if word.startswith(("backbone=", "tiny.", "max_steps="))]
+    tiny = [override for override in tiny_run if override.startswith(("backbone=", "tiny.", "max_steps="))]
     seeds = ["seed=1,2", f"output_dir={tmp_path}/own-${{seed}}"]
     console("contrastive-encoders", "train", "-m", "--config-dir=conf", *own, *tiny, *seeds)
     found = [read_results(tmp_path / f"own-{seed}" / "results.json") for seed in (1, 2)]
@@ -119,11 +119,11 @@ def test_what_uses_an_encoder_and_what_makes_data(console, finished, small_eval,
     console("contrastive-encoders", "evaluate", f"encoder={finished}", *scores)
     assert "stsb/cosine/spearman" in read_results(tmp_path / "scores.json")["scores"]
     texts = Path(sentences.strip("[]").split(",")[0])
-    words = (f"encoder={finished}", f"input={texts}", f"output={tmp_path}/vectors.npy")
-    console("python", "-m", "contrastive_encoders", "embed", *words)
+    overrides = (f"encoder={finished}", f"input={texts}", f"output={tmp_path}/vectors.npy")
+    console("python", "-m", "contrastive_encoders", "embed", *overrides)
     assert np.load(tmp_path / "vectors.npy").shape == (len(texts.read_text().splitlines()), 32)
-    words = ("recipe=gense", f"generator={tiny_t5}", f"input={texts}", *NO_RULES, f"output={tmp_path}/made")
-    console("contrastive-encoders", "generate", *words)
+    overrides = ("recipe=gense", f"generator={tiny_t5}", f"input={texts}", *NO_RULES, f"output={tmp_path}/made")
+    console("contrastive-encoders", "generate", *overrides)
     assert json.loads((tmp_path / "made" / "manifest.json").read_text())["counts"]["accepted"] > 0
 
 
@@ -135,10 +135,10 @@ def test_two_processes_train(console, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_domain_is_synthesized(console, domain_words, tmp_path):
-    words = [word for word in domain_words if not word.startswith("domain.folder")]
-    words += ["only_stage=domain", f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run"]
-    console("contrastive-encoders", "train", *words)
+def test_a_domain_is_synthesized(console, domain_overrides, tmp_path):
+    overrides = [override for override in domain_overrides if not override.startswith("domain.folder")]
+    overrides += ["only_stage=domain", f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run"]
+    console("contrastive-encoders", "train", *overrides)
     manifest = json.loads((tmp_path / "made" / "triplets" / "manifest.json").read_text())
     assert manifest["counts"]["accepted"] > 16
     assert (tmp_path / "run" / "stage-domain" / "results.json").is_file()

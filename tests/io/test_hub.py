@@ -49,17 +49,17 @@ def this_process(monkeypatch):
 def test_a_second_start_sends_one_request_and_a_third_works_offline(hub, tmp_path):
     rows = tmp_path / "pairs.csv"
     rows.write_text("anchor,positive\n" + "".join(f"question {n},the answer to {n}\n" for n in range(16)))
-    words = [TRAIN, "model=simcse", "data=triplets", f"data.path={rows}", f"backbone={hub.name}", "batch_size=8"]
-    words += ["max_steps=1", "model.pooling=mean", "trainer.accelerator=cpu"]
+    arguments = [TRAIN, "model=simcse", "data=triplets", f"data.path={rows}", f"backbone={hub.name}", "batch_size=8"]
+    arguments += ["max_steps=1", "model.pooling=mean", "trainer.accelerator=cpu"]
     for seed in (1, 2):
         hub.asked.clear()
-        done = run_command([*words, f"seed={seed}"], tmp_path, **here(hub.url, tmp_path))
+        done = run_command([*arguments, f"seed={seed}"], tmp_path, **here(hub.url, tmp_path))
         assert done.returncode == 0, done.stderr
         assert "http" not in done.stderr.lower()
     about_it = [request for request in hub.asked if hub.name in request]  # its client makes one request per day
     assert about_it == [f"GET /api/models/{hub.name}"]
     hub.close()
-    done = run_command([*words, "seed=3"], tmp_path, **here(hub.url, tmp_path))
+    done = run_command([*arguments, "seed=3"], tmp_path, **here(hub.url, tmp_path))
     assert (done.returncode, done.stderr.count("unreachable")) == (0, 1), done.stderr
 
 
@@ -73,7 +73,7 @@ def test_a_second_start_sends_one_request_and_a_third_works_offline(hub, tmp_pat
 )
 def test_an_interrupted_download_has_a_short_message_and_is_resumed(hub, tmp_path, file, how, why):
     (tmp_path / "texts.txt").write_text("a text\n")
-    words = [
+    arguments = [
         "-m",
         "contrastive_encoders",
         "embed",
@@ -81,16 +81,16 @@ def test_an_interrupted_download_has_a_short_message_and_is_resumed(hub, tmp_pat
         f"input={tmp_path / 'texts.txt'}",
         "pooling=mean",
     ]
-    words += [f"output={tmp_path / 'vectors.npy'}", "devices=1", "device=cpu"]
+    arguments += [f"output={tmp_path / 'vectors.npy'}", "devices=1", "device=cpu"]
     setattr(hub, how, (file,))
-    done = run_command(words, tmp_path, **here(hub.url, tmp_path), HF_HUB_DOWNLOAD_TIMEOUT="1")
+    done = run_command(arguments, tmp_path, **here(hub.url, tmp_path), HF_HUB_DOWNLOAD_TIMEOUT="1")
     assert (done.returncode, done.stderr.count("Traceback")) == (1, 0), done.stderr
     *_, last = done.stderr.splitlines()
     address = f"{hub.url}/{hub.name}/resolve/{hub.commit}/{file}"
     assert last.startswith("contrastive-encoders embed: ")
     assert f"{address} {why}" in last
     setattr(hub, how, ("none",))
-    done = run_command(words, tmp_path, **here(hub.url, tmp_path))
+    done = run_command(arguments, tmp_path, **here(hub.url, tmp_path))
     assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
 
 

@@ -47,10 +47,10 @@ def slowly(node, tasks):
 def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, cluster):
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{'salt ' * (n % 40)}{n}\n" for n in range(500)))
-    words = [f"encoder={tiny_mlm}", f"input={texts}", "window=20", "quiet=true"]
-    run_here("embed", run, (*words, f"output={tmp_path / 'one.npy'}"))
+    arguments = [f"encoder={tiny_mlm}", f"input={texts}", "window=20", "quiet=true"]
+    run_here("embed", run, (*arguments, f"output={tmp_path / 'one.npy'}"))
     on_cluster = [f"cluster={cluster.address}", "devices=2", "num_cpus=1"]
-    run_here("embed", run, (*words, f"output={tmp_path / 'two.npy'}", *on_cluster))
+    run_here("embed", run, (*arguments, f"output={tmp_path / 'two.npy'}", *on_cluster))
     np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
 
 
@@ -111,13 +111,13 @@ def test_a_node_that_goes_away_loses_nothing(cluster):
 def test_a_sweep_on_a_cluster_loses_nothing_with_a_worker(tmp_path, cluster, monkeypatch):
     """Best and trials are those of a sweep on this machine. An output that the nodes cannot see is refused."""
     monkeypatch.setattr(run_scheduler, "TRAIN", (str(tmp_path / "program.py"),))
-    words = write_sweep(tmp_path)
-    assert run_sweep(words) == 0
-    on_cluster = [*words[:-1], f"output={tmp_path / 'other'}", f"cluster={cluster.address}", "num_cpus=1"]
+    arguments = write_sweep(tmp_path)
+    assert run_sweep(arguments) == 0
+    on_cluster = [*arguments[:-1], f"output={tmp_path / 'other'}", f"cluster={cluster.address}", "num_cpus=1"]
     killed = when_under_way(tmp_path / "other", 2, kill_first)
     assert run_sweep(on_cluster) == 0
     killed.join()
-    assert recorded(on_cluster) == recorded(words)
+    assert recorded(on_cluster) == recorded(arguments)
     assert set(steps(tmp_path / "other").values()) == {"0123456789"}
     job = run_scheduler.Job("unseen", ["model.lr=1"], tmp_path / "unseen" / "run")
     with (

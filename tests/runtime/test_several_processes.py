@@ -25,15 +25,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("launched", "words", "said"),
+    ("launched", "arguments", "said"),
     [
         ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "max_stepz=3"),
         ("forks", ["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
     ],
     ids=["a key, which Hydra refuses", "a value, which we refuse"],
 )
-def test_an_error_of_all_ranks_is_reported_once(launched, words, said, tmp_path):
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", TRAIN, *words]
+def test_an_error_of_all_ranks_is_reported_once(launched, arguments, said, tmp_path):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", TRAIN, *arguments]
     if launched == "forks":
         done = run_command(command, tmp_path)
     else:

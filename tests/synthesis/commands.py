@@ -14,25 +14,25 @@ from tests.in_process import run_here
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def here(*words):
+def here(*overrides):
     """Run it in this process, which has imported torch already."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert not run_here("generate", command.run, words)
+        assert not run_here("generate", command.run, overrides)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-def refusal(*words):
+def refusal(*overrides):
     """Run it in this process, and return the error that refuses the input."""
     with pytest.raises(InputError) as error:
-        here(*words)
+        here(*overrides)
     return error.value
 
 
-def start(*words, **variables):
-    return Started("generate", words, ROOT, **variables)
+def start(*overrides, **variables):
+    return Started("generate", overrides, ROOT, **variables)
 
 
 def rows_of(folder):

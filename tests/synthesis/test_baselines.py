@@ -47,14 +47,14 @@ def place(tmp_path_factory):
     return folder
 
 
-def words_for(recipe, place, output, *words):
+def overrides_for(recipe, place, output, *overrides):
     given = {"recipe": recipe, "output": output, "input": place / "in.txt", "shard_size": 25, "workers": 1}
     if recipe == "gense_retrieval":
         given |= {"generator": place / "t5", "bm25.top": 5}
     if recipe == "gense_back_translation":
         given |= {"forward.model": place / "there", "backward.model": place / "back"}
         given |= {"search.max_tokens": 12, "search.beams": 2, "rules.drop_cut": "false"}
-    given |= dict(word.split("=", 1) for word in [*OPEN, *words])
+    given |= dict(override.split("=", 1) for override in [*OPEN, *overrides])
     return [f"{key}={value}" for key, value in given.items()]
 
 
@@ -100,8 +100,8 @@ def p_true(place, premise, hypothesis):
 def test_retrieval_keeps_what_follows_whether_or_not_anything_contradicts(place, tmp_path):
     """The paper's baseline is pairs. This random model never says "false", so no sentence has a contradiction."""
     answers = ["rules.threshold=0.66"]
-    here(*words_for("gense_retrieval", place, tmp_path / "pairs", *answers))
-    here(*words_for("gense_retrieval", place, tmp_path / "triplets", *answers, "contradictions=retrieved"))
+    here(*overrides_for("gense_retrieval", place, tmp_path / "pairs", *answers))
+    here(*overrides_for("gense_retrieval", place, tmp_path / "triplets", *answers, "contradictions=retrieved"))
     scored, pairs, triplets = (rows_of(tmp_path / one) for one in ("pairs/scored", "pairs", "triplets"))
     expected = [row["premise"] for row in scored if any(one["p_true"] >= 0.66 for one in row["entailment"])]
     assert [row["premise"] for row in pairs] == expected
@@ -109,12 +109,12 @@ def test_retrieval_keeps_what_follows_whether_or_not_anything_contradicts(place,
     assert triplets == []
     assert 0 < len(pairs) < len(scored)
     assert next(iter(RecordSource(tmp_path / "pairs", TRIPLETS))).texts == (pairs[0]["premise"], pairs[0]["entailment"])
-    error = refusal(*words_for("gense_retrieval", place, tmp_path / "pairs", *answers, "contradictions=retrieved"))
+    error = refusal(*overrides_for("gense_retrieval", place, tmp_path / "pairs", *answers, "contradictions=retrieved"))
     assert (error.value, "contradictions" in error.expected) == (tmp_path / "pairs", True)
 
 
 def test_retrieved_triplets_are_training_data(place, tmp_path):
-    here(*words_for("gense_retrieval", place, tmp_path / "out", "contradictions=retrieved"))
+    here(*overrides_for("gense_retrieval", place, tmp_path / "out", "contradictions=retrieved"))
     scored, rows = rows_of(tmp_path / "out" / "scored"), rows_of(tmp_path / "out")
     corpus = (place / "in.txt").read_text().splitlines()
     assert [row["premise"] for row in scored] == corpus
@@ -141,20 +141,20 @@ def test_retrieved_triplets_are_training_data(place, tmp_path):
 
 
 def test_a_missing_shard_is_restored_unchanged(place, tmp_path):
-    words = words_for("gense_retrieval", place, tmp_path / "out")
-    here(*words)
+    overrides = overrides_for("gense_retrieval", place, tmp_path / "out")
+    here(*overrides)
     before = rows_of(tmp_path / "out")
     (tmp_path / "out" / "scored" / "shard-00001.jsonl").unlink()
     (tmp_path / "out" / "shard-00001.jsonl").unlink()
-    here(*words)
+    here(*overrides)
     assert rows_of(tmp_path / "out") == before
-    error = refusal(*words_for("gense_retrieval", place, tmp_path / "out", "bm25.top=6"))
+    error = refusal(*overrides_for("gense_retrieval", place, tmp_path / "out", "bm25.top=6"))
     assert "bm25.top is 6 instead of 5" in error.expected
 
 
 def test_back_translation_gives_pairs(place, tmp_path):
     """The truth is each sentence alone through a plain generate, in both directions."""
-    here(*words_for("gense_back_translation", place, tmp_path / "out"))
+    here(*overrides_for("gense_back_translation", place, tmp_path / "out"))
     scored, rows = rows_of(tmp_path / "out" / "scored"), rows_of(tmp_path / "out")
 
     def plain(folder, text):
@@ -190,14 +190,14 @@ def test_a_language_begins_the_translation(place):
 
 def test_other_families_translate(place, tmp_path):
     """Marian: positions are absolute, and texts begin with the pad token. A batch gives what each text gives alone."""
-    words = tokenizer()
+    vocabulary = tokenizer()
     size = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2}
     size |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 64}
     ends = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
     torch.manual_seed(0)
-    config = MarianConfig(vocab_size=len(words), **size, **ends)
+    config = MarianConfig(vocab_size=len(vocabulary), **size, **ends)
     MarianMTModel(config).save_pretrained(tmp_path / "marian")
-    words.save_pretrained(tmp_path / "marian")
+    vocabulary.save_pretrained(tmp_path / "marian")
     search = Search(beams=3, max_tokens=8)
     language = Language(model=str(tmp_path / "marian"), prefix="", source=None, target=None)
     translate = Translator("forward", language, search, precision="fp32", device="cpu")
@@ -229,19 +229,19 @@ def dino(tmp_path):
 
 
 def test_triplets_of_dino(place, dino, tmp_path):
-    here(*words_for("gense_dino", place, tmp_path / "out", f"input={dino}"))
+    here(*overrides_for("gense_dino", place, tmp_path / "out", f"input={dino}"))
     [row] = rows_of(tmp_path / "out")
     assert row["premise"] == "one two three four five six seven eight"
     assert row["entailment"] == "the first follows from it surely"
     assert row["contradiction"] == "this has nothing to do with it"
     counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]
     assert counts["rejected"] == {"no candidate": 1}
-    here(*words_for("gense_dino", place, tmp_path / "half", f"input={dino}", "labels.entailment=0.5"))
+    here(*overrides_for("gense_dino", place, tmp_path / "half", f"input={dino}", "labels.entailment=0.5"))
     assert [row["entailment"] for row in rows_of(tmp_path / "half")] == ["somewhat alike"]
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words", "facts"),
+    ("recipe", "overrides", "facts"),
     [
         ("gense_retrieval", ["generator=null"], ["generator=null: expected"]),
         ("gense_retrieval", ["contradictions=some"], ["contradictions=", "some"]),
@@ -252,13 +252,13 @@ def test_triplets_of_dino(place, dino, tmp_path):
         ("gense_dino", ["input={dino}", "labels.entailment=0.7"], ["labels.entailment=0.7", "'1', '0.5', '0'"]),
     ],
 )
-def test_wrong_input_is_refused(place, dino, tmp_path, recipe, words, facts):
+def test_wrong_input_is_refused(place, dino, tmp_path, recipe, overrides, facts):
     files = {"bert": tmp_path / "bert", "empty": tmp_path / "empty", "dino": dino}
     for name in ("bert", "empty"):
         files[name].mkdir()
     (files["bert"] / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises((InputError, HydraException)) as error:
-        here(*words_for(recipe, place, tmp_path / "out", *(word.format(**files) for word in words)))
+        here(*overrides_for(recipe, place, tmp_path / "out", *(override.format(**files) for override in overrides)))
     facts = [fact.format(**files) for fact in facts]
     assert not [fact for fact in facts if fact not in str(error.value)], error.value
     assert not list((tmp_path / "out").glob("shard-*"))

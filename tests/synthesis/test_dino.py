@@ -68,9 +68,9 @@ def tasks(units, shard_size):
 def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
     prompts = list(x2_job(Plan(per_label=5, decay=100, epsilon=0.01), texts=2).prompts())
     assert [(p.text, p.counters, p.decay, p.epsilon, p.samples) for p in prompts] == [
-        (f'{word}: "x1 {n}" "', (f'same: "x1 {n}" "',) * (word == "other"), decay, epsilon, range(5))
+        (f'{override}: "x1 {n}" "', (f'same: "x1 {n}" "',) * (override == "other"), decay, epsilon, range(5))
         for n in range(2)
-        for word, decay, epsilon in (("same", 100, 0.01), ("other", 7, 0.5))
+        for override, decay, epsilon in (("same", 100, 0.01), ("other", 7, 0.5))
     ]
     assert len({prompt.key for prompt in prompts}) == 4
 

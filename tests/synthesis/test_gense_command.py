@@ -36,9 +36,9 @@ def place(tmp_path_factory):
     return folder
 
 
-def words_for(place, output, *words):
-    given = [] if any(word.startswith("input=") for word in words) else [f"input={place / 'in.txt'}"]
-    return ["recipe=gense", f"generator={place / 't5'}", f"output={output}", *given, *SMALL, *OPEN, *words]
+def overrides_for(place, output, *overrides):
+    given = [] if any(override.startswith("input=") for override in overrides) else [f"input={place / 'in.txt'}"]
+    return ["recipe=gense", f"generator={place / 't5'}", f"output={output}", *given, *SMALL, *OPEN, *overrides]
 
 
 def texts_of(folder):
@@ -50,7 +50,7 @@ def texts_of(folder):
 
 @pytest.fixture(scope="module")
 def whole(place):
-    here(*words_for(place, place / "whole"))
+    here(*overrides_for(place, place / "whole"))
     return place / "whole"
 
 
@@ -91,7 +91,7 @@ def test_other_rules_filter_the_same_texts(whole, place, tmp_path):
 
 
 def test_documents_are_split_into_sentences(place, tmp_path):
-    here(*words_for(place, tmp_path / "out", f"input={place / 'docs.json.gz'}", "input_kind=documents"))
+    here(*overrides_for(place, tmp_path / "out", f"input={place / 'docs.json.gz'}", "input_kind=documents"))
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["sentences"]["texts"] == 20
     assert manifest["sentences"]["sentences"] == 160
@@ -110,10 +110,12 @@ def test_a_generator_is_prompted_as_in_training(place, tmp_path):
     (run / "generator" / "generator.json").write_text(json.dumps(kept))
     few = tmp_path / "few.txt"
     few.write_text("the cat sat on the mat in the park\n")
-    here(*words_for(place, tmp_path / "out", f"generator={run}", f"input={few}"))
+    here(*overrides_for(place, tmp_path / "out", f"generator={run}", f"input={few}"))
     identity = json.loads((tmp_path / "out" / "manifest.json").read_text())["identity"]["scored"]
     assert identity["prompts"] == kept == read_generator_prompts(run / "generator").to_json()
-    error = refusal(*words_for(place, tmp_path / "other", f"generator={run}", f"input={few}", "prompt_assembly=pieces"))
+    error = refusal(
+        *overrides_for(place, tmp_path / "other", f"generator={run}", f"input={few}", "prompt_assembly=pieces")
+    )
     assert (error.key, error.value, "string" in error.expected) == ("prompt_assembly", "pieces", True)
 
 
@@ -121,11 +123,11 @@ def test_a_generator_is_prompted_as_in_training(place, tmp_path):
 def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
     """Texts are equal; their probabilities agree to the digits that float32 gives for any batch."""
     output = tmp_path / "out"
-    process = start(*words_for(place, output))
+    process = start(*overrides_for(place, output))
     process.wait_for(lambda: list((output / "scored").glob("shard-*")))
     process.kill(signal.SIGKILL)
     process.finish()
-    here(*words_for(place, output), "devices=2")
+    here(*overrides_for(place, output), "devices=2")
     assert texts_of(output) == texts_of(whole)
     assert json.loads((output / "manifest.json").read_text())["complete"]
     assert [row["premise"] for row in rows_of(output)] == [row["premise"] for row in rows_of(whole)]
@@ -143,8 +145,8 @@ GUIDED = [
 def test_the_commands_of_the_guide_run(place, tmp_path):
     """The commands run as written and in order, except for generator and files."""
     assert len(GUIDED) >= 5
-    for words in GUIDED:
-        given = dict(word.split("=", 1) for word in words[2:])
+    for overrides in GUIDED:
+        given = dict(override.split("=", 1) for override in overrides[2:])
         given["output"] = str(tmp_path / given["output"])
         models = ("generator", "forward.model", "backward.model")
         given |= {key: str(place / "t5") for key in models if key in given}
@@ -163,7 +165,7 @@ def bad(folder, name, text):
 
 
 @pytest.mark.parametrize(
-    ("words", "facts"),
+    ("overrides", "facts"),
     [
         (["generator=null"], ["generator=null: expected"]),
         (["input={empty}"], ["{empty}:1: ", "empty"]),
@@ -178,7 +180,7 @@ def bad(folder, name, text):
         (["recipe=gense_filter", "generator=null", "input={nothing}"], ["input={nothing}", "recipe=gense"]),
     ],
 )
-def test_wrong_input_is_refused_and_writes_no_shard(place, tmp_path, words, facts):
+def test_wrong_input_is_refused_and_writes_no_shard(place, tmp_path, overrides, facts):
     files = {
         "empty": bad(tmp_path, "empty.txt", ""),
         "blank": bad(tmp_path, "blank.txt", "\n\n"),
@@ -192,11 +194,11 @@ def test_wrong_input_is_refused_and_writes_no_shard(place, tmp_path, words, fact
     bad(files["bert"], "config.json", '{"model_type": "bert", "architectures": ["BertModel"]}')
     save(files["broken"])
     bad(files["broken"], "generator.json", "{")
-    filled = [word.format(**files) for word in words]
-    said = {word.split("=")[0] for word in filled}
-    kept = [word for word in words_for(place, tmp_path / "out") if word.split("=")[0] not in said]
-    if "recipe=gense_filter" in words:
-        kept = [word for word in kept if word.split("=")[0] in ("generator", "input", "output")]
+    filled = [override.format(**files) for override in overrides]
+    said = {override.split("=")[0] for override in filled}
+    kept = [override for override in overrides_for(place, tmp_path / "out") if override.split("=")[0] not in said]
+    if "recipe=gense_filter" in overrides:
+        kept = [override for override in kept if override.split("=")[0] in ("generator", "input", "output")]
     with pytest.raises((InputError, HydraException)) as error:
         here(*kept, *filled)
     facts = [fact.format(**files) for fact in facts]

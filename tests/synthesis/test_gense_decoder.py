@@ -87,10 +87,17 @@ def test_answers_of_a_model_in_16_bits_are_weighed_in_32(folder):
 def test_the_command_writes_what_drawing_one_token_after_the_other_gives(folder, tmp_path):
     """The texts and their judgments do not depend on the batch; the prompt is that of training."""
     (tmp_path / "in.txt").write_text("\n".join(SENTENCES))
-    words = ["recipe=gense", f"generator={folder}", f"input={tmp_path / 'in.txt'}", "sentences.min_words=1"]
-    words += ["rules.agree=false", "rules.threshold=null", "max_new_tokens=6", "top_k=20", "top_p=null", "workers=1"]
-    here(*words, "max_pair_tokens=90", f"output={tmp_path / 'out'}")
-    here(*words, "max_pair_tokens=90", f"output={tmp_path / 'alone'}", "decode_batch_size=1", "shard_size=5")
+    overrides = ["recipe=gense", f"generator={folder}", f"input={tmp_path / 'in.txt'}", "sentences.min_words=1"]
+    overrides += [
+        "rules.agree=false",
+        "rules.threshold=null",
+        "max_new_tokens=6",
+        "top_k=20",
+        "top_p=null",
+        "workers=1",
+    ]
+    here(*overrides, "max_pair_tokens=90", f"output={tmp_path / 'out'}")
+    here(*overrides, "max_pair_tokens=90", f"output={tmp_path / 'alone'}", "decode_batch_size=1", "shard_size=5")
     found = rows_of(tmp_path / "out" / "scored")
     texts = [[row[name][0]["text"] for name in ("entailment", "contradiction")] for row in found]
     other = rows_of(tmp_path / "alone" / "scored")

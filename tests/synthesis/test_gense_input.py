@@ -28,10 +28,12 @@ def place(tmp_path_factory):
     return folder
 
 
-def words_for(place, output, *words):
+def overrides_for(place, output, *overrides):
     given = {"recipe": "gense", "generator": place / "t5", "output": output, "input": place / "in.txt"}
-    given |= dict(word.split("=", 1) for word in [*SMALL, *OPEN, *words] if not word.startswith("+"))
-    return [f"{key}={value}" for key, value in given.items()] + [word for word in words if word.startswith("+")]
+    given |= dict(override.split("=", 1) for override in [*SMALL, *OPEN, *overrides] if not override.startswith("+"))
+    return [f"{key}={value}" for key, value in given.items()] + [
+        override for override in overrides if override.startswith("+")
+    ]
 
 
 def texts_of(folder):
@@ -42,7 +44,7 @@ def texts_of(folder):
 
 @pytest.fixture(scope="module")
 def whole(place):
-    here(*words_for(place, place / "whole"))
+    here(*overrides_for(place, place / "whole"))
     return place / "whole"
 
 
@@ -61,13 +63,13 @@ def shards(place, tmp_path):
 
 
 def test_folders_and_lists_of_files_are_read_in_order(place, whole, shards, tmp_path):
-    here(*words_for(place, tmp_path / "folder", f"input={shards}"))
+    here(*overrides_for(place, tmp_path / "folder", f"input={shards}"))
     assert texts_of(tmp_path / "folder" / "scored") == texts_of(whole / "scored")
     files = ",".join(str(shards / name) for name in ("a.txt", "b.jsonl", "deeper/c.parquet"))
-    here(*words_for(place, tmp_path / "folder", f"input=[{files}]"))  # finished: these are the files of the folder
-    error = refusal(*words_for(place, tmp_path / "folder", f"input=[{shards / 'a.txt'}]"))
+    here(*overrides_for(place, tmp_path / "folder", f"input=[{files}]"))  # finished: these are the files of the folder
+    error = refusal(*overrides_for(place, tmp_path / "folder", f"input=[{shards / 'a.txt'}]"))
     assert (error.value, "input.sha256" in error.expected) == (tmp_path / "folder", True)
-    error = refusal(*words_for(place, shards / "out", f"input={shards}"))
+    error = refusal(*overrides_for(place, shards / "out", f"input={shards}"))
     assert (error.key, error.value, f"input={shards}" in error.expected) == ("output", shards / "out", True)
 
 
@@ -77,29 +79,29 @@ def test_the_corrected_command_can_use_the_folder_of_a_failed_one(place, tmp_pat
     latin = tmp_path / "latin.txt"
     latin.write_bytes("über".encode("cp850"))  # 0x81, which cp1252 lacks
     output = tmp_path / "out"
-    for word, facts in (
+    for override, facts in (
         (f"generator={tmp_path / 'encoder'}", ["generator=", "T5EncoderModel"]),
         ("sentences.min_words=99", ["input: ", "12 sentences (too few words 12)"]),
         (f"sentences.exclude={latin}", ["sentences.exclude", f"{latin}:1"]),
     ):
-        error = refusal(*words_for(place, output, word, "overwrite=true"))
+        error = refusal(*overrides_for(place, output, override, "overwrite=true"))
         assert not [fact for fact in facts if fact not in str(error)], error
-    here(*words_for(place, output, "overwrite=true"))
+    here(*overrides_for(place, output, "overwrite=true"))
     assert len(rows_of(output / "scored")) == 12
-    error = refusal(*words_for(place, output, "sentences.min_words=99"))  # now it has content
+    error = refusal(*overrides_for(place, output, "sentences.min_words=99"))  # now it has content
     assert (error.value, "min_words is 99 instead of 8" in error.expected) == (output, True)
 
 
 def test_a_missing_scored_shard_is_reported_and_written_again(place, tmp_path):
-    words = words_for(place, tmp_path / "out")
-    here(*words)
+    overrides = overrides_for(place, tmp_path / "out")
+    here(*overrides)
     before = texts_of(tmp_path / "out" / "scored")
     (tmp_path / "out" / "scored" / "shard-00001.jsonl").unlink()
     again = ["recipe=gense_filter", f"input={tmp_path / 'out'}", f"output={tmp_path / 'again'}", "workers=1", *OPEN]
     error = refusal(*again)
     assert (error.key, error.location) == ("input", str(tmp_path / "out" / "scored"))
     assert (error.value, "shard-00001.jsonl" in error.expected) == ("2 of 3 shards", True)
-    here(*words)
+    here(*overrides)
     assert texts_of(tmp_path / "out" / "scored") == before
     here(*again)
     assert [row["premise"] for row in rows_of(tmp_path / "again")] == [
@@ -108,7 +110,7 @@ def test_a_missing_scored_shard_is_reported_and_written_again(place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "facts"),
+    ("overrides", "facts"),
     [
         (["+rules.treshold=0.8"], ["rules.treshold", "rules.threshold"]),
         (["generator={run}"], ["generator=", "not finished"]),
@@ -117,19 +119,23 @@ def test_a_missing_scored_shard_is_reported_and_written_again(place, tmp_path):
         (["input=3"], ["input=3"]),
     ],
 )
-def test_wrong_input_is_refused_and_claims_no_folder(place, tmp_path, words, facts):
+def test_wrong_input_is_refused_and_claims_no_folder(place, tmp_path, overrides, facts):
     for name in ("run/checkpoints", "empty"):
         (tmp_path / name).mkdir(parents=True)
     files = {name: tmp_path / name for name in ("run", "empty")}
-    error = refusal(*words_for(place, tmp_path / "out", *(word.format(**files) for word in words)))
+    error = refusal(*overrides_for(place, tmp_path / "out", *(override.format(**files) for override in overrides)))
     assert not [fact for fact in facts if fact not in str(error)], error
     assert not (tmp_path / "out").exists()
 
 
 def test_retrieval_requires_its_package(place, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)  # as Python marks modules that cannot be imported
-    words = [word for word in words_for(place, tmp_path / "out", "recipe=gense_retrieval") if "max_new" not in word]
-    error = refusal(*words)
+    overrides = [
+        override
+        for override in overrides_for(place, tmp_path / "out", "recipe=gense_retrieval")
+        if "max_new" not in override
+    ]
+    error = refusal(*overrides)
     assert (error.key, error.value, "bm25s" in error.expected) == ("recipe", "gense_retrieval", True)
     assert "pip install" in error.hint
     assert not (tmp_path / "out").exists()

@@ -33,14 +33,14 @@ def place(tmp_path_factory):
     return folder
 
 
-def words_for(place, output, *words):
+def overrides_for(place, output, *overrides):
     given = [f"generator={place / 'lm'}", f"input={place / 'in.txt'}", f"output={output}", "shard_size=4", "workers=1"]
-    return ["recipe=gense_instruct", *given, "max_new_tokens=24", *OPEN, *words]
+    return ["recipe=gense_instruct", *given, "max_new_tokens=24", *OPEN, *overrides]
 
 
 def test_texts_and_judgments_equal_those_of_a_plain_chat(place, tmp_path):
     """The template is written by hand, one question at a time: P(yes) of {yes, no} after the prompt's last line."""
-    here(*words_for(place, tmp_path / "out", "candidates=2"))
+    here(*overrides_for(place, tmp_path / "out", "candidates=2"))
     prompts = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     asks = prompts["discrimination"]
     tokenizer = AutoTokenizer.from_pretrained(place / "lm")
@@ -74,14 +74,14 @@ def test_a_prompt_file_gives_the_same_texts_as_the_same_config(place, tmp_path):
     """The argument is prompts=FILE, although configs/ has a group of that name."""
     mine = tmp_path / "mine.yaml"
     mine.write_text(SHIPPED.read_text(encoding="utf-8"))
-    words = words_for(place, tmp_path / "typed", f"prompts={mine}", "quiet=true")
-    refused = run_command(["-m", "contrastive_encoders", "generate", *words, "prompts.discrimination.yes=Sure"])
+    overrides = overrides_for(place, tmp_path / "typed", f"prompts={mine}", "quiet=true")
+    refused = run_command(["-m", "contrastive_encoders", "generate", *overrides, "prompts.discrimination.yes=Sure"])
     assert (refused.returncode, (tmp_path / "typed").exists()) == (2, False)
     assert "prompts.discrimination.yes=Sure" in refused.stderr
     assert str(mine) in refused.stderr
-    done = run_command(["-m", "contrastive_encoders", "generate", *words])
+    done = run_command(["-m", "contrastive_encoders", "generate", *overrides])
     assert done.returncode == 0, done.stderr
-    here(*words_for(place, tmp_path / "out"))
+    here(*overrides_for(place, tmp_path / "out"))
     assert rows_of(tmp_path / "typed" / "scored") == rows_of(tmp_path / "out" / "scored")
 
 
@@ -98,19 +98,19 @@ def test_an_invalid_prompt_file_is_refused(place, tmp_path, text, facts):
     mine = tmp_path / "mine.yaml"
     if text is not None:
         mine.write_text(text)
-    error = refusal(*words_for(place, tmp_path / "out", f"+prompts.file={mine}"))
+    error = refusal(*overrides_for(place, tmp_path / "out", f"+prompts.file={mine}"))
     assert not [fact for fact in [str(mine), *facts] if fact not in str(error)], error
     assert not (tmp_path / "out").exists()
 
 
 def test_both_prompts_or_neither_must_open_a_quotation(place, tmp_path):
-    error = refusal(*words_for(place, tmp_path / "out", "prompts.entailment.suffix='.'"))
+    error = refusal(*overrides_for(place, tmp_path / "out", "prompts.entailment.suffix='.'"))
     assert (error.key, "entailment.suffix" in error.expected) == ("prompts", True)
 
 
 def test_a_prompt_that_fills_the_context_is_refused(place, tmp_path):
     long = "prompts.entailment.prefix='" + "the " * 420 + "'"
-    error = refusal(*words_for(place, tmp_path / "out", long))
+    error = refusal(*overrides_for(place, tmp_path / "out", long))
     assert (error.key, error.value) == ("max_source_tokens", 96)
     assert all(fact in error.expected for fact in ("prompts.entailment", "512"))
 
@@ -131,7 +131,7 @@ def test_a_template_without_user_messages_is_refused(place, tmp_path, template, 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
     tokenizer.chat_template = template
     tokenizer.save_pretrained(tmp_path / "base")
-    error = refusal(*words_for(place, tmp_path / "out", f"generator={tmp_path / 'base'}"))
+    error = refusal(*overrides_for(place, tmp_path / "out", f"generator={tmp_path / 'base'}"))
     assert (error.key, error.value, reason in error.expected) == ("chat_template", True, True)
 
 
@@ -147,6 +147,6 @@ def test_a_generator_with_its_own_prompts_refuses_others(place, tmp_path):
     shutil.copytree(place / "lm", tmp_path / "lm")
     own = parse_prompts(yaml.safe_load((ROOT / "configs/prompts/gense.yaml").read_text()), "string", "")
     write_generator_prompts(tmp_path / "lm", own)
-    words = words_for(place, tmp_path / "out", f"generator={tmp_path / 'lm'}", "chat_template=false")
-    error = refusal(*words, f"+prompts.file={SHIPPED}")
+    overrides = overrides_for(place, tmp_path / "out", f"generator={tmp_path / 'lm'}", "chat_template=false")
+    error = refusal(*overrides, f"+prompts.file={SHIPPED}")
     assert (error.key, error.value) == ("prompts", str(SHIPPED))

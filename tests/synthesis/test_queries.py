@@ -61,16 +61,16 @@ def place(tmp_path_factory):
     return folder
 
 
-def words_for(place, output, *words):
+def overrides_for(place, output, *overrides):
     given = [f"generator={place / 'lm'}", f"input={place / 'corpus.jsonl'}", f"output={output}"]
     small = ["passages.max_words=30", "passages.min_words=5", "shard_size=8", "max_new_tokens=12", "precision=fp32"]
     prompts = [f"+prompts.file={place / 'prompts.yaml'}", "seed=3"]
-    return ["recipe=queries", *given, *small, *prompts, "device=cpu", "quiet=true", "chat_template=true", *words]
+    return ["recipe=queries", *given, *small, *prompts, "device=cpu", "quiet=true", "chat_template=true", *overrides]
 
 
-def planned_recipe(words):
+def planned_recipe(overrides):
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        cfg = compose("generate", overrides=words)
+        cfg = compose("generate", overrides=overrides)
     recipe = config_of(cfg, command.kind_of(cfg))
     recipe.plan()
     return recipe
@@ -83,7 +83,7 @@ def unpacked(path):
 @pytest.fixture(scope="module")
 def written(place, tiny_bert):
     """The output of one undisturbed process."""
-    here(*words_for(place, place / "out", f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
+    here(*overrides_for(place, place / "out", f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
     return place / "out"
 
 
@@ -194,7 +194,7 @@ def test_the_held_out_folder_scores_as_the_librarys_evaluator_does(written, tiny
 def test_a_shard_is_the_same_whoever_writes_it_and_after_whatever_others(place, written):
     """The work items of a worker are run by hand, with the last shards first."""
     generator = load_generator(str(place / "lm"), device="cpu", chat_template=True)
-    recipe = planned_recipe(words_for(place, place / "elsewhere", *OPEN, "negatives=0"))
+    recipe = planned_recipe(overrides_for(place, place / "elsewhere", *OPEN, "negatives=0"))
     for stage, folder in ((recipe.written, "written"), (recipe.scored, "scored")):
         inputs = (
             WrittenQuestions(written / "written", recipe.collection.passages, 8) if folder == "scored" else stage.inputs
@@ -213,8 +213,8 @@ def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_o
     (tmp_path / "some.jsonl").write_text("".join(rows[::2]))
     common = [f"encoder={tiny_bert}", "negative_margin=0", *OPEN]
     some = [f"input={tmp_path / 'some.jsonl'}", f"output={tmp_path / 'some'}"]
-    here(*words_for(place, tmp_path / "some", *common, *some))
-    here(*words_for(place, tmp_path / "all", *common, f"reuse_from={tmp_path / 'some'}"))
+    here(*overrides_for(place, tmp_path / "some", *common, *some))
+    here(*overrides_for(place, tmp_path / "all", *common, f"reuse_from={tmp_path / 'some'}"))
     assert len(rows_of(tmp_path / "all" / "written")) < len(rows_of(written / "written"))
     for name in ("train.jsonl.gz", "held_out/queries.jsonl", "dev/queries.jsonl"):
         assert (tmp_path / "all" / name).read_bytes() == (written / name).read_bytes()
@@ -222,34 +222,34 @@ def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_o
     assert all(without_p(one) == without_p(other) for one, other in zip(found, wanted, strict=True))
     judged = [[row["p_yes"] or 0.0 for row in rows] for rows in (found, wanted)]
     np.testing.assert_allclose(*judged, atol=2e-6)  # other passages were in the same pass
-    here(*words_for(place, tmp_path / "again", *common, f"reuse_from={tmp_path / 'all'}"))
+    here(*overrides_for(place, tmp_path / "again", *common, f"reuse_from={tmp_path / 'all'}"))
     assert rows_of(tmp_path / "again" / "written") == []
     assert unpacked(tmp_path / "again" / "candidates.jsonl.gz") == found
 
 
 def test_an_unsuitable_earlier_data_set_is_refused(place, written, tmp_path):
     with pytest.raises(InputError) as error:
-        planned_recipe(words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"reuse_from={tmp_path}"))
+        planned_recipe(overrides_for(place, tmp_path / "new", *OPEN, "negatives=0", f"reuse_from={tmp_path}"))
     assert (error.value.key, "manifest.json" in error.value.expected) == ("reuse_from", True)
     with pytest.raises(InputError) as error:
         planned_recipe(
-            words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"reuse_from={written}", "temperature=0.9")
+            overrides_for(place, tmp_path / "new", *OPEN, "negatives=0", f"reuse_from={written}", "temperature=0.9")
         )
     assert (error.value.key, "temperature is 0.9" in error.value.expected) == ("reuse_from", True)
 
 
 @pytest.mark.slow  # two processes that load everything
 def test_two_workers_write_what_one_writes(place, written, tiny_bert):
-    here(*words_for(place, place / "two", f"encoder={tiny_bert}", "negative_margin=0", *OPEN, "devices=2"))
+    here(*overrides_for(place, place / "two", f"encoder={tiny_bert}", "negative_margin=0", *OPEN, "devices=2"))
     assert contents(place / "two") == contents(written)
 
 
 def test_a_killed_command_resumes_to_the_same_bytes(place, written, tiny_bert):
-    words = words_for(place, place / "killed", f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
-    running = start(*words)
+    overrides = overrides_for(place, place / "killed", f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
+    running = start(*overrides)
     running.wait_for(lambda: any((place / "killed").glob("written/shard-*.jsonl")))
     running.kill(signal.SIGKILL)
-    here(*words)
+    here(*overrides)
     assert contents(place / "killed") == contents(written)
 
 
@@ -260,15 +260,15 @@ def test_other_rules_select_other_questions_without_a_model(place, written, tiny
     monkeypatch.setattr("contrastive_encoders.synthesis.recipe.load_generator", load)
     before = contents(written)
     others = [f"encoder={tiny_bert}", *OPEN, "rules.max_words=6", "negatives=0", "held_out_fraction=0.4"]
-    here(*words_for(place, written, *others))
+    here(*overrides_for(place, written, *others))
     after = contents(written)
     assert {one for one in before if "shard" in one} == {one for one in after if "shard" in one}
     assert all(before[name] == after[name] for name in before if "shard" in name or name == "annotation.csv")
     rows = unpacked(written / "train.jsonl.gz")
     assert all(set(row) == {"anchor", "positive"} and len(row["anchor"].split()) <= 6 for row in rows)
-    here(*words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
+    here(*overrides_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
     assert contents(written) == before
-    error = refusal(*words_for(place, written, f"encoder={tiny_bert}", "temperature=0.9"))
+    error = refusal(*overrides_for(place, written, f"encoder={tiny_bert}", "temperature=0.9"))
     assert (error.key, "temperature is 0.9" in error.expected) == ("output", True)
 
 
@@ -277,30 +277,30 @@ def test_a_missing_file_is_recreated_from_the_questions(place, written, tiny_ber
     shutil.rmtree(written / "held_out")
     (written / "train.jsonl.gz").unlink()
     monkeypatch.setattr("contrastive_encoders.synthesis.recipe.load_generator", None)
-    here(*words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
+    here(*overrides_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
     assert contents(written) == before
 
 
 def test_a_part_without_questions_is_an_error_that_loses_no_data(place, written, tiny_bert, tmp_path):
     folder = tmp_path / "out"
     shutil.copytree(written, folder)
-    words = words_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
-    error = refusal(*words, "rules.min_words=30")
+    overrides = overrides_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
+    error = refusal(*overrides, "rules.min_words=30")
     assert (error.location, error.key) == (str(folder), "rules")
     assert "train and dev and held_out" in error.expected
     assert (folder / "report.html").exists()
-    here(*words)
+    here(*overrides)
     assert contents(folder) == contents(written)
 
 
 def test_another_judge_judges_the_same_questions_again(place, written, tiny_bert):
-    words = words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
+    overrides = overrides_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
     before = contents(written)
-    here(*words, "use_judge=false")
+    here(*overrides, "use_judge=false")
     after = contents(written)
     assert {row["p_yes"] for row in rows_of(written / "scored")} == {None}
     assert all(before[name] == after[name] for name in before if name.startswith(("written", "train", "held_out")))
-    here(*words)
+    here(*overrides)
     assert contents(written) == before
 
 
@@ -356,7 +356,7 @@ def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, writ
 
 
 @pytest.mark.parametrize(
-    ("words", "key", "fact"),
+    ("overrides", "key", "fact"),
     [
         ([], "encoder", "an encoder"),
         (["rules.max_rank=null"], "encoder", "an encoder"),
@@ -379,28 +379,28 @@ def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, writ
         (["rules.max_rank=null", "negatives=0", "passages.overlap=20"], "passages.max_words", "passages.overlap=20"),
     ],
 )
-def test_invalid_settings_are_refused_before_any_file_is_written(place, tmp_path, words, key, fact):
-    error = refusal(*words_for(place, tmp_path / "out", *words))
+def test_invalid_settings_are_refused_before_any_file_is_written(place, tmp_path, overrides, key, fact):
+    error = refusal(*overrides_for(place, tmp_path / "out", *overrides))
     assert (error.key, fact in error.expected) == (key, True)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_estimate_measures_the_time_and_writes_no_files(place, tmp_path, caplog):
     caplog.set_level("INFO")
-    here(*words_for(place, tmp_path / "out", "rules.max_rank=null", "negatives=0", "estimate_only=true"))
+    here(*overrides_for(place, tmp_path / "out", "rules.max_rank=null", "negatives=0", "estimate_only=true"))
     assert "16 documents" in caplog.text
     assert re.search(r"\d minutes", caplog.text)
     assert not (tmp_path / "out").exists()
 
 
 def test_the_reason_is_logged_if_few_questions_are_kept(place, tmp_path, caplog):
-    words = words_for(
+    overrides = overrides_for(
         place, tmp_path / "out", "rules.max_rank=null", "negatives=0", "held_out_fraction=0", "dev_fraction=0"
     )
-    error = refusal(*words, "rules.min_p_yes=0.99")
+    error = refusal(*overrides, "rules.min_p_yes=0.99")
     assert (error.key, UNANSWERED in error.value, "train" in error.expected) == ("rules", True, True)
     best = max(row["p_yes"] for row in rows_of(tmp_path / "out" / "scored") if row["text"])
-    here(*words, f"rules.min_p_yes={best}", "rules.max_copied=null", "rules.min_words=1")
+    here(*overrides, f"rules.min_p_yes={best}", "rules.max_copied=null", "rules.min_words=1")
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert warning.args[0] == tmp_path / "out"
     assert UNANSWERED in warning.args[1]
@@ -413,13 +413,13 @@ def test_only_missing_answers_are_requested_after_a_server_failure(place, tmp_pa
     stand = Stand()
     try:
         served = ["engine=openai", f"base_url={stand.url}", "requests.max_retries=2", "requests.timeout=2"]
-        words = words_for(place, tmp_path / "out", *served, "rules.max_rank=null", "negatives=0")
-        words = [word for word in words if not word.startswith("precision")]
+        overrides = overrides_for(place, tmp_path / "out", *served, "rules.max_rank=null", "negatives=0")
+        overrides = [override for override in overrides if not override.startswith("precision")]
         stand.most_answered = 30
         with pytest.raises(SynthesisError):
-            here(*words)
+            here(*overrides)
         stand.most_answered = None
-        here(*words)
+        here(*overrides)
         rows = rows_of(tmp_path / "out" / "scored")
         assert len(rows) == len({(row["passage"], row["style"]) for row in rows})
         assert len(stand.answered) <= len(rows) + 2, "no answer is requested twice"

@@ -37,7 +37,7 @@ def texts(tmp_path):
     return path
 
 
-def dino(stand, texts, output, *words):
+def dino(stand, texts, output, *overrides):
     served = ["engine=openai", f"base_url={stand.url}", "generator=some/model"]
     return [
         "recipe=dino_x2",
@@ -48,11 +48,11 @@ def dino(stand, texts, output, *words):
         "per_label=2",
         "shard_size=4",
         *QUICK,
-        *words,
+        *overrides,
     ]
 
 
-def gense(stand, texts, output, *words):
+def gense(stand, texts, output, *overrides):
     served = ["engine=openai", f"base_url={stand.url}", "generator=some/model"]
     return [
         "recipe=gense_instruct",
@@ -64,7 +64,7 @@ def gense(stand, texts, output, *words):
         "rules.threshold=0.5",
         "rules.agree=false",
         *QUICK,
-        *words,
+        *overrides,
     ]
 
 
@@ -272,8 +272,10 @@ def test_a_killed_command_does_not_request_saved_answers_again(stand, texts, tmp
     """SIGKILL in the middle of the first shard; of the answered requests, only those in progress are repeated."""
     stand.delay = 0.02
     out = tmp_path / "out"
-    words = gense(stand, texts, out, "requests.in_flight=2")
-    process = start(*(word.replace("generator=", "model=") for word in words), OPENAI_API_KEY=KEY)  # as it is typed
+    overrides = gense(stand, texts, out, "requests.in_flight=2")
+    process = start(
+        *(override.replace("generator=", "model=") for override in overrides), OPENAI_API_KEY=KEY
+    )  # as it is typed
     process.wait_for(lambda: len(stand.answered) >= 8)
     process.kill(signal.SIGKILL)
     assert process.finish().status == -signal.SIGKILL
@@ -282,7 +284,7 @@ def test_a_killed_command_does_not_request_saved_answers_again(stand, texts, tmp
     assert before - len(lines) <= 3, "except for those that were pending"
     own = next(out.rglob("answers.jsonl"))
     own.write_bytes(own.read_bytes() + b'["torn')  # as a kill within a line leaves it
-    here(*words)
+    here(*overrides)
     assert len(asked_twice(stand.answered)) <= 3
     assert shards(out) == good(gense)
 
@@ -306,7 +308,7 @@ def test_the_key_is_never_written(stand, texts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "fact"),
+    ("overrides", "fact"),
     [
         (["decay=100"], "decay=100: expected 0 "),
         (["base_url=null"], "base_url=null: expected the URL"),
@@ -315,8 +317,8 @@ def test_the_key_is_never_written(stand, texts, tmp_path):
         (["requests.in_flight=0"], "requests.in_flight=0"),
     ],
 )
-def test_wrong_settings_are_refused_before_any_request(stand, texts, tmp_path, words, fact):
-    error = refusal(*dino(stand, texts, tmp_path / "out", *words))
+def test_wrong_settings_are_refused_before_any_request(stand, texts, tmp_path, overrides, fact):
+    error = refusal(*dino(stand, texts, tmp_path / "out", *overrides))
     assert fact in str(error)
     assert "secret" not in str(error)
     assert stand.asked == []

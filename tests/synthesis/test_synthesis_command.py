@@ -69,15 +69,15 @@ def place(tmp_path_factory):
     return folder
 
 
-def synthesis(*words, **more):
-    status, out, err = start(*words, **more).finish(300)
+def synthesis(*overrides, **more):
+    status, out, err = start(*overrides, **more).finish(300)
     return status, out + err
 
 
-def x2(place, output, *words):
-    named = [] if any(word.startswith("input=") for word in words) else [f"input={place / 'x1.txt'}"]
-    size = [] if any(word.startswith("shard_size=") for word in words) else ["shard_size=2"]
-    return ["recipe=dino_x2", f"generator={place / 'lm'}", *named, f"output={output}", *size, *words]
+def x2(place, output, *overrides):
+    named = [] if any(override.startswith("input=") for override in overrides) else [f"input={place / 'x1.txt'}"]
+    size = [] if any(override.startswith("shard_size=") for override in overrides) else ["shard_size=2"]
+    return ["recipe=dino_x2", f"generator={place / 'lm'}", *named, f"output={output}", *size, *overrides]
 
 
 def shards(folder):
@@ -130,10 +130,10 @@ def test_a_killed_command_resumes_to_the_same_output(place, tmp_path):
     """SIGKILL happens twice, after some shards; existing shards are not written again."""
     many = place / "many.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(80)))
-    words = [f"input={many}", "shard_size=4"]
+    overrides = [f"input={many}", "shard_size=4"]
     out, kept = tmp_path / "killed", {}
     for wanted in (2, 7):
-        process = start(*x2(place, out, *words))
+        process = start(*x2(place, out, *overrides))
         process.wait_for(lambda wanted=wanted: len(shards(out)) >= wanted)
         process.kill(signal.SIGKILL)
         assert process.finish().status == -signal.SIGKILL, "it should be running"
@@ -141,9 +141,9 @@ def test_a_killed_command_resumes_to_the_same_output(place, tmp_path):
         assert kept.items() <= there.items(), "a shard was written again"
         kept = there
         assert not manifest(out)["complete"]
-    assert synthesis(*x2(place, out, *words))[0] == 0
+    assert synthesis(*x2(place, out, *overrides))[0] == 0
     assert kept.items() <= {path: path.stat().st_mtime_ns for path in out.glob("shard-*")}.items()
-    here(*x2(place, tmp_path / "never", *words))
+    here(*x2(place, tmp_path / "never", *overrides))
     assert shards(out) == shards(tmp_path / "never")
     assert manifest(out) == manifest(tmp_path / "never")
 
@@ -175,14 +175,14 @@ def workers_of(command):
 def test_two_workers_of_which_one_is_killed_write_the_output_of_one_process(place, tmp_path, precision):
     many = place / "for-two.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(120)))
-    words = [f"input={many}", "shard_size=4", f"precision={precision}"]
-    process = start(*x2(place, tmp_path / "two", *words, "devices=2"))
+    overrides = [f"input={many}", "shard_size=4", f"precision={precision}"]
+    process = start(*x2(place, tmp_path / "two", *overrides, "devices=2"))
     process.wait_for(lambda: len(shards(tmp_path / "two")) >= 2)
     os.kill(workers_of(process)[0], signal.SIGKILL)
     status, _, said = process.finish()
     assert status == 0, said
     assert "signal 9" in said
-    here(*x2(place, tmp_path / "one", *words))
+    here(*x2(place, tmp_path / "one", *overrides))
     assert shards(tmp_path / "two") == shards(tmp_path / "one")
     assert manifest(tmp_path / "two") == manifest(tmp_path / "one")
 
@@ -212,8 +212,8 @@ def test_a_launcher_is_refused(place, tmp_path, launcher):
 
 def test_both_sentences_are_written_without_input(place, tmp_path):
     out = tmp_path / "both"
-    words = ["recipe=dino_x1x2", f"generator={place / 'lm'}", f"output={out}", "num_x1=12", "strategy=retry"]
-    here(*words)
+    overrides = ["recipe=dino_x1x2", f"generator={place / 'lm'}", f"output={out}", "num_x1=12", "strategy=retry"]
+    here(*overrides)
     first = [json.loads(line) for data in shards(out / "x1").values() for line in data.decode().splitlines()]
     pairs = [json.loads(line) for data in shards(out).values() for line in data.decode().splitlines()]
     assert 6 < len(first) <= 12
@@ -224,7 +224,7 @@ def test_both_sentences_are_written_without_input(place, tmp_path):
     assert manifest(out / "x1")["identity"]["decoding"]["top_k"] == 0
     assert manifest(out)["identity"]["decoding"]["top_k"] == 5
     assert manifest(out)["complete"]
-    assert "num_x1 is 15 instead of 12" in refusal(*words, "num_x1=15").expected
+    assert "num_x1 is 15 instead of 12" in refusal(*overrides, "num_x1=15").expected
 
 
 def test_a_model_that_never_closes_a_text_gives_an_empty_data_set(tmp_path, caplog):
@@ -256,23 +256,23 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("words", "facts"), WRONG)
-def test_wrong_input_is_refused_and_leaves_no_folder(place, tmp_path, words, facts):
+@pytest.mark.parametrize(("overrides", "facts"), WRONG)
+def test_wrong_input_is_refused_and_leaves_no_folder(place, tmp_path, overrides, facts):
     (tmp_path / "EMPTY").write_text("")
     (tmp_path / "BAD").write_text("task_name: t\nlabels: {a: {instruction: 'x'}}\n")
     (tmp_path / "FOLDER").mkdir()
     for name in ("EMPTY", "BAD", "FOLDER"):
-        words = [word.replace(f"={name}", f"={tmp_path / name}") for word in words]
+        overrides = [override.replace(f"={name}", f"={tmp_path / name}") for override in overrides]
     given = [f"generator={place / 'lm'}", f"input={place / 'x1.txt'}", f"output={tmp_path / 'out'}"]
-    error = refusal(*given, *words)
+    error = refusal(*given, *overrides)
     assert not [fact for fact in facts if fact not in str(error)], error
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("word", ["~recipe", "recipe=[dino_x1,dino_x2]"])
-def test_no_recipe_has_exit_code_2(place, tmp_path, word):
-    status, output = synthesis(*x2(place, tmp_path / "out")[1:], word)
-    assert (status, word in output) == (2, True)
+@pytest.mark.parametrize("override", ["~recipe", "recipe=[dino_x1,dino_x2]"])
+def test_no_recipe_has_exit_code_2(place, tmp_path, override):
+    status, output = synthesis(*x2(place, tmp_path / "out")[1:], override)
+    assert (status, override in output) == (2, True)
 
 
 def test_a_wrong_key_has_exit_code_2_and_a_suggestion(place, tmp_path):
@@ -292,8 +292,8 @@ def test_the_commands_of_the_documentation_run(place, tmp_path, minilm_path):
     assert len(lines) >= 3
     put = {"generator": place / "lm", "input": place / "x1.txt", "annotation_sample": 10, "encoder": minilm_path}
     for line in lines:
-        words = [word.partition("=") for word in line[2:]]
-        filled = [f"{key}={put.get(key, value)}" for key, _, value in words]
+        overrides = [override.partition("=") for override in line[2:]]
+        filled = [f"{key}={put.get(key, value)}" for key, _, value in overrides]
         done = run_command(["-m", "contrastive_encoders", "generate", *filled], tmp_path)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "dino-x2" / "annotation.csv").is_file()

@@ -20,8 +20,8 @@ from tests.torture.jobs import jobs, lay_out
 SLOW = ("sweep", "race")  # they start other commands
 
 
-def main(words: list[str]) -> int:
-    given = {"MINUTES": "30", "SEED": "1", "ONLY": "", **dict(word.split("=", 1) for word in words)}
+def main(arguments: list[str]) -> int:
+    given = {"MINUTES": "30", "SEED": "1", "ONLY": "", **dict(argument.split("=", 1) for argument in arguments)}
     init_process()
     minutes, seed = float(given["MINUTES"]), int(given["SEED"])
     home = Path(tempfile.mkdtemp(prefix="torture-"))

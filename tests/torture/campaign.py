@@ -167,7 +167,7 @@ class Campaign:
 def _gense(desk: Path) -> Sequence[str]:
     from tests.torture.jobs import jobs
 
-    return next(job.words for job in jobs(desk) if job.name == "gense")
+    return next(job.overrides for job in jobs(desk) if job.name == "gense")
 
 
 def _in_our_code(said: str) -> bool:

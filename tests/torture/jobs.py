@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
     name: str
     target: str  # train.py's path, or a module
-    words: Sequence[str]
+    overrides: Sequence[str]
     output: str = "output=out"
     processes: int = 1
     reads: str = ""  # a file of the desk that must not change between two commands
@@ -51,7 +51,7 @@ class Job(NamedTuple):
         return self.output.partition("=")[2]
 
     def command(self) -> list[str]:
-        return [*self.words, self.output]
+        return [*self.overrides, self.output]
 
 
 def lay_out(desk: Path) -> None:
@@ -89,15 +89,15 @@ def lay_out(desk: Path) -> None:
 def jobs(desk: Path) -> list[Job]:
     """Return all jobs; they can be started in any folder."""
 
-    def at(words: list[str]) -> list[str]:
+    def at(overrides: list[str]) -> list[str]:
         names = {
             f"data.path={name}": f"data.path={desk / name}"
             for name in ("documents.txt", *(f"{one}.jsonl" for one in COLUMNS))
         }
-        return [names.get(word, word) for word in words]
+        return [names.get(override, override) for override in overrides]
 
     def trained(name: str, *more: str, processes: int = 1) -> Job:
-        words = [
+        overrides = [
             f"model={name}",
             *at(OBJECTIVES[name]),
             *TINY,
@@ -106,10 +106,10 @@ def jobs(desk: Path) -> list[Job]:
             f"evaluation.data_root={desk}",
             *more,
         ]
-        return Job(f"train {name}", TRAIN, words, "output_dir=out", processes)
+        return Job(f"train {name}", TRAIN, overrides, "output_dir=out", processes)
 
     def stage(name: str, of: str) -> list[str]:
-        return [f"+stages.{name}.{word}" for word in at(OBJECTIVES[of])]
+        return [f"+stages.{name}.{override}" for override in at(OBJECTIVES[of])]
 
     simcse, bert = trained("simcse"), f"encoder={desk / 'bert'}"
     two = ["trainer=ddp", "trainer.accelerator=cpu", "devices=2"]
@@ -131,7 +131,7 @@ def jobs(desk: Path) -> list[Job]:
         f"data.path={desk / 'generation.jsonl'}",
         f"data.dev_path={desk / 'generation.jsonl'}",
     ]
-    quoted = ",".join(f"'{word}'" for word in [*simcse.words, "quiet=true"])
+    quoted = ",".join(f"'{override}'" for override in [*simcse.overrides, "quiet=true"])
     arms = [f"race.arms.{one}=['quiet=true']" for one in ("both", "mlm")] + ["~race.arms.contrastive"]
     alone = [
         *(trained(name) for name in OBJECTIVES),
@@ -155,7 +155,7 @@ def jobs(desk: Path) -> list[Job]:
             "output=out.json",
         ),
         Job("export", "export", [f"run={desk / 'bert'}"], once=True),
-        Job("sweep", "sweep", [str(desk / "sweep.yaml"), *simcse.words]),
+        Job("sweep", "sweep", [str(desk / "sweep.yaml"), *simcse.overrides]),
         Job(
             "race",
             "compare",
@@ -172,8 +172,8 @@ def jobs(desk: Path) -> list[Job]:
         Job(
             "sweep",
             "sweep",
-            [str(desk / "sweep.yaml"), *simcse.words, "parallel=2"],
+            [str(desk / "sweep.yaml"), *simcse.overrides, "parallel=2"],
             processes=2,
         ),
     ]
-    return [job._replace(words=tuple(job.words)) for job in (*alone, *together)]
+    return [job._replace(overrides=tuple(job.overrides)) for job in (*alone, *together)]

@@ -14,7 +14,7 @@ from tests.data import data_module, write_rows
 
 
 @pytest.mark.parametrize(
-    ("rows", "words", "batch_size", "steps"),
+    ("rows", "overrides", "batch_size", "steps"),
     [
         (100_000, [], 256, 24),
         (1_000, [], 256, 24),
@@ -33,8 +33,8 @@ from tests.data import data_module, write_rows
         (100, ["data=text"], 48, 4),
     ],
 )
-def test_few_rows_take_the_steps_of_few_epochs(rows, words, batch_size, steps):
-    run = resolve(compose(["experiment=improve", "data.path=rows.csv", *words]))
+def test_few_rows_take_the_steps_of_few_epochs(rows, overrides, batch_size, steps):
+    run = resolve(compose(["experiment=improve", "data.path=rows.csv", *overrides]))
     fitted = fit_to_rows(run, rows)
     assert (fitted.batch_size, fitted.max_steps) == (batch_size, steps)
     assert (fitted.data.batch_size, fitted.trainer["max_steps"]) == (batch_size, steps)

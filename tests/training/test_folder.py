@@ -176,8 +176,8 @@ def test_hint_for_a_directory_in_resume_names_another_output_directory(tmp_path)
     (run / "checkpoints" / "last.ckpt").touch()
     write_marker(run, "run", ["checkpoints"], {"config": "abc"})
     last = f"resume={run}/checkpoints/last.ckpt"
-    for folder, words in ((run, f"{last} output_dir={tmp_path / 'run-2'}"), (tmp_path / "new", last)):
+    for folder, overrides in ((run, f"{last} output_dir={tmp_path / 'run-2'}"), (tmp_path / "new", last)):
         with pytest.raises(InputError) as refused:
             claim(folder, resume=str(run))
         assert (refused.value.key, refused.value.value) == ("resume", str(run))
-        assert refused.value.hint == f"Set {words}."
+        assert refused.value.hint == f"Set {overrides}."

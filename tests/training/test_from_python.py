@@ -65,9 +65,9 @@ def trained(tmp_path_factory):
 def test_the_result_equals_that_of_the_command_line(trained, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"anchor": "{anchor}", "positive": "{positive}"}}\n' for anchor, positive in ROWS))
-    words = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()] + ["backbone=tiny", "batch_size=8"]
-    words += ["model=simcse", "data=triplets", f"data.path={rows}", "model.mlp=false", "max_steps=4", "devices=1"]
-    done = run_command([TRAIN, *words, "log_every_n_steps=2", f"output_dir={tmp_path / 'run'}"])
+    overrides = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()] + ["backbone=tiny", "batch_size=8"]
+    overrides += ["model=simcse", "data=triplets", f"data.path={rows}", "model.mlp=false", "max_steps=4", "devices=1"]
+    done = run_command([TRAIN, *overrides, "log_every_n_steps=2", f"output_dir={tmp_path / 'run'}"])
     assert done.returncode == 0, done.stderr
     assert same(weights(trained.directory), weights(tmp_path / "run"))
     lines = [line for line in done.stderr.splitlines() if line.startswith(("objective", "batch", "steps"))]
@@ -115,9 +115,9 @@ def test_interrupted_it_has_saved_its_state_goes_on_and_leaves_the_process_as_it
 
 def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(trained, tmp_path):
     rows = next((trained.directory.parent / "cache").glob("rows-*.jsonl"))
-    words = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()]
-    words += ["model=simcse", "data=triplets", f"data.path={rows}", "backbone=tiny", "batch_size=8", "max_steps=9"]
-    composed = compose([*words, "log_every_n_steps=2", "quiet=true"])
+    overrides = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()]
+    overrides += ["model=simcse", "data=triplets", f"data.path={rows}", "backbone=tiny", "batch_size=8", "max_steps=9"]
+    composed = compose([*overrides, "log_every_n_steps=2", "quiet=true"])
     composed = replace(composed, max_steps=4, model=replace(composed.model, mlp=False), output_dir=str(tmp_path / "a"))
     assert run(composed)["cost"]["steps"] == 4
     made = RunConfig(
@@ -167,10 +167,10 @@ WRONG = [  # arguments of a command line, equivalent to keys
 ]
 
 
-@pytest.mark.parametrize(("words", "keys"), WRONG, ids=lambda value: str(value)[-40:])
-def test_python_raises_the_errors_of_the_command_line(words, keys, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("overrides", "keys"), WRONG, ids=lambda value: str(value)[-40:])
+def test_python_raises_the_errors_of_the_command_line(overrides, keys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done, left = run_command([TRAIN, *words], tmp_path), []
+    done, left = run_command([TRAIN, *overrides], tmp_path), []
     assert done.returncode == 2
     for _ in range(2):
         left.append({path.name for path in tmp_path.rglob("*.*")} - {LOCK, "hydra.yaml", "overrides.yaml"})
@@ -238,14 +238,14 @@ CONFIGS = [  # configs and keys -> the equivalent arguments of a command line
 ]
 
 
-@pytest.mark.parametrize(("keys", "words"), CONFIGS, ids=[words for _, words in CONFIGS])
-def test_a_config_is_its_choice_with_its_changed_fields(composed_by_train, keys, words):
-    paths = [] if "parts" in words else ["data.path=/nowhere.jsonl"]
+@pytest.mark.parametrize(("keys", "overrides"), CONFIGS, ids=[overrides for _, overrides in CONFIGS])
+def test_a_config_is_its_choice_with_its_changed_fields(composed_by_train, keys, overrides):
+    paths = [] if "parts" in overrides else ["data.path=/nowhere.jsonl"]
     keys = {**keys, **({"data__path": "/nowhere.jsonl"} if keys["data"] == "triplets" else {})}
     by_configs = composed_by_train(**keys, backbone="tiny")
-    by_words = compose([*words.split(), *paths, "backbone=tiny"])
-    assert (by_configs.model, by_configs.data) == (by_words.model, by_words.data)
-    assert resolve(by_configs).identity == resolve(by_words).identity
+    by_overrides = compose([*overrides.split(), *paths, "backbone=tiny"])
+    assert (by_configs.model, by_configs.data) == (by_overrides.model, by_overrides.data)
+    assert resolve(by_configs).identity == resolve(by_overrides).identity
 
 
 @pytest.mark.advice("contrastive_encoders.training.api:_choice_of")
@@ -413,12 +413,12 @@ GIVEN = [  # rows, given keys -> arguments, first line of the file
 ]
 
 
-@pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])
-def test_columns_of_rows_determine_the_data(rows, given, words, line, tmp_path):
+@pytest.mark.parametrize(("rows", "given", "overrides", "line"), GIVEN, ids=lambda value: str(value)[:30])
+def test_columns_of_rows_determine_the_data(rows, given, overrides, line, tmp_path):
     chosen, keys, _ = overrides_for_rows(rows, given, tmp_path)
     path = keys["data.path"]
     assert {f"{name}={value}" for name, value in {**chosen, **keys}.items()} - {f"data.path={path}"} == set(
-        words.split()
+        overrides.split()
     )
     assert json.loads(Path(path).read_text(encoding="utf-8").splitlines()[0]) == line
     assert overrides_for_rows(rows, given, tmp_path)[:2] == (chosen, keys)
@@ -542,7 +542,7 @@ def test_half_of_a_surrogate_pair_changes_no_other_row(tmp_path):
 def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "contrastive_encoders.training.api.compose", lambda words, chosen, keys: pytest.fail(f"{chosen} {keys}")
+        "contrastive_encoders.training.api.compose", lambda overrides, chosen, keys: pytest.fail(f"{chosen} {keys}")
     )
     rows = [{"q": "a", "d": "b"}, {"d": "d", "q": "c"}]
     with pytest.raises(pytest.fail.Exception, match=r"'data': 'triplets', 'model': 'simcse'.*data\.path"):

@@ -245,8 +245,8 @@ KILLS = int(os.environ.get("MIRROR_KILLS", "3"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [[], ["trainer=fsdp", "devices=2"]], ids=["one process", "sharded"])
-def test_a_run_resumed_from_the_mirror_has_the_same_result(words, bucket, tiny_mlm, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("overrides", [[], ["trainer=fsdp", "devices=2"]], ids=["one process", "sharded"])
+def test_a_run_resumed_from_the_mirror_has_the_same_result(overrides, bucket, tiny_mlm, tmp_path):  # noqa: F811
     """Each start is killed, and the next one begins on an empty disk."""
     rows = tmp_path / "pairs.jsonl"
     pairs = [{"anchor": f"A ferry of {n} tons.", "positive": f"Ship number {n}"} for n in range(40)]
@@ -255,7 +255,7 @@ def test_a_run_resumed_from_the_mirror_has_the_same_result(words, bucket, tiny_m
         f"""{sys.executable} {ROOT}/train.py model=pairs data=triplets data.path={rows} backbone={tiny_mlm}
         batch_size=4 max_steps={STEPS} log_every_n_steps=1 checkpoint.every_n_steps=10 trainer.accelerator=cpu
         data.num_workers=0 quiet=true output_dir={tmp_path}/run data.cache_dir={tmp_path}/cache""".split()
-        + words
+        + overrides
     )
     environment = (
         os.environ | bucket.env | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

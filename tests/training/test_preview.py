@@ -193,7 +193,7 @@ def test_histograms_hold_every_length(spans):
 
 
 def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
-    words = [
+    overrides = [
         "data=text",
         f"data.path={corpus_file}",
         f"backbone={tiny_mlm}",
@@ -204,7 +204,7 @@ def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
         "examples=1",
         f"output={tmp_path / 'batch.svg'}",
     ]
-    assert run(words) == 0
+    assert run(overrides) == 0
     out = capsys.readouterr().out
     assert "hard negative" in out
     assert "documents per batch" in out
@@ -216,15 +216,15 @@ def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
 @pytest.mark.parametrize(("given", "longest"), [([], 24), (["data.max_length=20"], 20), (["data.max_length=40"], None)])
 def test_lengths_are_those_of_a_run_with_this_backbone(given, longest, corpus_file, capsys):
     """Such a run trains on no more than its 24 positions, and refuses a greater length."""
-    words = ["data=text", f"data.path={corpus_file}", "backbone=tiny", "tiny.max_length=24", "tiny.vocab_size=400"]
-    words += ["data.min_span=4", "data.max_span=30", "batch_size=4", "batches=2", "examples=1", *given]
+    overrides = ["data=text", f"data.path={corpus_file}", "backbone=tiny", "tiny.max_length=24", "tiny.vocab_size=400"]
+    overrides += ["data.min_span=4", "data.max_span=30", "batch_size=4", "batches=2", "examples=1", *given]
     if longest is None:
         with pytest.raises(InputError) as refused:
-            run(words)
+            run(overrides)
         assert (refused.value.key, refused.value.value) == ("data.max_length", 40)
         assert "24" in refused.value.expected
         return
-    assert run(words) == 0
+    assert run(overrides) == 0
     assert max(map(int, re.findall(r"to (\d+) tokens, median", capsys.readouterr().out))) == longest
 
 
@@ -244,21 +244,21 @@ def triplets_file(folder, entailment="He {} walks.") -> str:
 
 def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
     path = triplets_file(tmp_path, "He walks & <b>talks</b>.")
-    words = [
+    overrides = [
         "data=triplets",
         f"data.path={path}",
         f"backbone={tiny_mlm}",
         "batches=1",
         f"output={tmp_path / 'batch.png'}",
     ]
-    assert run(words) == 0
+    assert run(overrides) == 0
     out = capsys.readouterr().out
     assert "duplicate positives" in out
     assert (tmp_path / "batch.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize(
-    ("words", "key"),
+    ("overrides", "key"),
     [
         ([], "data"),
         (["data=text"], "data.path"),
@@ -266,22 +266,22 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
         (["data=text", "data.path=x", "output=page.txt"], "output"),
     ],
 )
-def test_wrong_arguments_are_refused(words, key):
+def test_wrong_arguments_are_refused(overrides, key):
     with pytest.raises(InputError) as refused:
-        run(words)
+        run(overrides)
     assert refused.value.key == key
 
 
 def test_data_that_needs_a_models_prompts_brings_the_model(tiny_t5, tmp_path, capsys):
-    words = ["data=nli_generation", f"data.path={triplets_file(tmp_path)}", f"backbone={tiny_t5}", "batches=1"]
-    assert read_arguments(words[:2]).run.backbone == "tiny"
-    assert run(words) == 0
+    overrides = ["data=nli_generation", f"data.path={triplets_file(tmp_path)}", f"backbone={tiny_t5}", "batches=1"]
+    assert read_arguments(overrides[:2]).run.backbone == "tiny"
+    assert run(overrides) == 0
     assert "sources per batch" in capsys.readouterr().out
 
 
 def test_a_stage_is_shown(tiny_t5, tmp_path, capsys):
     path = triplets_file(tmp_path)
-    words = [
+    overrides = [
         "experiment=gense",
         f"stages.open.data.path={path}",
         f"stages.nli.data.path={path}",
@@ -289,12 +289,12 @@ def test_a_stage_is_shown(tiny_t5, tmp_path, capsys):
         f"backbone={tiny_t5}",
         "batches=1",
     ]
-    assert read_arguments(words).run.stage_name == "open"
-    assert read_arguments([*words, "only_stage=nli"]).run.stage_name == "nli"
-    assert run(words) == 0
+    assert read_arguments(overrides).run.stage_name == "open"
+    assert read_arguments([*overrides, "only_stage=nli"]).run.stage_name == "nli"
+    assert run(overrides) == 0
     assert "Stage open" in capsys.readouterr().out
     with pytest.raises(InputError) as refused:
-        read_arguments([*words, "only_stage=nil"])
+        read_arguments([*overrides, "only_stage=nil"])
     assert (refused.value.key, refused.value.value) == ("only_stage", "nil")
     assert "The nearest is nli." in refused.value.hint
 

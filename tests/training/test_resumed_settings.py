@@ -185,7 +185,7 @@ def test_settings_that_are_not_recorded_are_no_changes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "word"),
+    ("changed", "override"),
     [
         ({"model": {"optimizer": "adafactor"}}, "model.optimizer=adamw"),
         ({"tiny": {"heads": 8}}, "tiny.heads=4"),
@@ -197,11 +197,11 @@ def test_settings_that_are_not_recorded_are_no_changes(tmp_path):
         ({"backbone": "b/y", "model": {"backbone": "b/y"}}, "backbone=b/x"),
     ],
 )
-def test_settings_that_tensors_belong_to_are_refused(changed, word):
+def test_settings_that_tensors_belong_to_are_refused(changed, override):
     with pytest.raises(InputError) as refused:
         check_settings("run/last.ckpt", {"config": recipe()}, recipe(**changed))
     assert (refused.value.key, refused.value.value) == ("resume", "run/last.ckpt")
-    assert refused.value.hint == f"Set {word}."
+    assert refused.value.hint == f"Set {override}."
 
 
 @pytest.mark.parametrize(

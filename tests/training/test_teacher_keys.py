@@ -11,28 +11,28 @@ from contrastive_encoders.training.run_setup import prepare_multi_stage_run
 from contrastive_encoders.training.teacher import check_teacher_keys, load_teacher
 
 
-def run_of(*words):
-    return resolve(compose(["output_dir=somewhere", *words]))
+def run_of(*overrides):
+    return resolve(compose(["output_dir=somewhere", *overrides]))
 
 
 def test_a_comparison_without_a_teacher_is_refused():
-    words = ["model=simcse", "data=sentences", "data.path=x", "evaluation.compare_with_teacher=true"]
+    overrides = ["model=simcse", "data=sentences", "data.path=x", "evaluation.compare_with_teacher=true"]
     with pytest.raises(InputError) as refused:
-        check_teacher_keys(run_of(*words))
+        check_teacher_keys(run_of(*overrides))
     assert (refused.value.key, refused.value.value) == ("evaluation.compare_with_teacher", True)
 
 
 def test_layers_that_the_first_stage_has_removed_are_refused(tmp_path):
-    words = ["model=distil", "model.teacher=x"]
-    words += [
+    overrides = ["model=distil", "model.teacher=x"]
+    overrides += [
         "+stages.one.data=sentences",
         "+stages.one.data.path=x",
         "+stages.two.data=triplets",
         "+stages.two.data.path=y",
     ]
-    prepare_multi_stage_run(run_of(*words, "+stages.one.model.keep_layers=[0,2]", f"output_dir={tmp_path / 'a'}"))
+    prepare_multi_stage_run(run_of(*overrides, "+stages.one.model.keep_layers=[0,2]", f"output_dir={tmp_path / 'a'}"))
     with pytest.raises(InputError) as refused:
-        prepare_multi_stage_run(run_of(*words, "model.keep_layers=[0,2]", f"output_dir={tmp_path / 'b'}"))
+        prepare_multi_stage_run(run_of(*overrides, "model.keep_layers=[0,2]", f"output_dir={tmp_path / 'b'}"))
     assert (refused.value.key, refused.value.value) == ("stages.two.model.keep_layers", [0, 2])
 
 

@@ -91,7 +91,7 @@ def test_the_end_of_a_curve(losses, end):
 
 
 @pytest.mark.parametrize(
-    ("facts", "numbers", "words"),
+    ("facts", "numbers", "overrides"),
     [
         ({"worse": True, "scores": [42.0, 30.0]}, [], "model.lr=6.7e-06."),
         ({"scores": [42.0, 41.0, 41.5]}, [], "model.lr=6.7e-06."),
@@ -127,10 +127,10 @@ def test_the_end_of_a_curve(losses, end):
         ({"examples": 420}, ["420"], "more."),
     ],
 )
-def test_each_suggestion_has_its_numbers_and_the_settings(facts, numbers, words):
+def test_each_suggestion_has_its_numbers_and_the_settings(facts, numbers, overrides):
     [suggestion] = suggestions(ENOUGH._replace(**facts))
-    assert re.findall(r"(?<![\w.])[+]?\d[\d.,]*%?(?= |$|,)", suggestion.removesuffix(words)) == numbers
-    assert suggestion.endswith(words)
+    assert re.findall(r"(?<![\w.])[+]?\d[\d.,]*%?(?= |$|,)", suggestion.removesuffix(overrides)) == numbers
+    assert suggestion.endswith(overrides)
 
 
 @pytest.mark.parametrize(
@@ -235,24 +235,24 @@ ADVISED = [
 )
 def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     stages = ["+stages.nli.max_steps=2", "+stages.next.max_steps=2"] if before else []
-    words = ["experiment=improve", "data.path=faq.csv", "max_epochs=3", "max_time=00:01:00:00", *stages]
+    overrides = ["experiment=improve", "data.path=faq.csv", "max_epochs=3", "max_time=00:01:00:00", *stages]
     left = list[str]()
     for shown in ADVISED:
         [advice] = suggestions(ENOUGH._replace(before=before, **shown))
-        settings = [word.rstrip(".") for word in shlex.split(advice) if "=" in word]
+        settings = [override.rstrip(".") for override in shlex.split(advice) if "=" in override]
         assert settings, advice
         left += settings
     assert len(left) == len(ADVISED) + 2
     while left:
         together = {setting.partition("=")[0]: setting for setting in reversed(left)}.values()  # a run takes one each
-        run = resolve(compose([*words, *together]))
+        run = resolve(compose([*overrides, *together]))
         for one in (run, *run.all_stages):
             check_values(one)
         left = [setting for setting in left if setting not in together]
 
 
 @pytest.mark.parametrize(
-    ("words", "manifest", "more", "files"),
+    ("overrides", "manifest", "more", "files"),
     [
         (["data=qa", "data.path=faq.csv"], {"used": 9}, "data.path=[faq.csv,ANOTHER_FILE]", "faq.csv"),
         (["data=qa", "data.path=faq.csv"], {"used": 9, "fraction": 0.5}, "data.fraction=1.0", "faq.csv"),
@@ -266,5 +266,5 @@ def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
         ),
     ],
 )
-def test_more_examples_come_from_where_the_data_come_from(words, manifest, more, files):
-    assert sources_of(resolve(compose(["model=pairs", *words])), manifest) == (more, files)
+def test_more_examples_come_from_where_the_data_come_from(overrides, manifest, more, files):
+    assert sources_of(resolve(compose(["model=pairs", *overrides])), manifest) == (more, files)
