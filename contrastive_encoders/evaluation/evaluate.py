@@ -169,13 +169,13 @@ def check_output(path: Path) -> None:
             raise InputError(
                 key="output",
                 value=str(path),
-                expected=f"a new file or earlier scores, but {file} exists and {path.name} has no scores",
+                expected=f"a new file or earlier scores, but {file} exists and {path.name} contains no scores",
                 hint="Choose a different file, or move this one.",
             )
 
 
 def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return encoder -> file for its results, next to the page that compares all encoders.
+    """Return the file for the results of each encoder, next to the page that compares all encoders.
 
     Only earlier results are replaced.
     """

@@ -171,7 +171,7 @@ def tables(scores: Mapping[str, float]) -> Iterator[Table]:
 
 
 def transpose_if_wide(table: Table) -> Table:
-    """Return the table with columns as rows, for a terminal that is too narrow for so many columns."""
+    """Return the table with columns as rows, for a terminal that is too narrow for the columns."""
     if len(table.columns) <= MAX_COLUMNS:
         return table
     headings, *rows = zip([column.heading for column in table.columns], *table.rows, strict=True)

@@ -49,7 +49,7 @@ class Scorer(Protocol):
         return self.score(module, **options)
 
     def sentences(self) -> dict[str, list[str]]:
-        """Return task -> its distinct texts, which are searched for in the training data."""
+        """Return the distinct texts of each task, which are searched for in the training data."""
         return {}
 
     def baselines(self) -> dict[str, float]:
@@ -61,7 +61,7 @@ class Scorer(Protocol):
         return items
 
     def corpora(self) -> dict[str, CorpusInfo]:
-        """Return retrieval task -> information about the documents that are ranked for its queries."""
+        """Return, for each retrieval task, information about the documents that are ranked for its queries."""
         return {}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:

@@ -150,7 +150,7 @@ class Suite(Scorer):
         return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalTask)}
 
     def sentences(self) -> dict[str, list[str]]:
-        """Return task -> its distinct texts (only relevant documents), which are searched for in the training data."""
+        """Return each task's distinct texts (only relevant documents), which are searched for in the training data."""
         return {
             task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalTask) else _all_texts(task)))
             for task in self.tasks
@@ -242,7 +242,7 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
 
 
 def _arrays_of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return score -> bootstrap replicates, and score -> value of each query, for the scores that have them."""
+    """Return the bootstrap replicates by score, and the values of single queries by score, where they exist."""
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
         {name: one.values_N.numpy() for name, one in scores.items() if one.values_N is not None},

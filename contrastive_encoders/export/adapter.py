@@ -103,7 +103,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
 
 
 def _products(record: AdapterRecord, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return layer -> (A, B), all with the same rank, filled with zeros where an adapter does not change a layer."""
+    """Return (A, B) of each layer, all with the same rank; zeros for a layer that the adapter does not change."""
     products = {}
     for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):
         names = [name for name in state if name.startswith(f"{layer}.lora_")]

@@ -30,7 +30,7 @@ def script() -> str:
 
 
 def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-    """Return metric -> line (steps and values), from the rows of a ``metrics.csv``."""
+    """Return the line of each metric, its steps and values, from the rows of a ``metrics.csv``."""
     names = dict.fromkeys(name for row in rows for name in row if not name.startswith(UNPLOTTED))
     rows_of = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
     return {

@@ -53,7 +53,9 @@ def is_beir(folder: Path) -> bool:
 
 
 def find_sets(folder: Path | None, split: str | None, files: Mapping[str, list[Path]]) -> dict[str, Files]:
-    """Return data set -> its files; a single data set has the name "". ``files`` replace those of the folder.
+    """Return the files of each data set by its name, which is "" for a single data set.
+
+    ``files`` replace those of the folder.
 
     Raises:
         InputError: the corpus, the queries, the qrels, or the split is missing.
@@ -84,7 +86,7 @@ def _set_folders(folder: Path) -> list[Path]:
 
 
 def _splits(folder: Path | None, part: str) -> dict[str, list[Path]]:
-    """Return split -> files of a part (corpus, queries, or qrels).
+    """Return the files of a part (corpus, queries, or qrels) by split.
 
     A file that is named like the part has the split "".
     """
@@ -187,7 +189,7 @@ def _normalized(text: str) -> str:
 
 
 def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> dict[str, tuple[str, str]]:
-    """Read texts: id -> (title, text). The title is empty if a row contains none."""
+    """Read the title and the text of each id. The title is empty if a row contains none."""
     texts = dict[str, tuple[str, str]]()
     for file in files:
         (key,) = choose_columns(read_header(file, encoding), IDS) or IDS[0]
@@ -207,7 +209,7 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
 
 
 def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, float]]:
-    """Read relevance judgments: query id -> document id -> gain, only for gains above 0."""
+    """Read the gains above 0 of each query id: a mapping from document ids to gains."""
     gains = dict[str, dict[str, float]]()
     for file in files:
         is_table = form_of(file) in (".jsonl", ".json", ".parquet")

@@ -236,7 +236,7 @@ class CustomRetrieval(CustomTask):
         return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
 
     def _sets(self) -> dict[str, Files] | None:
-        """Return data set -> files in BEIR's layout, or None if the data are (query, document) rows."""
+        """Return the files of each data set in BEIR's layout, or None if the data are (query, document) rows."""
         paths = {
             part: [file.path for file in list_files(getattr(self, part), part, any_name=part == "qrels")]
             for part in PARTS
@@ -306,9 +306,9 @@ class CustomLabels(CustomTask):
 
 
 def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, list[tuple[TableRow, str, str]]]:
-    """Return split -> rows: only ``all``, or ``train``, ``dev`` (optional), and ``test``.
+    """Return the rows by split: only ``all``, or ``train``, ``dev`` (optional), and ``test``, in this order.
 
-    A dev split replaces a missing test.
+    If there is no test split, the dev split is used as the test split.
     """
     if len(rows) == 1:
         return {"all": next(iter(rows.values()))}

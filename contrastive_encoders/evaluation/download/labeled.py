@@ -41,7 +41,10 @@ _Counts = Mapping[str, Mapping[str, int]]  # split -> label -> official rows
 
 
 def _makers(name: str, make: Callable[[str, Members], Rows], pattern: str, splits: tuple[str, ...]) -> dict[str, Maker]:
-    """Return table -> function that makes its rows. ``name`` and ``pattern`` (of its file) contain {} for the split."""
+    """Return, for each table, the function that makes its rows.
+
+    ``name`` and ``pattern`` (of its file) contain {} for the split.
+    """
     return {name.format(split): partial(make, pattern.format(split)) for split in splits}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # slow to import: about a second
 
 
 class Values(NamedTuple):
-    """Candidate regularization values of a validation scheme (validation.py); for ``own``, the weakest first."""
+    """Candidate regularization values of a scheme in SentEval's validation.py, the weakest first in ``own``."""
 
     own: tuple[float, ...]  # weight decay of SentEval's classifier
     sklearn: tuple[float, ...]  # C

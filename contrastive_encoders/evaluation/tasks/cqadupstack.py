@@ -180,7 +180,7 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
 
 
 def _corpus(path: Path) -> dict[str, dict[str, str]]:
-    """Read the corpus: forum -> id -> text."""
+    """Read the texts of each forum by their ids."""
     corpus: dict[str, dict[str, str]] = {}
     for _, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
         corpus.setdefault(forum, {})[key] = text.strip() or EMPTY

@@ -55,7 +55,7 @@ class Fits(NamedTuple):
     model: Softmax
 
     def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
-        """Return the predicted classes (N,), on the CPU."""
+        """Return the classes that one classifier predicts for N rows, (N,), on the CPU."""
         weights = [weight[split : split + 1, member : member + 1] for weight in self.weights]
         return _predict(self.model, weights, features, rows_N)[0]
 

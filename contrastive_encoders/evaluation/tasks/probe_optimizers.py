@@ -53,11 +53,11 @@ class Softmax:
         return [initial_layer(width, self.classes, generator)]
 
     def logits(self, weights: Sequence[Tensor], x_GBE: Tensor) -> Tensor:
-        """Return logits (G, R, C, B)."""
+        """Return the logits of the C classes for B rows of each split, (G, R, C, B)."""
         return _apply(weights[0], x_GBE)
 
     def predict(self, weights: Sequence[Tensor], x_GBE: Tensor) -> Tensor:
-        """Return predicted classes (G, R, B)."""
+        """Return the predicted classes of B rows of each split, (G, R, B)."""
         return self.logits(weights, x_GBE).argmax(2)
 
     def gradients(self, weights: Sequence[Tensor], x_GBE: Tensor, y_GB: Tensor, share_GB: Tensor) -> list[Tensor]:

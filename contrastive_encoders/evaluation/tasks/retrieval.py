@@ -70,7 +70,7 @@ class RetrievalTask:
         return self.scores("cosine", self.cosines(pool, device), intervals=options.intervals)
 
     def cosines(self, pool: EmbeddingPool, device: str) -> Callable[[int, int], Tensor]:
-        """Return a function (start, stop) -> cosines of these B queries with all N documents, (B, N) float64."""
+        """Return a function of (start, stop) that returns cosines of B queries with all documents, (B, N) float64."""
         message = "embeddings contain NaN or infinity; their cosines count as 0"
         queries_QD, documents_ND = (
             unit_rows(pool.lookup(texts).double(), message=message).to(device) for texts in self.texts()
@@ -177,7 +177,7 @@ class RetrievalTask:
     def scores(
         self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True
     ) -> dict[str, Estimate]:
-        """Score a function (start, stop) -> similarities of these B queries with all N documents, (B, N).
+        """Score a function of (start, stop) that returns the similarities of B queries with all N documents, (B, N).
 
         All protocols use the same resamples.
         """
@@ -300,12 +300,12 @@ def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, cutof
 
 
 def _relevant(task: RetrievalData) -> list[dict[int, float]]:
-    """Return the relevant documents of each query: document -> gain."""
+    """Return the relevant documents of each query with their gains."""
     return task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
 
 
 def rows_per_block(documents: int) -> int:
-    """Return the number of queries that are compared with all documents at once."""
+    """Return the number of queries in a block that is compared with all documents."""
     return max(1, min(BLOCK, CELLS // documents))
 
 

@@ -11,6 +11,6 @@ from contrastive_encoders.export.export_format import ExportFormat
 
 
 def find_formats() -> Mapping[str, ExportFormat]:
-    """Return name -> format, for all modules in this package."""
+    """Return the formats that the modules of this package define, by name."""
     found = [import_module(module.name).FORMAT for module in iter_modules(__path__, f"{__name__}.")]
     return {one.name: one for one in found}
