@@ -29,7 +29,7 @@ class Arm(NamedTuple):
     settings: dict[str, Any]
 
     def values(self, score: str) -> np.ndarray:
-        """Return the values of a score, one for each run that reports the score, (runs,)."""
+        """Return the values of a score as an array, one for each run that reports the score."""
         return np.array([run.results["scores"][score] for run in self.runs if score in run.results["scores"]])
 
     def has(self, score: str) -> bool:
@@ -94,7 +94,7 @@ def differing(arms: Sequence[Arm]) -> list[str]:
     return [key for key in keys if len({json.dumps(arm.settings.get(key), default=str) for arm in arms}) > 1]
 
 
-def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
+def distinguishing_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
     """Return the keys of the settings in which the arms differ, without redundant settings.
 
     A setting is redundant if its values equal the values of another setting, such as ``data.batch_size``, which follows
@@ -103,7 +103,7 @@ def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
     chosen = dict[tuple[str, str], str]()
     for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):
         values = json.dumps([arm.settings.get(key) for arm in arms], default=str)
-        chosen.setdefault((short(key) if by_name else "", values), key)
+        chosen.setdefault((short_key(key) if by_name else "", values), key)
     return list(chosen.values())
 
 
@@ -147,8 +147,8 @@ def _setting_labels(rivals: Sequence[Arm], arm: Arm) -> list[str]:
 
     A setting implied by another setting (``data.batch_size``) is left out.
     """
-    chosen = [key for key in own_settings(rivals, by_name=True) if key not in NOT_IN_A_LABEL]
-    names = [short(key) for key in chosen]
+    chosen = [key for key in distinguishing_settings(rivals, by_name=True) if key not in NOT_IN_A_LABEL]
+    names = [short_key(key) for key in chosen]
     return [
         _setting_label(key, arm, key if names.count(name) > 1 else name)
         for key, name in zip(chosen, names, strict=True)
@@ -161,6 +161,6 @@ def _setting_label(key: str, arm: Arm, name: str) -> str:
     return value.rpartition(".")[2] if key.endswith("_target_") else f"{name}={value}"
 
 
-def short(key: str) -> str:
+def short_key(key: str) -> str:
     """Return the short name of a setting: ``tau`` for ``model.temperature``, ``lr`` for ``model.lr``."""
     return SHORT.get(key, key.rpartition(".")[2])

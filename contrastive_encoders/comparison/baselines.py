@@ -1,4 +1,4 @@
-"""Baselines of a comparison: the untrained encoder, and TF-IDF and BM25 on retrieval tasks."""
+"""Baselines of a comparison: the untrained encoder, and, on retrieval tasks, TF-IDF and BM25."""
 
 import logging
 import re

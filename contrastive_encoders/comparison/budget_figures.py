@@ -32,7 +32,7 @@ def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | 
         if (name := arm.runs[0].label) and (_tokens(arm) or name == UNTRAINED):  # an evaluation has no tokens
             budgets.setdefault(name, []).append(arm)
     untrained = budgets.pop(UNTRAINED, [])
-    lines = {name: sorted(group, key=_tokens) for name, group in budgets.items() if _differ(group)}
+    lines = {name: sorted(group, key=_tokens) for name, group in budgets.items() if _have_different_budgets(group)}
     if not lines:
         return None
     points = [
@@ -65,7 +65,7 @@ def _tokens(arm: Arm) -> float:
     return float(np.mean([run.results["cost"]["real_tokens"] for run in arm.runs]))
 
 
-def _differ(arms: Sequence[Arm]) -> bool:
+def _have_different_budgets(arms: Sequence[Arm]) -> bool:
     """Return whether there are at least two arms and all have clearly different budgets.
 
     Otherwise, the arms do not differ in their budget alone.

@@ -125,7 +125,7 @@ def is_standard_score(name: str) -> bool:
 
 
 def values_of(arm: Arm, headline: RankingMetric) -> np.ndarray:
-    """Return the headline score of each run of an arm, (runs,)."""
+    """Return the headline score of each run of an arm, as an array of shape (runs,)."""
     if arm.has(headline.name):
         return arm.values(headline.name)
     return np.mean([arm.values(score) for score in headline.scores], axis=0)

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from contrastive_encoders.comparison.arms import Arm, own_settings, short
+from contrastive_encoders.comparison.arms import Arm, distinguishing_settings, short_key
 from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.tables import NUMBER
 from contrastive_encoders.reports.encodings import FREE_SCALE, tooltip
@@ -28,7 +28,11 @@ def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figur
     """
     if len({arm.runs[0].results["objective"] for arm in arms}) > 1 or len(arms) < 3:
         return []
-    keys = [key for key in own_settings(arms) if all(key in arm.settings for arm in arms) and "_target_" not in key]
+    keys = [
+        key
+        for key in distinguishing_settings(arms)
+        if all(key in arm.settings for arm in arms) and "_target_" not in key
+    ]
     figures = [_over_settings(arms, headline, keys), _parallel(arms, headline, keys) if keys else None]
     return [one for one in figures if one is not None]
 
@@ -71,7 +75,7 @@ def _heat_map(
     names = {
         row: "A/P " + "/".join(map(str, row))
         if is_paper_sweep
-        else ", ".join(f"{short(key)}={_format(value)}" for key, value in zip(rows, row, strict=True))
+        else ", ".join(f"{short_key(key)}={_format(value)}" for key, value in zip(rows, row, strict=True))
         for row in row_values
     }
     means = {place: float(np.mean(values)) for place, values in scores.items()}
@@ -91,14 +95,14 @@ def _heat_map(
         x=alt.X(
             "column:O",
             sort=[_format(one) for one in column_values],
-            title=short(column_key),
+            title=short_key(column_key),
             axis=alt.Axis(labelAngle=0, domain=False, ticks=False),
         ),
         y=alt.Y("row:O", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
     )
     fields = tooltip(
         ("row", "setting"),
-        ("column", short(column_key)),
+        ("column", short_key(column_key)),
         ("score", headline.name, ".2f"),
         ("lowest", "lowest run", ".2f"),
         ("highest", "highest run", ".2f"),
@@ -125,7 +129,7 @@ def _points(arms: Sequence[Arm], headline: RankingMetric, x_key: str, color_key:
         {
             "x": float(arm.settings[x_key]),
             "score": spread(values_of(arm, headline)).mean,
-            "by": f"{short(color_key)} {_format(_plain(arm.settings[color_key]))}",
+            "by": f"{short_key(color_key)} {_format(_plain(arm.settings[color_key]))}",
             "arm": arm.label,
         }
         for arm in arms
@@ -135,12 +139,12 @@ def _points(arms: Sequence[Arm], headline: RankingMetric, x_key: str, color_key:
     scale = alt.Scale(type="log" if log else "linear", zero=False)
     panel = alt.Chart({"values": rows}).mark_point(filled=True, size=70, opacity=1)
     panel = panel.properties(height=320).encode(
-        x=alt.X("x:Q", title=short(x_key), scale=scale),
+        x=alt.X("x:Q", title=short_key(x_key), scale=scale),
         y=alt.Y("score:Q", title=headline.name, scale=FREE_SCALE),
         tooltip=tooltip(("arm", "arm"), ("score", headline.name, ".2f")),
     )
     if len(values) <= len(SERIES):
-        order = [f"{short(color_key)} {_format(value)}" for value in values]
+        order = [f"{short_key(color_key)} {_format(value)}" for value in values]
         by_value: dict[str, Any] = {
             "shorthand": "by:N",
             "title": None,
@@ -172,12 +176,12 @@ def _parallel(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str])
         height_of = dict(zip(_last_parts([_format(value) for value in values[key]]), heights, strict=True))
         known = sorted(height_of.items(), key=lambda one: one[1])
         labels += [
-            {"axis": short(key), "height": height, "text": text, "last": False}
+            {"axis": short_key(key), "height": height, "text": text, "last": False}
             for text, height in known[:: -(-len(known) // MAX_LABELS)]
         ]
-        rows += stops(short(key), heights)
+        rows += stops(short_key(key), heights)
         options = dict.fromkeys(_format(value) for value in sorted(values[key], key=_order))
-        controls.append(Control(f"only{place}", short(key), [ALL, *options]))
+        controls.append(Control(f"only{place}", short_key(key), [ALL, *options]))
     rows += stops(headline.name, (scores - scores.min()) / max(np.ptp(scores), 1e-9))
     labels += [
         {"axis": headline.name, "height": height, "text": f"{score:.2f}", "last": True}
@@ -187,7 +191,7 @@ def _parallel(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str])
         "Each line is a setting of the sweep; a stronger color means a higher score. Point at a line to highlight it, "
         "or select values to hide the others."
     )
-    panel = _lines(rows, labels, [*map(short, keys), headline.name], headline)
+    panel = _lines(rows, labels, [*map(short_key, keys), headline.name], headline)
     signals = {control.signal: ALL for control in controls}
     return Figure("parallel", "Settings and score", caption, [panel], signals=signals, controls=controls)
 

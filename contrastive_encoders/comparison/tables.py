@@ -232,7 +232,7 @@ def conclusions(
             sentences.append(f"{distance}; {conclusion}, for these seeds.")
         else:
             sentences.append(
-                f"{distance}; not distinguishable from {_listed([arms[arm].label for arm in similar], max_names)}."
+                f"{distance}; not distinguishable from {_join_names([arms[arm].label for arm in similar], max_names)}."
             )
     return sentences
 
@@ -251,7 +251,7 @@ def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison
     return ", ".join(facts) or "no test: scores of test items are missing or differ in their items"
 
 
-def _listed(names: Sequence[str], max_names: int) -> str:
+def _join_names(names: Sequence[str], max_names: int) -> str:
     """Join names: ``a, b and c``. In a longer list, names after the first ``max_names`` are only counted."""
     names = [*names[:max_names], f"{len(names) - max_names} others"] if len(names) > max_names + 1 else list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

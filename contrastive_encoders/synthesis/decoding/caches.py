@@ -178,7 +178,7 @@ class RowCache(Cache):
         self.starts_R, self.begin, self.time = starts_R, 0, used
 
     def _shift(self, time: int) -> None:
-        """Move the window so that it ends before column ``time``."""
+        """Shift the columns in use within the buffers, so that they end before column ``time``."""
         used = self.time - self.begin
         for layer in self.layers:
             for buffer in (layer.keys, layer.values):

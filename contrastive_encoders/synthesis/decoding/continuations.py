@@ -86,7 +86,7 @@ class Decoding:
 
 @dataclass
 class Statistics:
-    """Counts of the decoding work done so far."""
+    """Counts of prompts, samples, tokens, and forward passes during decoding."""
 
     prompts: int = 0
     samples: int = 0

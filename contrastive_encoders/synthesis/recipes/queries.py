@@ -1,4 +1,4 @@
-"""Recipe that writes questions about passages of documents, to train and evaluate a retrieval encoder.
+"""Recipe that writes questions for passages of documents, to train and evaluate a retrieval encoder.
 
 ``OUTPUT/written`` contains every question. ``OUTPUT/scored`` contains the same questions with the judge's probability,
 and the passages that an encoder retrieves for each. All other files are derived from these two folders, and are

@@ -115,7 +115,7 @@ class Rules:
         return broken
 
     def surety(self, p_true: float | None, wanted: bool) -> float:
-        """Return the probability of the required answer, rounded to the stored digits.
+        """Return the probability of the required answer (true if ``wanted``), rounded to the stored digits.
 
         If there is no answer, return 0 if an enabled rule uses it, otherwise 1.
         """

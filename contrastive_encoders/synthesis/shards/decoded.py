@@ -111,7 +111,7 @@ class _ReportCounts:
         self.since = time.monotonic()
 
     def took(self, sampled: Continuation, *, passes: bool) -> bool:
-        """Count an answer, and return whether a report is due."""
+        """Count an answer. Return whether it is time for the next progress report."""
         label = str(sampled.prompt.key[-1])
         self.drawn[label] += 1
         self.accepted[label] += passes
