@@ -16,7 +16,7 @@ MAY_IMPORT = {  # packages of contrastive_encoders
     "losses": set(),
     "reports": {"core"},
     "statistics": {"core"},
-    "runtime": {"composition", "core"},
+    "runtime": {"core"},
     "datamodules": {"core", "io", "runtime"},
     "encoders": {"core", "io", "losses"},
     "evaluation": {"core", "encoders", "io", "reports", "runtime", "statistics"},
@@ -58,7 +58,7 @@ HYDRA = {"hydra", "omegaconf"}
 MUST_NOT_KNOW = {
     "core": LIGHTNING | HYDRA | {"transformers", "wandb"},
     "composition": LIGHTNING | {"transformers", "wandb"},
-    "runtime": LIGHTNING | {"transformers", "wandb"},
+    "runtime": LIGHTNING | HYDRA | {"transformers", "wandb"},
     "io": LIGHTNING | HYDRA | {"transformers", "wandb"},
     "reports": LIGHTNING | HYDRA | {"transformers", "wandb"},
     "statistics": LIGHTNING | HYDRA | {"transformers", "wandb"},

@@ -10,11 +10,11 @@ import contrastive_encoders.cli.compare
 import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.export  # noqa: F401
 from contrastive_encoders.cli.main import adapt_arguments
+from contrastive_encoders.composition.config_errors import explained
 from contrastive_encoders.composition.config_keys import known_keys
 from contrastive_encoders.composition.config_store import compose_config
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.key_suggestions import COUNTERPARTS, counterpart, unknown_key
-from contrastive_encoders.runtime.exit_codes import explained
 from contrastive_encoders.training.api import train
 from contrastive_encoders.training.compose import compose
 
@@ -25,7 +25,7 @@ def refused(override):
     """Return the message of a command line with this argument."""
     with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
         compose([*BASE, override])
-    return explained(error.value, "train", [*BASE, override])
+    return str(explained(error.value, "train", [*BASE, override]))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_words_that_the_console_adds_are_not_blamed():
     overrides = ["hydra/help=improve", "experiment=improve", "data.path=faq.csv", "output=runs/a"]
     with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
         compose(overrides)
-    assert explained(error.value, "train", overrides).endswith("Set output_dir=runs/a.")
+    assert str(explained(error.value, "train", overrides)).endswith("Set output_dir=runs/a.")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_command_that_expands_to_another_names_its_own_help(override, hint):
     overrides = [*adapt_arguments(["docs"]), override]
     with pytest.raises(HydraException) as error:
         compose_config("compare", overrides)
-    assert explained(error.value, "compare", overrides).endswith(hint)
+    assert str(explained(error.value, "compare", overrides)).endswith(hint)
 
 
 def test_an_error_has_the_value_and_what_is_expected():

@@ -13,6 +13,7 @@ import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.generate  # noqa: F401
 from contrastive_encoders.cli.compare import plain
 from contrastive_encoders.cli.download_data import read_arguments
+from contrastive_encoders.composition.config_errors import explained
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import known_keys
 from contrastive_encoders.composition.config_store import compose_config
@@ -20,7 +21,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.key_suggestions import unknown_key
 from contrastive_encoders.core.renamed_keys import RENAMED_CHOICES, RENAMED_KEYS, renamed_choice
 from contrastive_encoders.evaluation.evaluate import evaluate
-from contrastive_encoders.runtime.exit_codes import exit_status_of, explained
+from contrastive_encoders.runtime.exit_codes import exit_status_of
 from contrastive_encoders.training.api import train
 from contrastive_encoders.training.compose import compose
 
@@ -58,7 +59,7 @@ def test_an_old_key_is_refused_with_its_new_name(command, old, new):
         at = next(at for at in range(len(CONTEXTS[command])) if new in keys_of_context(command, at))
         error = unknown_key(old, "1", keys_of_context(command, at), "")
     assert (error.key, error.value, error.hint) == (old, "1", f"Set {new}=1.")
-    assert exit_status_of(error, hydra=False, config="train", arguments=[]) == (
+    assert exit_status_of(error, error) == (
         2,
         f"{old} was renamed to {new}. Set {new}=1.",
     )
@@ -72,7 +73,7 @@ def test_a_command_with_an_old_key_exits_with_2(command):
     with pytest.raises((HydraException, OmegaConfBaseException)) as refused:
         compose_config(command, overrides)
     message = f"{old} was renamed to {new}. Set {new}=1."
-    assert exit_status_of(refused.value, hydra=True, config=command, arguments=overrides) == (2, message)
+    assert exit_status_of(refused.value, explained(refused.value, command, overrides)) == (2, message)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_an_old_choice_is_refused_with_its_new_name(group, old, new):
     with pytest.raises(HydraException) as refused:
         compose_config(command, [f"{group}={old}"])
     error = renamed_choice(group, old)
-    assert explained(refused.value, command, [f"{group}={old}"]) == str(error)
+    assert str(explained(refused.value, command, [f"{group}={old}"])) == str(error)
     assert (error.key, error.value, error.hint) == (group, old, f"Set {group}={new}.")
     assert new in choices(group)
 
@@ -107,7 +108,7 @@ STAGES = ["experiment=gense", "stages.open.data.path=x", "stages.nli.data.path=x
 def test_an_old_key_is_found_without_its_group_in_parts_and_in_stages(overrides, old, new):
     with pytest.raises(Exception) as refused:  # noqa: PT011  Hydra's, or ours
         compose([*overrides, f"{old}=3"])
-    assert f"was renamed to {new}. Set {new}=3." in explained(refused.value, "train", [*overrides, f"{old}=3"])
+    assert f"was renamed to {new}. Set {new}=3." in str(explained(refused.value, "train", [*overrides, f"{old}=3"]))
 
 
 def test_an_old_key_of_a_race_file_is_refused():

@@ -240,7 +240,7 @@ def _rows(path: Path) -> int:
 def main(arguments: Sequence[str], command: str = "download-data") -> None:
     init_process()
     log_to_terminal()
-    with exit_statuses(arguments=arguments, command=command, failed=(OSError,)):
+    with exit_statuses(command, failed=(OSError,)):
         if {"-h", "--help"} & set(arguments):
             keys = "\n".join(map(row, keys_of_settings(DownloadConfig)))
             corpora = "\n".join(wrap_text(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())

@@ -9,6 +9,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from contrastive_encoders.composition.config_errors import explain_errors
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_keys import check_numbers
 from contrastive_encoders.composition.config_store import register, to_container
@@ -50,14 +51,14 @@ def command_line(
         @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config)
         def body(cfg: DictConfig) -> None:
             log_to_terminal(quiet=bool(cfg.get("quiet")))
-            with _arguments(started_with), exit_statuses(config, arguments, command=command, failed=failed):
+            with _arguments(started_with), exit_statuses(command, explain_errors(config, arguments), failed=failed):
                 check_numbers(cfg)
                 check_paths(cfg)
                 status = run(cfg, arguments)
             if status:  # otherwise a multirun continues
                 sys.exit(status)
 
-        with exit_statuses(config, arguments, command=command, hydra=True):
+        with exit_statuses(command, explain_errors(config, arguments, composing=True), hydra=True):
             check_options(config, arguments)
             arguments = literal_overrides(config, arguments, kind)
             check_override_syntax(config, arguments)

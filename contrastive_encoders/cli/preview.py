@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hydra.utils import get_class, get_object
 
+from contrastive_encoders.composition.config_errors import explain_errors
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import config_from_arguments
 from contrastive_encoders.composition.key_docs import keys_of_settings, row
@@ -212,7 +213,7 @@ def spans_of(data: Any, row: int) -> SpanLayout:
 def main(arguments: Sequence[str], command: str = "preview") -> None:
     init_process()
     log_to_terminal(quiet=True)
-    with exit_statuses("train", arguments, command=command, hydra=True):
+    with exit_statuses(command, explain_errors("train", arguments, composing=True), hydra=True):
         if {"-h", "--help"} & set(arguments) or not arguments:
             keys = "\n".join(map(row, keys_of_settings(PreviewConfig)))
             print(f"{__doc__}\n{keys}")

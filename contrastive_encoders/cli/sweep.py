@@ -27,6 +27,7 @@ from contrastive_encoders.comparison.run_scheduler import (
     run_all,
 )
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
+from contrastive_encoders.composition.config_errors import explain_errors
 from contrastive_encoders.composition.config_keys import config_from_arguments
 from contrastive_encoders.composition.key_docs import keys_of_settings, row
 from contrastive_encoders.composition.override_checks import refuse_option
@@ -147,7 +148,7 @@ def run(arguments: Sequence[str]) -> int:
 def main(arguments: Sequence[str], command: str = "sweep") -> None:
     init_process()
     log_to_terminal()
-    with exit_statuses("train", arguments, command=command):
+    with exit_statuses(command, explain_errors("train", arguments)):
         if {"-h", "--help"} & set(arguments):
             keys = "\n".join(map(row, keys_of_settings(SweepConfig)))
             sys.stdout.write(f"{__doc__}\n{keys}\n")

@@ -122,3 +122,12 @@ class TrainingError(RuntimeError):
         Traceback (most recent call last):
         contrastive_encoders.core.errors.TrainingError: step 12: the loss is nan. Set model.lr=1e-5.
     """
+
+
+def input_error(error: BaseException | None) -> InputError | None:
+    """Return the `InputError` in the chain of causes of an error, such as one that Hydra has wrapped; None if there is
+    none.
+    """
+    while error is not None and not isinstance(error, InputError):
+        error = error.__cause__ or error.__context__
+    return error

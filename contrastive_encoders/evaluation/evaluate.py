@@ -96,7 +96,7 @@ def evaluate(
     named = {"encoder": encoder_name(encoder), "suite": suite, "custom_tasks": custom_tasks, "data_root": data_root}
     config = build(EvaluateConfig, plain_value({**keys, **named}))
     config.check_keys()
-    with as_exceptions("evaluate"), logs_shown(quiet=config.quiet):
+    with as_exceptions(), logs_shown(quiet=config.quiet):
         results, scores = score(config, loaded)
         if config.output:
             write_scores(Path(config.output), results, scores)

@@ -92,7 +92,7 @@ def embed(
     files, listed = _paths_or_texts(texts)
     config = build(EmbedConfig, plain_value({**keys, "encoder": name, "input": files, "output": output}))
     config.check_keys()
-    with as_exceptions("embed"), logs_shown(quiet=config.quiet):
+    with as_exceptions(), logs_shown(quiet=config.quiet):
         source = listed if listed is not None else _open(config)
         if config.output is None:
             return _vectors(config, source, loaded)

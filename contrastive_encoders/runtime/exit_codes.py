@@ -2,32 +2,22 @@
 
 The exit code is 0 on success; 2 if the command line, config, or input is invalid; 1 if the command failed while running
 or the disk is full; 130 and 143 if it was interrupted (docs/exit-codes.md). On a typo, Hydra alone would exit with 1
-and print a traceback. Therefore Hydra is made to raise its errors, and this module maps them to exit codes.
+and print a traceback. Therefore Hydra is made to raise its errors, `composition.config_errors` explains them, and this
+module maps them to exit codes.
 """
 
 import contextlib
 import errno
 import os
 import re
-import shlex
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, OverrideParseException
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException, UnsupportedValueType
-
-from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, choices_with, config_folders, known_keys
-from contrastive_encoders.composition.override_checks import help_hint
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
 from contrastive_encoders.core.errors import TrainingError
-from contrastive_encoders.core.key_suggestions import nearest, unknown_key
-from contrastive_encoders.core.renamed_keys import renamed_choice
 from contrastive_encoders.runtime.signals import INTERRUPTED
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else needs their cores.
@@ -57,14 +47,18 @@ RANK_ZERO_GRACE_S = 10.0  # seconds to wait for the message of rank 0
 OUTPUT_KEY = re.compile(r"\boutput(?==)|(?<=another )output\b|(?<=nearest is )output\b")
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
+Explanation = Callable[[Exception], InputError | None]
+
+
+def _as_input_error(error: Exception) -> InputError | None:
+    return error if isinstance(error, InputError) else None
 
 
 @contextlib.contextmanager
 def exit_statuses(
-    config: str = "train",
-    arguments: Sequence[str] = (),
+    command: str = "train",
+    explain: Explanation = _as_input_error,
     *,
-    command: str | None = None,
     hydra: bool = False,
     failed: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
@@ -74,9 +68,8 @@ def exit_statuses(
     prints its own message about errors that leave the function.
 
     Args:
-        config: the config file of the command in ``configs/``; its keys are compared with a typo in ``arguments``.
-        arguments: the command line arguments.
-        command: the name of the command in the message, if it differs from ``config``.
+        command: the name of the command in the message.
+        explain: returns the `InputError` to report for an error, or None if the input is not the cause.
         hydra: make Hydra raise errors instead of printing them; set around Hydra's ``main``.
         failed: exceptions that lead to exit code 1.
     """
@@ -88,41 +81,41 @@ def exit_statuses(
     except KeyboardInterrupt:
         _exit(INTERRUPTED)
     except Exception as error:
-        if (found := exit_status_of(error, hydra=hydra, failed=failed, config=config, arguments=arguments)) is None:
+        invalid = explain(error)
+        if (found := exit_status_of(error, invalid, failed)) is None:
             raise
-        if isinstance(error, InputError | HydraException | OmegaConfBaseException):
+        if invalid is not None:
             _delay_other_ranks()
-        _exit(*found, command=command or config)
+        _exit(*found, command=command)
     finally:
         os.environ[FULL_ERROR] = before
 
 
 def exit_status_of(
-    error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, arguments: Sequence[str]
+    error: Exception, invalid: InputError | None, failed: tuple[type[Exception], ...] = ()
 ) -> tuple[int, str] | None:
     """Return the exit code and the message for an error; None for an unexpected error, whose traceback should be shown.
 
-    The arguments are those of `exit_statuses`.
+    Args:
+        error: the error that ended the command.
+        invalid: the error about the input that caused it, if any.
+        failed: exceptions that lead to exit code 1.
     """
     if reason := _server_error(error):
         return 1, f"{reason} Rerun the same command; complete files are kept."
-    if isinstance(error, InputError | HydraException | OmegaConfBaseException):
-        return 2, explained(error, config, arguments)
+    if invalid is not None:
+        return 2, str(invalid)
     if isinstance(error, (OutputError, *failed)):
         return 1, str(error)
-    if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
-        return 2, f"the config cannot be composed ({error}). Set each config group to the name of one of its choices."
     return _disk_error(error)
 
 
 @contextlib.contextmanager
-def as_exceptions(config: str, arguments: Sequence[str] = (), *, hydra: bool = False) -> Iterator[None]:
+def as_exceptions(explain: Explanation = _as_input_error) -> Iterator[None]:
     """Context manager for the Python API: raises as `InputError` or `OutputError` the errors that would end a command.
 
     Args:
-        config: file of the command in ``configs/``.
-        arguments: overrides, for errors about a key among them.
-        hydra: whether a config is composed inside.
+        explain: as for `exit_statuses`.
 
     Raises:
         InputError: the command would exit with code 2.
@@ -133,11 +126,12 @@ def as_exceptions(config: str, arguments: Sequence[str] = (), *, hydra: bool = F
     except (InputError, OutputError, TrainingError):
         raise
     except Exception as error:
-        if (found := exit_status_of(error, hydra=hydra, config=config, arguments=arguments)) is None:
+        invalid = explain(error)
+        if (found := exit_status_of(error, invalid)) is None:
             raise
+        if invalid is not None:
+            raise invalid from error
         status, sentence = found
-        if isinstance(error, HydraException | OmegaConfBaseException):
-            raise _refusal(error, config, arguments) from error
         raise (InputError if status == 2 else OutputError)(" ".join(sentence.split())) from error
 
 
@@ -185,12 +179,6 @@ def _exit(status: int, message: str = "", command: str = "") -> NoReturn:
     sys.exit(status)
 
 
-def _raised_in_hydra(error: BaseException) -> bool:
-    """Return whether the error was raised in Hydra's code, as opposed to the command that Hydra calls."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
-
-
 def _server_error(error: BaseException | None) -> str:
     """Return a message about a failed connection to a server, recognized anywhere in the chain of causes. Return an
     empty string if no server failed, or if the error was already explained.
@@ -229,113 +217,3 @@ def _disk_error(error: BaseException) -> tuple[int, str] | None:
     if number in NO_ROOM:
         return 1, f"{why} Free disk space, then rerun the same command; complete files are kept."
     return (2, f"{why} Choose another path, or correct its permissions.") if number in PATH_ERRORS else None
-
-
-def input_error(error: BaseException | None) -> InputError | None:
-    """Return the `InputError` in the chain of causes of an error, such as one that Hydra has wrapped; None if there is
-    none.
-    """
-    while error is not None and not isinstance(error, InputError):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def explained(error: BaseException, config: str, arguments: Sequence[str]) -> str:
-    """Return the message about an error in a config that was composed from these arguments.
-
-    For an unknown key or choice, it is a message of this project; for other errors, it may be Hydra's.
-    """
-    return str(_refusal(error, config, arguments))
-
-
-def _refusal(error: BaseException, config: str, arguments: Sequence[str]) -> BaseException:
-    """Return the error that replaces an error of Hydra, whose message would suggest +KEY=VALUE."""
-    if cause := input_error(error):
-        return cause
-    if isinstance(error, InterpolationResolutionError) and any("${" in argument for argument in arguments):
-        return _interpolation_error(error, arguments)
-    if isinstance(error, InterpolationResolutionError) and error.full_key:
-        reason = str(error).splitlines()[0]
-        return InputError(key=error.full_key, expected=f"only references to existing keys ({reason})")
-    if isinstance(error, OverrideParseException) and "=" not in error.override:
-        return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, arguments))
-    if isinstance(error, UnsupportedValueType):
-        kind = re.match(r"Value '(\w+)'", str(error))
-        expected = "a string, a number, a boolean, None, or a list or mapping of these"
-        return InputError(key=error.full_key, value=kind[1] if kind else None, expected=expected)
-    return _unknown_name(config, arguments) or InputError(" ".join(str(error).split()))
-
-
-def _interpolation_error(error: InterpolationResolutionError, arguments: Sequence[str]) -> InputError:
-    """Return the error about an argument that refers to a nonexistent key, as in ``${KEY}``."""
-    references = [argument for argument in arguments if "${" in argument]
-    own = [argument for argument in references if argument.lstrip("+").partition("=")[0] == error.full_key]
-    key, _, value = (own or references)[0].partition("=")
-    literal = shlex.quote(f"{key}={value}".replace("${", "\\${"))
-    reason = str(error).splitlines()[0]
-    return InputError(
-        key=key.lstrip("+"),
-        value=value,
-        expected=f"only references to existing keys ({reason})",
-        hint=f"If the characters are meant literally, set {literal}.",
-    )
-
-
-def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
-    """Return the error about the first argument with an unknown key or an unknown choice of a group; None if there is
-    none.
-    """
-    overrides = list(_parsed(arguments))
-    for override in overrides:  # first, because the keys of a group are unknown without its choice
-        key, value = override.key_or_group, override.value()
-        if key in COMMAND_GROUPS.get(config, ()) and isinstance(value, str):
-            added = [path.stem for folder in config_folders(arguments) for path in (folder / key).glob("*.yaml")]
-            if value not in (names := [*choices(key), *added]):
-                if renamed := renamed_choice(key, value):
-                    return renamed
-                near = nearest(value, names, cutoff=0.4)
-                hint = f"The nearest is {near}." if near else None
-                return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)
-    known = {*known_keys(config, arguments), *COMMAND_GROUPS.get(config, ())}
-    for override in overrides:
-        key = override.key_or_group
-        has_user_name = key.startswith(("data.parts.", "stages."))  # names chosen by the user
-        if key in known or has_user_name or override.is_add() or override.is_force_add():
-            continue
-        if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command also adds
-            continue
-        group = key.partition(".")[0]
-        if group in COMMAND_GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
-            continue  # the choice of this group could not be composed, so its keys are not known
-        if config == "train" and key.startswith("data.") and (part := _key_of_part(key, overrides)):
-            return part
-        value = None if override.is_delete() else str(override.input_line).partition("=")[2]
-        if others := choices_with(key, config):
-            return InputError(
-                key=key,
-                **({} if value is None else {"value": value}),
-                expected="a key that exists here",
-                hint=f"This key exists only with {', '.join(others)}. Remove it.",
-            )
-        return unknown_key(key, value, known, help_hint(config, arguments))
-    return None
-
-
-def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
-    """Yield the arguments as parsed by Hydra, omitting those that Hydra cannot parse."""
-    parser = OverridesParser.create()
-    for argument in arguments:
-        with contextlib.suppress(HydraException):
-            yield parser.parse_override(argument)
-
-
-def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:
-    """Return the error about a key ``data.KEY`` that must be set for each source of a mixture instead; None if no
-    override names a source.
-    """
-    found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
-    parts = sorted({match.group() for match in found if match})
-    if not parts:
-        return None
-    hint = f"Each part of a mixture has its own key: {' and '.join(f'{part}{key[4:]}' for part in parts)}."
-    return InputError(key=key, expected="a key that exists here", hint=hint)

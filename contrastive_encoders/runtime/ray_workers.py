@@ -12,15 +12,16 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.composition.config_files import PACKAGE
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
 ANSWER_TIMEOUT_S = 20.0
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # with empty settings: RFC 9113, 3.4
 START_OR_JOIN = "ray"
+PACKAGE = Path(__file__).resolve().parents[1]
 WORKER_PACKAGES = ("comparison", "core", "encoders", "export", "runtime", "synthesis")  # packages
 
 

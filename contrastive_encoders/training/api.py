@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from contrastive_encoders.composition.config_errors import explain_errors
 from contrastive_encoders.composition.config_keys import COMMAND_GROUPS
 from contrastive_encoders.composition.config_store import dotted
 from contrastive_encoders.composition.override_checks import check_override_syntax
@@ -161,7 +162,7 @@ def train(
     chosen, values = _chosen(keys, experiment=keys.get("experiment", settings_from_overrides.get("experiment")))
     cached: CachedRows | None = None
     try:
-        with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
+        with as_exceptions(explain_errors("train")), logs_shown(quiet=bool(keys.get("quiet"))):
             check_override_syntax("train", overrides)
             if rows is not None:
                 settings = {**chosen, **values, **settings_from_overrides}
@@ -307,7 +308,7 @@ def _train(config: RunConfig) -> tuple[Path, Results]:
         raise InputError("Another run is in progress in this process. Wait until it ends.")
     try:
         run = resolve(replace(config, devices=1))  # of "auto" Lightning would start a process for each GPU
-        with as_exceptions("train", hydra=True), logs_shown(quiet=run.quiet):
+        with as_exceptions(explain_errors("train", composing=True)), logs_shown(quiet=run.quiet):
             if not finished_before(run):
                 try:
                     with _preserve_rng_state():

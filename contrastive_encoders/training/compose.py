@@ -14,6 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from contrastive_encoders.composition.config_errors import explain_errors, explained
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import check_numbers
 from contrastive_encoders.composition.config_store import (
@@ -32,7 +33,7 @@ from contrastive_encoders.core.key_effects import effect_of
 from contrastive_encoders.core.key_suggestions import check_known_keys, nearest, unknown_key
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
-from contrastive_encoders.runtime.exit_codes import as_exceptions, explained
+from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_OVERRIDE = re.compile(r"\+{0,2}stages[.=]")
@@ -92,7 +93,7 @@ def compose(
     """
     check_overrides(overrides)
     all_overrides = [*overrides, *(f"{group}={name}" for group, name in (groups or {}).items())]
-    with as_exceptions("train", all_overrides, hydra=True):
+    with as_exceptions(explain_errors("train", all_overrides, composing=True)):
         return _composed_run(overrides, groups, keys, config)
 
 

@@ -15,11 +15,11 @@ from hydra.errors import HydraException
 
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import NOT_A_KEY, UNSET, as_mapping, check, inherit, unset_keys
+from contrastive_encoders.core.errors import input_error
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.output_directory import FINISHED
-from contrastive_encoders.runtime.exit_codes import input_error
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import unknown_stage
 from contrastive_encoders.training.identity import identity_in, identity_of, stage_identity

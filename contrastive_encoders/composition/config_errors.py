@@ -1,0 +1,147 @@
+"""Explain the errors of Hydra and OmegaConf about a config: unknown keys and choices, invalid interpolations."""
+
+import contextlib
+import os
+import re
+import shlex
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException, UnsupportedValueType
+
+from contrastive_encoders.composition.config_files import choices
+from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, choices_with, config_folders, known_keys
+from contrastive_encoders.composition.override_checks import help_hint
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.errors import input_error
+from contrastive_encoders.core.key_suggestions import nearest, unknown_key
+from contrastive_encoders.core.renamed_keys import renamed_choice
+
+
+def explain_errors(
+    config: str, arguments: Sequence[str] = (), *, composing: bool = False
+) -> Callable[[Exception], InputError | None]:
+    """Return a function that returns the `InputError` for an error in a config; None for other errors.
+
+    Args:
+        config: the config file of the command in ``configs/``; its keys are compared with a typo in ``arguments``.
+        arguments: the command line arguments, or overrides.
+        composing: whether Hydra may raise a TypeError or ValueError about the config.
+    """
+
+    def explain(error: Exception) -> InputError | None:
+        if isinstance(error, InputError | HydraException | OmegaConfBaseException):
+            return explained(error, config, arguments)
+        if composing and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
+            reason = " ".join(str(error).split())
+            return InputError(
+                f"the config cannot be composed ({reason}). Set each config group to the name of one of its choices."
+            )
+        return None
+
+    return explain
+
+
+def explained(error: BaseException, config: str, arguments: Sequence[str]) -> InputError:
+    """Return the error that replaces an error of Hydra, whose message would suggest +KEY=VALUE.
+
+    For an unknown key or choice, it has a message of this project; for other errors, it may be Hydra's.
+    """
+    if cause := input_error(error):
+        return cause
+    if isinstance(error, InterpolationResolutionError) and any("${" in argument for argument in arguments):
+        return _interpolation_error(error, arguments)
+    if isinstance(error, InterpolationResolutionError) and error.full_key:
+        reason = str(error).splitlines()[0]
+        return InputError(key=error.full_key, expected=f"only references to existing keys ({reason})")
+    if isinstance(error, OverrideParseException) and "=" not in error.override:
+        return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, arguments))
+    if isinstance(error, UnsupportedValueType):
+        kind = re.match(r"Value '(\w+)'", str(error))
+        expected = "a string, a number, a boolean, None, or a list or mapping of these"
+        return InputError(key=error.full_key, value=kind[1] if kind else None, expected=expected)
+    return _unknown_name(config, arguments) or InputError(" ".join(str(error).split()))
+
+
+def _interpolation_error(error: InterpolationResolutionError, arguments: Sequence[str]) -> InputError:
+    """Return the error about an argument that refers to a nonexistent key, as in ``${KEY}``."""
+    references = [argument for argument in arguments if "${" in argument]
+    own = [argument for argument in references if argument.lstrip("+").partition("=")[0] == error.full_key]
+    key, _, value = (own or references)[0].partition("=")
+    literal = shlex.quote(f"{key}={value}".replace("${", "\\${"))
+    reason = str(error).splitlines()[0]
+    return InputError(
+        key=key.lstrip("+"),
+        value=value,
+        expected=f"only references to existing keys ({reason})",
+        hint=f"If the characters are meant literally, set {literal}.",
+    )
+
+
+def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
+    """Return the error about the first argument with an unknown key or an unknown choice of a group; None if there is
+    none.
+    """
+    overrides = list(_parsed(arguments))
+    for override in overrides:  # first, because the keys of a group are unknown without its choice
+        key, value = override.key_or_group, override.value()
+        if key in COMMAND_GROUPS.get(config, ()) and isinstance(value, str):
+            added = [path.stem for folder in config_folders(arguments) for path in (folder / key).glob("*.yaml")]
+            if value not in (names := [*choices(key), *added]):
+                if renamed := renamed_choice(key, value):
+                    return renamed
+                near = nearest(value, names, cutoff=0.4)
+                hint = f"The nearest is {near}." if near else None
+                return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)
+    known = {*known_keys(config, arguments), *COMMAND_GROUPS.get(config, ())}
+    for override in overrides:
+        key = override.key_or_group
+        has_user_name = key.startswith(("data.parts.", "stages."))  # names chosen by the user
+        if key in known or has_user_name or override.is_add() or override.is_force_add():
+            continue
+        if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command also adds
+            continue
+        group = key.partition(".")[0]
+        if group in COMMAND_GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
+            continue  # the choice of this group could not be composed, so its keys are not known
+        if config == "train" and key.startswith("data.") and (part := _key_of_part(key, overrides)):
+            return part
+        value = None if override.is_delete() else str(override.input_line).partition("=")[2]
+        if others := choices_with(key, config):
+            return InputError(
+                key=key,
+                **({} if value is None else {"value": value}),
+                expected="a key that exists here",
+                hint=f"This key exists only with {', '.join(others)}. Remove it.",
+            )
+        return unknown_key(key, value, known, help_hint(config, arguments))
+    return None
+
+
+def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
+    """Yield the arguments as parsed by Hydra, omitting those that Hydra cannot parse."""
+    parser = OverridesParser.create()
+    for argument in arguments:
+        with contextlib.suppress(HydraException):
+            yield parser.parse_override(argument)
+
+
+def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:
+    """Return the error about a key ``data.KEY`` that must be set for each source of a mixture instead; None if no
+    override names a source.
+    """
+    found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
+    parts = sorted({match.group() for match in found if match})
+    if not parts:
+        return None
+    hint = f"Each part of a mixture has its own key: {' and '.join(f'{part}{key[4:]}' for part in parts)}."
+    return InputError(key=key, expected="a key that exists here", hint=hint)
+
+
+def _raised_in_hydra(error: BaseException) -> bool:
+    """Return whether the error was raised in Hydra's code, as opposed to the command that Hydra calls."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
