@@ -1,4 +1,4 @@
-"""Models. Importing this package loads neither torch nor transformers."""
+"""Encoders, cross-encoders, and training objectives. Importing this package loads neither torch nor transformers."""
 
 import logging
 

@@ -91,7 +91,7 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
             raise InputError(
                 key=f"model.{key}",
                 value=probability,
-                expected=f"null, because {backbone}, a {config.model_type} model, has no such dropout",
+                expected=f"null, because {backbone}, a {config.model_type} model, has no entry for it in its config",
             )
         for name in names:
             setattr(config, name, probability)

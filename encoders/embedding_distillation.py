@@ -82,5 +82,5 @@ def check_teacher(teacher: str | None, **others: float | str | None) -> None:
                 key=f"model.{name}",
                 value=value,
                 expected="null if there is no teacher",
-                hint="To use it, set model.teacher.",
+                hint=f"To use model.{name}, set model.teacher.",
             )

@@ -127,7 +127,7 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
 
 
 def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> None:
-    """Freeze the embeddings in place. If ``what`` is ``layers:N``, also freeze the N lowest layers and their adapters.
+    """Freeze the embeddings, and if ``what`` is ``layers:N``, also the N lowest layers and their adapters, in place.
 
     Raises:
         InputError: If there are no such layers.
@@ -187,7 +187,7 @@ def _is_embedding(trunk: nn.Module, name: str) -> bool:
 
 
 def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:
-    """Return the layers, the lowest first. The list is empty if all layers share their weights, as in ALBERT."""
+    """Return the layers of a transformer, the lowest first; empty if all layers share their weights, as in ALBERT."""
     return [layer for stack in stacks_of(trunk).values() for layer in stack]
 
 

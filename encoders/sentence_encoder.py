@@ -379,7 +379,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return next(self.parameters()).device
 
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """Encode N texts. Return (N, D or ``truncate``) float32 embeddings on the CPU, in input order.
+        """Return the embeddings of N texts, (N, D or ``truncate``) float32, on the CPU and in input order.
 
         The train/eval mode is restored afterwards. Texts with identical token ids are encoded once. A text without any
         token, which is possible only with tokenizers without special tokens, gets a zero embedding.
@@ -392,7 +392,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @torch.no_grad()
     def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
-        """Encode N sequences of token ids. Return (N, D) float32 embeddings on the CPU, not truncated or normalized."""
+        """Return the embeddings of N token sequences, (N, D) float32, on the CPU, neither truncated nor normalized."""
         training = self.training
         self.eval()
         try:
@@ -437,9 +437,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         bar: ProgressBar,
         batch_size: int | None = None,
     ) -> Tensor:
-        """Encode U token sequences in chunks of at most ``batch_size``.
+        """Return the embeddings of U token sequences, (U, D) float32, computed in chunks of at most ``batch_size``.
 
-        Return (U, D) float32 embeddings on ``where``, which is the CPU or the encoder's device.
+        They are returned on ``where``, which is the CPU or the encoder's device.
         """
         device = self.device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU

@@ -1,1 +1,1 @@
-"""Computation: chunks, unpadded attention, compilation, and reduced precision."""
+"""Efficient computation of models: chunks, unpadded attention, compilation, and reduced precision."""

@@ -71,7 +71,7 @@ def total_tokens(chunks: Iterable[Chunk]) -> int:
 
 
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
-    """Call the function. If ``again``, recompute its activations in the backward pass instead of storing them."""
+    """Call a function, and recompute its activations in the backward pass if ``again``, instead of storing them."""
     if again and torch.is_grad_enabled():
         return checkpoint(function, *inputs, use_reentrant=False)
     return function(*inputs)

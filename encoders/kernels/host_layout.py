@@ -45,7 +45,7 @@ def places_in_chunks(
 
 
 def prefetch_to_cpu(found: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Copy tensors to the host. Each is yielded only after the computation of the next tensor has been started.
+    """Yield copies of tensors on the host, each after the computation of the next tensor has been started.
 
     The device thus always has queued work.
     """

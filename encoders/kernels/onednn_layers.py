@@ -69,7 +69,7 @@ def fast_linears(module: nn.Module) -> Iterator[None]:
     helps = torch.is_grad_enabled() and available(dtype)
     layers = list(module.modules()) if helps else []
     plain = [layer for layer in layers if dtype == torch.float32 and _is_plain(layer)]
-    adapted, narrow = [layer for layer in layers if _is_adapted(layer)], _Narrowed()
+    adapted, narrow = [layer for layer in layers if _is_adapted(layer)], _CachedCast()
     with replaced(plain, _linear_of), replaced(adapted, lambda layer: _adapted_of(layer, narrow)):
         yield
 
@@ -88,7 +88,7 @@ def _is_adapted(layer: Any) -> bool:
     return len(layer.lora_A) == 1 or not any(isinstance(drop, nn.Dropout) for drop in layer.lora_dropout.values())
 
 
-class _Narrowed:
+class _CachedCast:
     """Callable that casts hidden states to the matmul type, and caches the cast for other layers with this input."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class _Adapted(torch.autograd.Function):
         return for_x, None, for_dropped, None, None, for_a, _product(low.t(), grad.t()).t()
 
 
-def _adapted_of(layer: Any, narrow: _Narrowed) -> Callable[..., Tensor]:
+def _adapted_of(layer: Any, narrow: _CachedCast) -> Callable[..., Tensor]:
     base, names = layer.get_base_layer(), layer.active_adapters
 
     def forward(x: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def _adapted_of(layer: Any, narrow: _Narrowed) -> Callable[..., Tensor]:
         drop = layer.lora_dropout[names[0]]
         dropped = drop(rows.to(dtype)) if layer.training and isinstance(drop, nn.Dropout) else None
         bias = None if base.bias is None else base.bias.to(dtype)
-        weight = _once_in(dtype, raw_parameters(base)["weight"])
+        weight = _cast_once(dtype, raw_parameters(base)["weight"])
         found = _Adapted.apply(
             rows, narrow(x, dtype).reshape(rows.shape), dropped, weight, bias, a.to(dtype), b.to(dtype)
         )
@@ -160,7 +160,7 @@ def _adapted_of(layer: Any, narrow: _Narrowed) -> Callable[..., Tensor]:
 _CAST = WeakIdKeyDictionary()  # frozen weight -> its version, and its copy in the autocast type
 
 
-def _once_in(dtype: torch.dtype, weight: Tensor) -> Tensor:
+def _cast_once(dtype: torch.dtype, weight: Tensor) -> Tensor:
     """Cast a frozen weight to the type of a matmul, and cache the result.
 
     For float32 matmuls, the weight is returned unchanged, and a 16-bit weight is cast for each matmul.

@@ -163,7 +163,7 @@ def packed_attention(
     parts = [row.split(states) for states in (q, k, v)]
     found = []
     for run, *states in zip(row.runs, *parts, strict=True):
-        mask = _seen(run, causal, window)
+        mask = _attention_mask(run, causal, window)
         q, k, v = (run.pad(one).transpose(1, 2) for one in states)
         with attention_for(run.mask_BT):
             out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
@@ -172,7 +172,7 @@ def packed_attention(
     return torch.cat([*found, filler])[None], None
 
 
-def _seen(run: LengthBucket, causal: bool, window: int | None) -> Tensor | None:
+def _attention_mask(run: LengthBucket, causal: bool, window: int | None) -> Tensor | None:
     """Return the attention mask of a bucket, (B or 1, 1, T or 1, T) bool, which is true for visible tokens.
 
     None means that all tokens are visible, or all previous tokens if ``causal`` is True.

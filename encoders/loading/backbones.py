@@ -150,7 +150,7 @@ def load_states(
     attention: str | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Load a transformer without heads. The decoder of an encoder-decoder is loaded only if ``decoder`` is True.
+    """Load a transformer without heads, and without the decoder of an encoder-decoder unless ``decoder`` is True.
 
     Raises:
         InputError: If the model cannot be loaded, or lacks weights, which transformers would initialize randomly.
@@ -372,7 +372,7 @@ class CheckpointInfo(NamedTuple):
 
 
 def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
-    """Load a transformer without LM head, pooler, and decoder, in float32. If ``decoder`` is True, load its decoder.
+    """Load a transformer without LM head, without pooler, and without decoder unless ``decoder`` is True, in float32.
 
     Raises:
         InputError: If the model cannot be loaded.
@@ -382,7 +382,7 @@ def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None
 
 
 def without_extras(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model without its pooler. Of an encoder-decoder, return only the encoder."""
+    """Return a model without its pooler and, if it is an encoder-decoder, without its decoder."""
     # Not config.is_encoder_decoder, which is false for a T5 that was saved as an encoder only
     if getattr(model, "encoder", None) is not None and getattr(model, "decoder", None) is not None:
         model = cast(PreTrainedModel, model.get_encoder())
@@ -402,7 +402,7 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
             key="encoder",
             value=path,
             expected=f"an intact checkpoint ({error})",
-            hint="Use another one from its directory, or copy it again.",
+            hint="Use another checkpoint from this directory, or copy this one again.",
         ) from error
     state, settings = found.get("state_dict"), found.get("hyper_parameters")
     weights, head = (
@@ -415,7 +415,7 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
             key="encoder",
             value=path,
             expected="a checkpoint of a run, with the weights and settings of an encoder",
-            hint="Name checkpoints/best.ckpt of a run, or a directory with config.json and weights.",
+            hint="Use checkpoints/best.ckpt of a run, or a directory with config.json and weights.",
         )
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt_suffix"))
     ends, attention = bool(settings.get("append_eos")), settings.get("attention")

@@ -133,7 +133,7 @@ class LoadedEncoder(ABC):
 
         Raises:
             InputError: If the encoder has no prompt with this name, if ``batch_size`` is less than 1, or if an item of
-                ``texts`` is not a text.
+                ``texts`` is not a string.
         """
         if batch_size is not None and batch_size < 1:
             raise InputError(key="batch_size", value=batch_size, expected="an integer of at least 1")
@@ -184,7 +184,7 @@ class LoadedEncoder(ABC):
 
     @abstractmethod
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """Encode N texts. Return (N, width) float32 embeddings on the CPU, without gradients."""
+        """Return the embeddings of N texts, (N, width) float32, on the CPU and without gradients."""
 
 
 VERSION = 1  # to be increased whenever `embed` returns different embeddings for the same weights
@@ -231,11 +231,11 @@ def list_of_texts(texts: Any) -> list[str]:
         InputError: If an item is not a string, or contains half of a surrogate pair.
     """
     if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "ndim", 1) != 1:
-        raise InputError(key="texts", value=shorten(texts), expected="a text or a list of texts")
+        raise InputError(key="texts", value=shorten(texts), expected="a string or a list of strings")
     several = list(texts)
     for position, text in enumerate(several):
         if not isinstance(text, str):
-            raise InputError(key=f"texts[{position}]", value=shorten(text), expected="a text")
+            raise InputError(key=f"texts[{position}]", value=shorten(text), expected="a string")
         if lone := LONE_SURROGATE.search(text):
             raise InputError(
                 key=f"texts[{position}]",

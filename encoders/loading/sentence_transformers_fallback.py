@@ -78,7 +78,7 @@ class LibraryEncoder(LoadedEncoder):
         return fingerprint(weights, **described, **settings)
 
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """Encode N texts. Return (N, width) float32 embeddings on the CPU."""
+        """Return the embeddings of N texts, (N, width) float32, on the CPU."""
         prompt = options.get("prompt")
         distinct = list(dict.fromkeys(texts))
         place_of = {text: place for place, text in enumerate(distinct)}

@@ -294,7 +294,7 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str)
 def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
     """Return the folder or hub id of the transformer of a model, and the options of its Transformer module."""
     if path and not Path(name).is_dir():
-        raise UnsupportedModelError("its transformer is in a separate folder on the hub")
+        raise UnsupportedModelError("its transformer is in a subfolder on the hub")
     folder = str(Path(name) / path) if path else name
     options = _options(folder)
     unknown = sorted(options.keys() - SUPPORTED_OPTIONS)

@@ -70,7 +70,7 @@ class WordVectors(LoadedEncoder):
             return hashlib.file_digest(file, lambda: hashlib.sha256(VERSION[self.lower_fallback])).hexdigest()
 
     def embed_list(self, texts: Sequence[str], **_: Unpack[Options]) -> Tensor:
-        """Encode N texts. Return (N, width) float32 embeddings.
+        """Return the embeddings of N texts, (N, width) float32.
 
         Raises:
             InputError: If a line of the file is damaged.

@@ -67,7 +67,7 @@ class DeCLUTR(ContrastiveObjective):
         )
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Load the encoder. Load its masked-LM head if ``mlm_weight`` is above 0, or null and the backbone has one.
+        """Load the encoder, and its masked-LM head if ``mlm_weight`` is above 0, or null and the backbone has one.
 
         Raises:
             InputError: If ``contrastive_weight`` is 0 and MLM is not possible, so that no loss is left.

@@ -127,7 +127,7 @@ def ranks() -> tuple[int, int]:
 
 
 def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
-    """Gather the batches of all ranks in their original order, which was assigned to ranks round-robin."""
+    """Gather the batches of all ranks, which were assigned round-robin, and restore their original order."""
     _, world = ranks()
     if world == 1:
         return batches

@@ -97,7 +97,7 @@ class TSDAE(Objective):
         self.trainable.prepare(self.encoder.transformer, self.decoder)
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Load the encoder. The constructor prepares it after it has created the decoder."""
+        """Load the encoder unprepared, because the constructor prepares it together with the decoder."""
         return trainable.load(prepared=False)
 
     def views(self, batch: SentenceBatch) -> list[Ragged]:
