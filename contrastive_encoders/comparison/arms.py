@@ -49,7 +49,7 @@ def arms_of(runs: Sequence[FinishedRun]) -> list[Arm]:
 
 
 def label_of(run: FinishedRun) -> str | None:
-    """Return the name of a run's arm, or None.
+    """Return the name of a run's arm, or None if the arm has no name.
 
     The name is the first of these that exists: the name in the comparison's ``runs``, the name in the race that trained
     the run, and ``name`` in the run's recipe.

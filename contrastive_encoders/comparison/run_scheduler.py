@@ -182,7 +182,7 @@ def stop_file(folder: Path) -> Path:
 def _attempt(
     job: Job, number: int, program: Sequence[str], environment: dict[str, str]
 ) -> Generator[tuple[None, int], None, tuple[int, str]]:
-    """Start a run and wait for its end. Return its exit code and, unless it is 0, the last lines of its output."""
+    """Start a run, wait for its end, and return its exit code and, unless it is 0, the last lines of its output."""
     options = [
         argument for argument in job.arguments if argument.startswith("-")
     ]  # Hydra reads no overrides after an option

@@ -68,7 +68,7 @@ class ChatPromptIds(PromptIds):
 
 
 class Discriminator:
-    """Discriminator of sentence pairs that returns P("true"), that the second sentence follows from the first."""
+    """Discriminator that returns, for a pair of sentences, the probability that the second follows from the first."""
 
     def __init__(self, generator: Generator, prompts: Prompts, max_pair_tokens: int) -> None:
         try:

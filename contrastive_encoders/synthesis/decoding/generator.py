@@ -260,7 +260,7 @@ class PrefixState(NamedTuple):
 
 
 def group_similar(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Group neighboring prompts that have a common prefix up to, at most, the last `PROMPT_END_TOKENS` tokens."""
+    """Group neighboring prompts that are equal except for, at most, their last `PROMPT_END_TOKENS` tokens."""
     group = list[list[int]]()
     for one in ids:
         if group and common_prefix_length([group[0], one]) < max(len(group[0]), len(one)) - PROMPT_END_TOKENS:

@@ -106,7 +106,7 @@ class PromptIntake:
 
     @torch.inference_mode()
     def pull(self) -> tuple[list[Sample], list[Continuation]]:
-        """Request prompts. Return their samples with a first token, and a continuation for each rejected sample.
+        """Request prompts, and return their samples with a first token, and continuations for rejected samples.
 
         The samples need about as many rows as the batch has.
         """

@@ -134,7 +134,7 @@ class QuestionShardBuilder:
                     yield Prompt((passage.digest, style), asked, samples=range(shards.number))
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer to its shard. Return the shard if all answers have arrived, otherwise None."""
+        """Add an answer to its shard, and return the shard if all answers have arrived, otherwise None."""
         place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
         ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens

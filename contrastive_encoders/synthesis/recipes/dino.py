@@ -366,7 +366,7 @@ class DinoShardBuilder:
                 return
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer. Return the shard that the answer completes, or None."""
+        """Add an answer, and return the shard if the answer completes it, otherwise None."""
         group = self.groups[sampled.prompt.key]
         group.shard.tokens += sampled.tokens
         group.came.append(sampled)

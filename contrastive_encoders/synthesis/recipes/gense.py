@@ -166,7 +166,10 @@ class GenseShardBuilder:
                     yield Prompt((row.place, direction), one, samples=range(self.shards.candidates))
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer. Return the shard that the answer completes, or None. Pairs of a shard are scored together."""
+        """Add an answer, and return the shard if the answer completes it, otherwise None.
+
+        All pairs of a shard are scored together.
+        """
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         text, closed = sampled.text, sampled.closed

@@ -52,7 +52,7 @@ class DatasetActions(NamedTuple):
             load_encoder(self.encoder, device="cpu")
 
     def do(self, folder: Path, *, seed: int, device: str, as_trained: Callable[[Path], Sequence[Item]]) -> str:
-        """Perform the actions. Return the agreement table to print, or an empty string.
+        """Perform the requested actions, and return the agreement table to print, or an empty string.
 
         ``as_trained`` reads pairs as they are post-processed for training.
         """

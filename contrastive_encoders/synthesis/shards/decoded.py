@@ -43,7 +43,7 @@ class ShardBuilder(Protocol):
         ...
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer. Return the shard that the answer completes, or None."""
+        """Add an answer, and return the shard if the answer completes it, otherwise None."""
         ...
 
 
