@@ -95,7 +95,7 @@ class BackboneConfig:
     )
     lora: LoRAConfig = field(
         default_factory=LoRAConfig,
-        metadata={"meaning": "LoRA adapters; require the extra lora: pip install 'contrastive-encoders[lora]'"},
+        metadata={"meaning": "LoRA adapters, which require the extra lora: pip install 'contrastive-encoders[lora]'"},
     )
     frozen_dtype: Literal["fp32", "bf16", "nf4"] = config_field(
         "fp32",
@@ -105,8 +105,8 @@ class BackboneConfig:
     )
     compile: bool | str = config_field(
         False,
-        "whether to compile the layers with torch.compile, which takes a minute or more at the start; the "
-        "name of a backend, such as aot_eager: compile them with this backend",
+        "whether to compile the layers with torch.compile, which takes a minute or more at the start; true: "
+        "with the backend inductor; a name, such as aot_eager: with this backend",
     )
     token_budget: int | None = config_field(
         inherits_from="token_budget", meaning="maximum number of tokens per forward pass, including padding", ge=1
@@ -259,8 +259,8 @@ class ContrastiveConfig(EmbeddingConfig):
     )
     guide: str | None = config_field(
         None,
-        "encoder (directory, hub id, or run) that filters false negatives: a candidate that it finds more "
-        "similar to a text than the text's positive is not used as a negative; null: no filter",
+        "encoder (directory, hub id, or run) that filters false negatives: a candidate that the guide finds "
+        "more similar to a text than the text's positive is not used as a negative; null: no filter",
     )
     guide_absolute_margin: float | None = config_field(
         None,

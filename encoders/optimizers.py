@@ -31,7 +31,7 @@ def slanted_triangular(total_steps: int, *, warmup_ratio: float, ratio: float) -
 
 
 def published_constant(steps_per_epoch: int, epochs: int, *, warmup_ratio: float, ratio: float) -> Schedule:
-    """Return the schedule of DeCLUTR's published runs, which took the number of completed steps for an epoch's length.
+    """Return the schedule of DeCLUTR's published runs, which mistook the number of completed steps for an epoch length.
 
     AllenNLP 1.1 does this with a lazy reader. The learning rate is constant in the first epoch (base / 32 if there is
     only one epoch) and follows the triangle from the second epoch.
@@ -59,7 +59,7 @@ def linear(total_steps: int, *, warmup_ratio: float, from_zero: bool = False) ->
 
 
 def linear_constant(total_steps: int, *, warmup_ratio: float) -> Schedule:
-    """Return the schedule of GenSE's published runs.
+    """Return the schedule of GenSE's published runs: a constant learning rate, then linear decay.
 
     It is constant over ``warmup_ratio`` of the steps, rounded down, and then decays linearly to zero.
     """

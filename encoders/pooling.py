@@ -46,7 +46,7 @@ def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def weighted_mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Average the hidden states, where the i-th token has weight i / (1 + 2 + ...) (SGPT, Muennighoff 2022)."""
+    """Average the hidden states, where the weight of the i-th token is proportional to i (SGPT, Muennighoff 2022)."""
     weight_BT1 = (mask_BT.long().cumsum(1) * mask_BT.long()).unsqueeze(-1).float()
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 

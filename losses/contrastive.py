@@ -127,7 +127,7 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
 
 
 class _SoftmaxOverCandidates(torch.autograd.Function):
-    """Function that sums the softmax losses of all rows, computed in blocks of rows.
+    """Autograd function that sums the softmax losses of all rows, and computes them in blocks of rows.
 
     The gradient is computed together with a block's logits, so that nothing of size R x C is stored or recomputed.
     """
