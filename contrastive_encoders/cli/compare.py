@@ -46,7 +46,7 @@ STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "ranking_metric", 
 
 
 def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
-    """Compare runs or execute a race, and return the exit code."""
+    """Compare finished runs, or execute a race and compare its runs; return the exit code."""
     for name in ("httpx", "transformers", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)
     config = config_of(cfg, CompareConfig, without="race")
@@ -185,8 +185,8 @@ def write_comparison(
     budget: str = "",
     choosing: str | None = None,
 ) -> int:
-    """Compare runs, write the report, and return the exit code. ``choosing`` is the score by which a race recommends an
-    arm.
+    """Compare finished runs, write the report, and return the exit code. ``choosing`` is the score by which a race
+    recommends an arm.
     """
     from contrastive_encoders.comparison.arms import arms_of
     from contrastive_encoders.comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
@@ -305,7 +305,7 @@ def sentences_of(config: CompareConfig, arms: "list[Arm]") -> list[str]:
             raise InputError(
                 key="sentences_from",
                 value=path,
-                expected=f"a readable text file with one sentence per line ({error})",
+                expected=f"a readable UTF-8 text file with one sentence per line ({error})",
             ) from error
         found = [line.strip() for line in lines if line.strip()]
     else:

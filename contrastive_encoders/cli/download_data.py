@@ -46,7 +46,7 @@ class InvalidCorpusFileError(ValueError):
 class DownloadConfig:
     """Configuration keys of ``contrastive-encoders download-data``."""
 
-    output: str = config_field("corpora", "directory of the corpora")
+    output: str = config_field("corpora", "directory to which the corpora are written, each in a subdirectory")
     download_mirror: str | None = config_field(
         None, "directory or URL from which the files are read if their original host cannot be reached"
     )

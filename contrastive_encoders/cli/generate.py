@@ -97,7 +97,7 @@ def check_prompts(recipe: "Recipe") -> None:
 
 
 def plan(recipe: "Recipe", actions: DatasetActions) -> None:
-    """Check all keys of a recipe."""
+    """Check all keys of a recipe before anything is generated."""
     check_prompts(recipe)
     if (keys := actions.for_labels()) and not recipe.has_labels:
         raise InputError(

@@ -33,7 +33,8 @@ def command_line(
     kind: type | None = None,
     failed: tuple[type[Exception], ...] = (),
 ) -> Callable[[Sequence[str], str], None]:
-    """Return the ``main`` of a command. ``configs/CONFIG.yaml`` names the dataclass of its keys.
+    """Return the ``main`` function of a command, which composes the config with Hydra and calls ``run``.
+    ``configs/CONFIG.yaml`` names the dataclass of its keys.
 
     Args:
         run: takes the config and the arguments it was composed from, and returns the exit code.

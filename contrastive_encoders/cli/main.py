@@ -126,7 +126,8 @@ def _insert_arguments(added: list[str], arguments: list[str]) -> list[str]:
 
 
 def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the paths among the arguments, the argument that sets ``key`` to them, and all other arguments.
+    """Split the arguments of ``command``: return the paths among them, an argument that sets ``key`` to these paths,
+    and all other arguments.
 
     Raises:
         InputError: there is no path, and the key is not set; or an argument is neither a path nor KEY=VALUE.
@@ -164,7 +165,7 @@ def _is_path(argument: str) -> bool:
 
 
 def overview() -> str:
-    """Return the text that ``--help`` prints."""
+    """Return the text of ``contrastive-encoders --help``, which lists the commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}} {does}" for name, (_, does) in COMMANDS.items()]
     return "\n".join(

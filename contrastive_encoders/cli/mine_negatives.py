@@ -75,7 +75,11 @@ class MineConfig:
         "file, list of files, or directory of text pairs, with the columns (anchor, positive), (question, "
         "answer), (premise, entailment), or (sent0, sent1)",
     )
-    columns: Sequence[str] | None = config_field(None, "names of the two columns of input, if they have other names")
+    columns: Sequence[str] | None = config_field(
+        None,
+        "names of the two columns of input that contain the anchors and the positives, [ANCHOR,POSITIVE]; null: "
+        "one of the pairs of names that are listed for input",
+    )
     split: str = config_field("train", 'split to use, if the rows have a column "split"')
     on_error: Literal["fail", "skip"] = config_field(
         "fail", "how unreadable rows are handled; fail: they are an error; skip: they are skipped and counted"
@@ -110,14 +114,15 @@ class MineConfig:
     )
     absolute_margin: float | None = config_field(
         None,
-        "minimum difference between the lowest score of the anchor's positives and a negative's score, e.g. 0.1",
+        "minimum difference between the lowest score of the anchor's positives and a negative's score, e.g. 0.1; "
+        "null: no margin",
         ge=0,
     )
     relative_margin: float | None = config_field(
         None, "like absolute_margin, but as a fraction of the positive's score, e.g. 0.05", ge=0
     )
-    max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8")
-    min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2")
+    max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8; null: no limit")
+    min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2; null: no limit")
     reranker: str | None = config_field(
         None,
         "cross-encoder whose scores replace the cosines in margins, limits, and the output: run of "
@@ -150,7 +155,9 @@ class MineConfig:
     device: str = config_field(
         "auto", "device of the models: auto (a GPU if available), cpu, cuda, or an indexed device such as cuda:1"
     )
-    devices: int = config_field(1, "number of processes that embed and score, each on its own GPU if available", ge=1)
+    devices: int = config_field(
+        1, "number of processes that embed and score texts, each on a separate GPU if there are GPUs", ge=1
+    )
     overwrite: bool = config_field(False, "whether to replace an existing output")
     quiet: bool = config_field(False, "whether to show warnings and errors only")
 
@@ -264,7 +271,7 @@ def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
 
 
 def read_corpus(config: MineConfig) -> list[str]:
-    """Return the texts that are searched in addition to the positives."""
+    """Return the texts of ``corpus``, which are searched for negatives in addition to the positives."""
     if config.corpus is None:
         return []
     files = [one.path for one in list_files(config.corpus, "corpus", documents="named")]
@@ -275,7 +282,10 @@ def read_corpus(config: MineConfig) -> list[str]:
     texts = [text for _, window in windows for text in window if text.strip()]
     if not texts:
         raise InputError(
-            key="corpus", value=config.corpus, expected="files with texts", hint="Choose other files, or remove corpus."
+            key="corpus",
+            value=config.corpus,
+            expected="files that contain texts",
+            hint="Choose other files, or remove corpus.",
         )
     return texts
 
@@ -311,7 +321,8 @@ def load(config: MineConfig) -> "tuple[SentenceTransformer, CrossEncoder | None,
 
 
 def folder_of(name: str) -> str:
-    """Return the folder or Hub id that sentence-transformers reads; for a run this is its ``encoder/`` folder.
+    """Return the folder or Hub id from which sentence-transformers loads the encoder. For a run, this is its folder
+    ``encoder/``.
 
     Raises:
         InputError: the folder does not exist, or it is a checkpoint, a run without an exported encoder, or another

@@ -78,7 +78,7 @@ def read_arguments(arguments: Sequence[str]) -> SweepCommand:
             expected="an existing directory of configs, with folders such as model/ or experiment/",
         )
     if others := [argument for argument in rest if argument.startswith("-")]:
-        raise InputError(key=others[0], expected="no option of Hydra other than --config-dir=FOLDER")
+        raise InputError(key=others[0], expected="no option other than --config-dir=FOLDER", hint="Remove this option.")
     config, rest = config_from_arguments(SweepConfig, rest)
     files = [argument for argument in rest if "=" not in argument]
     if len(files) != 1:

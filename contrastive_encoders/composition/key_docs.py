@@ -20,7 +20,9 @@ MAX_VALUE_CHARS = 60  # in --help
 
 
 class KeyDoc(NamedTuple):
-    """Dotted name, value or default, and meaning of a key; the value of a group of keys is None."""
+    """Documentation of a config key: its dotted name, its value or default, and its meaning. The value of a group of
+    keys is None.
+    """
 
     name: str
     value: Any

@@ -84,7 +84,9 @@ def help_hint(config: str, arguments: Sequence[str] = ()) -> str:
 
 
 def unknown_option(config: str, option: str, arguments: Sequence[str]) -> InputError:
-    """Return the error about an unknown option. Its hint is the key of the same name, if there is one."""
+    """Return the error about an unknown option of the command line. Its hint is the key of the same name, if there is
+    one.
+    """
     name, _, value = option.lstrip("-").partition("=")
     name = name.replace("-", "_")
     following = arguments[[*arguments].index(option) + 1 :]

@@ -39,7 +39,7 @@ class RankInfo(NamedTuple):
 
 
 class LauncherInfo(NamedTuple):
-    """The number of processes that torchrun or srun started."""
+    """The number of processes that torchrun or srun started, in total and per node."""
 
     processes: int
     per_node: int
@@ -150,7 +150,9 @@ def _connect(backend: str, ranks: RankInfo) -> None:
 
 
 def _leave_group() -> None:
-    """Destroy the process group, because a gloo group that still exists when the interpreter exits can abort it."""
+    """Destroy the process group, because a gloo group that still exists when the interpreter exits can abort the
+    process.
+    """
     import torch.distributed as dist
 
     if dist.is_initialized():

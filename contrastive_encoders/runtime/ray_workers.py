@@ -86,7 +86,7 @@ def _connect(ray: Any, cluster: str) -> None:
 
 
 def _check_answer(host: str, port: int) -> None:
-    """Check within 20 seconds that a gRPC server responds. Ray itself would wait for minutes.
+    """Check that a gRPC server responds at this address within 20 seconds. Ray itself would wait for minutes.
 
     Raises:
         OSError: there is no server, or it does not respond.

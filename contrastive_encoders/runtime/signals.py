@@ -51,7 +51,9 @@ def exit_on_sigterm() -> Any:
 
 
 def ignore_closed_pipes() -> None:
-    """Discard output after the reader of a pipe has closed it, as ``head`` does. The command continues."""
+    """Discard further output after the reader of a pipe, such as ``head``, has closed the pipe. The command
+    continues.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         # not replaced by another stream
@@ -97,7 +99,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _send_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send a signal again if its exception was raised in a destructor or in the callback of a weak reference.
+    """Send a signal again if the signal's exception was raised in a destructor or in the callback of a weak reference.
 
     Python would print the exception and continue.
     """

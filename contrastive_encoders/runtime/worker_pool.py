@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkerCrashError(Exception):
-    """Raised if several workers in a row exited before they returned a result."""
+    """Raised if several consecutive workers exited before they returned a result."""
 
 
 class Worker(Protocol):
@@ -156,7 +156,9 @@ class WorkerPool:
 
 
 def in_order(answers: Answers) -> Iterator[Any]:
-    """Yield the results of tasks numbered 0, 1, ... in that order. Results that arrive early are buffered."""
+    """Yield the results of tasks in the order of their numbers, which are 0, 1, ... Results that arrive early are
+    buffered.
+    """
     early, expected = dict[int | None, Any](), 0
     for number, value in answers:
         early[number] = value

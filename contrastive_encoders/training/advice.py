@@ -140,7 +140,7 @@ class _Difference(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """The sign of the difference if it is statistically significant, else 0."""
+        """The sign of the mean difference if the difference is statistically significant, else 0."""
         return int(np.sign(self.mean)) if abs(self.mean) > self.doubt else 0
 
 

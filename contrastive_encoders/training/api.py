@@ -152,7 +152,9 @@ def train(
     if data is not None and not isinstance(data, str | Mapping) and not is_dataclass(data):
         if rows is not None:
             raise InputError(
-                key="data", value=type(data).__name__, expected="a name or a config if rows are passed as well"
+                key="data",
+                value=type(data).__name__,
+                expected="the name of a choice or a config object if rows are passed as well",
             )
         rows, data = data, None
     keys |= {name: value for name, value in {"model": model, "data": data}.items() if value is not None}
@@ -170,7 +172,7 @@ def train(
                     raise InputError(
                         key="data.path",
                         value=settings["data.path"],
-                        expected="no path if rows are passed",
+                        expected="null if rows are passed",
                         hint="Pass either rows or a path.",
                     )
                 folder = cache_folder(values.get("data.cache_dir"))

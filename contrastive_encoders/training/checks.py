@@ -149,7 +149,9 @@ def check_values(run: ResolvedRun) -> None:
         betas = run.model.betas
         if len(betas) != 2:
             raise InputError(
-                key="model.betas", value=betas, expected="two numbers of at least 0 and less than 1, e.g. [0.9,0.999]"
+                key="model.betas",
+                value=betas,
+                expected="two numbers, each at least 0 and less than 1, e.g. [0.9,0.999]",
             )
     for place, settings in {"data": run.data, **run.datasets}.items():
         check(settings, f"{place}.")
@@ -263,7 +265,7 @@ def _check_logged(run: ResolvedRun, monitor: str) -> None:
     raise InputError(
         key="monitor",
         value=monitor,
-        expected=f"one of {', '.join(known)}, or a metric of the objective",
+        expected=f"one of {', '.join(known)}, or train/NAME for a metric of the objective",
         hint=nearest_hint(monitor, known),
     )
 
@@ -297,8 +299,8 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
 
 
 def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, Any]) -> None:
-    """Check that a checkpoint is readable, contains this model, and matches the settings of the run that is resumed
-    from it.
+    """Check that a checkpoint is readable, contains the weights of ``model``, and has settings with which the run can
+    be resumed.
 
     Raises:
         InputError: the checkpoint fails one of these checks.

@@ -61,7 +61,7 @@ class _Overrides(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The keys that were set."""
+        """Names of the groups and keys that were set."""
         return [*self.chosen, *self.keys, *(override.lstrip("+~").partition("=")[0] for override in self.overrides)]
 
 

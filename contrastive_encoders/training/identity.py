@@ -15,7 +15,7 @@ OFF = {"model.lora": "rank", "domain": "path"}  # groups that have no effect if 
 
 
 def identity_of(keys: Mapping[str, Any]) -> str:
-    """Return the identity of a run: eight hex digits of a hash over its keys and values.
+    """Return the identity of a run: eight hex digits of a hash of the settings that affect its result.
 
     The module of a class does not count, and neither does a key whose value is null.
 

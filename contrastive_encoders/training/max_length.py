@@ -137,6 +137,6 @@ def _refuse_longer(length: int, limit: int, place: str, of: str) -> None:
         raise InputError(
             key=f"{place}.max_length",
             value=length,
-            expected=f"at most {limit}, the limit of {of}",
+            expected=f"at most {limit}, the maximum length of {of}",
             hint=f"Set {place}.max_length={limit}, or increase model.max_length if the backbone supports it.",
         )

@@ -216,7 +216,7 @@ class Mirror:
         self._uploaded &= found
         current = {file["sha256"] for file in files.values()}
         if lost := current - self._uploaded:
-            raise FileNotFoundError(f"{len(lost)} copied files are missing there")
+            raise FileNotFoundError(f"{len(lost)} copied files are missing at this URL")
         self._check_taken_over()  # an upload may have taken hours
         self._write_index(files)
         for name in found - current:
@@ -270,7 +270,7 @@ class Mirror:
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,
-                expected=f"copies of a run, but its {INDEX} is not an index of this project ({error})",
+                expected=f"copies of a run, but {INDEX} at this location was not written by this project ({error})",
                 hint="Set another remote_output_dir.",
             ) from error
         return index
@@ -335,7 +335,7 @@ class Mirror:
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,
-                expected=f"a location outside output_dir={self.folder}, on another disk",
+                expected=f"a location outside output_dir={self.folder}, preferably on another disk",
                 hint="Set another remote_output_dir.",
             )
 
@@ -356,7 +356,7 @@ class Mirror:
         return "/".join([system_of(self.address)[1].rstrip("/"), *names])
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a small file atomically."""
+        """Write a small file at the URL atomically."""
         system, path = self._system, self._path(name)
         if is_object_store(system):
             system.pipe_file(path, content)

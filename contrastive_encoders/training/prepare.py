@@ -51,7 +51,7 @@ class PreparedRun(NamedTuple):
 
 
 def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
-    """Build model and data of a run with the weights that it starts from or is resumed from.
+    """Build the model and the data of a run, check them, and load the weights of the previous stage if there is one.
 
     Args:
         before: directory of the previous stage, if the run starts from its weights.
@@ -145,7 +145,7 @@ def check_samples(model: Any, data: DataModule) -> None:
 
 
 def free_memory() -> None:
-    """Free the memory of a model that is no longer needed, and reset the device's peak counter."""
+    """Free the memory of models that are no longer referenced, and reset the device's peak memory counter."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

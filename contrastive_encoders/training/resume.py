@@ -103,7 +103,7 @@ def resumption(
         raise InputError(
             key=key,
             value=recipe["trainer"][key],
-            expected=f"at least {minimum}, since the checkpoint {path} is from step {step}",
+            expected=f"at least {minimum}, since the run resumes from step {step} of {path}",
             hint=f"Set {key}={minimum} or more.",
         )
     changed = changes(before, recipe)

@@ -263,7 +263,7 @@ class RunConfig:
     )
     prompts: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata={"meaning": "prompts of GenSE's generator and encoder; prompts=NAME selects them"},
+        metadata={"meaning": "prompts of GenSE's generator and encoder; prompts=NAME chooses a file of prompts"},
     )
     prompt_assembly: Literal["pieces", "string"] = config_field(
         "pieces",
@@ -328,12 +328,16 @@ class RunConfig:
     name: str | None = config_field(
         None, "name of the run in comparisons; null: named by its objective, settings, or directory"
     )
-    next_steps: str | None = config_field(None, "text that is printed after the final results, e.g. what to try next")
+    next_steps: str | None = config_field(
+        None, "text that is printed after the final results, such as suggested next steps"
+    )
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     # Evaluation
     monitor: str | None = config_field(
-        None, "score that selects best.ckpt, e.g. stsb-dev/cosine/spearman; null: best.ckpt is the last checkpoint"
+        None,
+        "name of the score or loss that selects best.ckpt, e.g. stsb-dev/cosine/spearman; null: best.ckpt is the "
+        "last checkpoint",
     )
     monitor_mode: Literal["max", "min"] | None = config_field(
         None, "whether higher (max) or lower (min) values of monitor are better; null: min for a loss, max for a score"
@@ -367,8 +371,8 @@ class RunConfig:
     callbacks: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "additional Lightning callbacks by _target_, e.g. +callbacks.stop={_target_: "
-            "pytorch_lightning.callbacks.EarlyStopping, monitor: ...}"
+            "meaning": "additional Lightning callbacks, as a mapping of names to keys with _target_, e.g. "
+            "+callbacks.stop={_target_: pytorch_lightning.callbacks.EarlyStopping, monitor: ...}"
         },
     )
 

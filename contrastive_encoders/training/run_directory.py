@@ -196,7 +196,7 @@ def _resumable_checkpoint(folder: Path, resume: str | None) -> str | None:
         raise InputError(
             key="resume",
             value=None,
-            expected=f"auto, since {checkpoints} contains checkpoints of this run",
+            expected=f"auto, since {checkpoints} already contains checkpoints of this run",
             hint=overwrite_hint("output_dir"),
         )
     path, warning = find_resumable(checkpoints)

@@ -97,8 +97,8 @@ def _run(run: ResolvedRun) -> int:
 
 
 def _train(run: ResolvedRun, rank_monitor: RankFailureMonitor, saved: Callable[[], None] | None) -> int:
-    """Train the stages of a run in order, each from the best weights of the previous stage. Return the exit code.
-    Finished stages are skipped.
+    """Train the stages of a run in order. Each stage starts from the best weights of the previous stage. Return the
+    exit code. Finished stages are skipped.
     """
     if not run.all_stages:
         return train(run, rank_monitor, saved=saved)

@@ -101,7 +101,7 @@ def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
         return
     found = found_at(target)
     if found is None:
-        raise InputError(key=f"{key}._target_", value=target, expected="the path of an existing class")
+        raise InputError(key=f"{key}._target_", value=target, expected="the import path of an existing class")
     if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*PROJECT_PACKAGES, *LIGHTNING):
         raise untrusted(f"{key}._target_", target)  # an object that a module of this project has imported
     if kind is not None and not issubclass(found, kind):

@@ -33,8 +33,8 @@ class Counts(NamedTuple):
 
 
 def count_usable_negatives(model: Any, data: Any, loader: Any, trainer: Any, name: str) -> dict[str, Counts]:
-    """Count the negatives of each anchor in the first batches. Return the counts for each data source of
-    a mixture, or under the key "".
+    """Count the negatives that the loss uses for each anchor in the first batches. Return the counts for each data
+    source of a mixture, or under the key "".
 
     The result is empty if the loss has no negatives. A warning gives the number of batches without negatives. The
     global batches of all ranks are counted, so the counts are identical on every rank.

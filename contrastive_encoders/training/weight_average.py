@@ -13,7 +13,7 @@ from contrastive_encoders.encoders.objective import Objective
 
 
 def copy_of_weights(model: Objective) -> dict[str, Tensor]:
-    """Return a copy of the floating-point weights of the backbone, on the CPU."""
+    """Return a copy of the backbone's floating-point weights in CPU memory."""
     weights = model.transformer.state_dict()
     return {name: weight.detach().cpu().clone() for name, weight in weights.items() if weight.is_floating_point()}
 

@@ -50,7 +50,7 @@ class Interruption(pl.Callback):
         self._originals = {}
 
     def stop(self, trainer: pl.Trainer, signum: int) -> None:
-        """Stop the training. All ranks call this after the state is saved."""
+        """Stop the training, and set the exit code for the signal. All ranks call this after the state is saved."""
         self.exit_status = 128 + signum
         log.info("Stopped by %s. Rerun the same command to resume from here.", signal.Signals(signum).name)
         trainer.should_stop = True

@@ -143,7 +143,9 @@ class Telemetry(pl.Callback):
     # --------------------------------------------------------------------------------------- the totals
 
     def _spent(self) -> RunCost:
-        """Return the cost of the run so far over all ranks and interruptions. This is a collective operation."""
+        """Return the cost of the run so far, over all ranks and including the cost before interruptions. This is a
+        collective operation.
+        """
         examples, real, padded = agreement.total([self._counts[name] for name in COUNTS])
         peak, *compiling = agreement.maximum([peak_memory_bytes(), *self._compiling()])
         running = time.monotonic() - self._started if self._first_bad is not None else 0.0
@@ -254,7 +256,7 @@ def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[
 
 
 def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
-    """Check that the weights are finite. A gradient can overflow although the loss is finite, and its weights must not
+    """Check that all weights are finite. A gradient can overflow although the loss is finite, and its weights must not
     replace a good checkpoint.
     """
     bad = torch.stack([~torch.isfinite(local_tensor(weight.detach())).all() for weight in pl_module.parameters()])

@@ -69,7 +69,7 @@ class RoleSequences(NamedTuple):
 
 
 def sequences_of(batch: Any) -> list[RoleSequences]:
-    """Return the sequences of a batch by role, in the order of its fields."""
+    """Return the sequences of a batch, grouped by role in the order of the batch's fields."""
     return [RoleSequences(role, split(part)) for role, part in batch.roles().items() if part is not None]
 
 
