@@ -162,7 +162,9 @@ REFUSED = [
     (
         "contrastive_encoders.training.checks:check_scoring#2",
         [*SENTENCES, "early_stopping=2", "evaluation.data_root=$tables"],
-        {"a score with evaluation.every_n_steps": "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=1"},
+        {
+            "monitor to a score and evaluation.every_n_steps": "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=1"
+        },
     ),
     (
         "contrastive_encoders.training.checks:check_scoring#3",

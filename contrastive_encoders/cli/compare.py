@@ -150,9 +150,7 @@ def plain(race: DictConfig) -> dict[str, Any]:
         missing = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
         if missing is None:  # it is not a key of the race
             raise
-        raise InputError(
-            key=missing[1], expected="a value, which this race requires", hint=f"Set {missing[1]}=VALUE."
-        ) from error
+        raise InputError(key=missing[1], value=None, expected="a value, which this race requires") from error
     return {name: _readable(value) for name, value in found.items() if name != MEANINGS}
 
 

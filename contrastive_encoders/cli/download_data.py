@@ -156,7 +156,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
         raise InputError(
             key="pydocs",
             expected="installed packages with docstrings, such as numpy, scipy, and torch",
-            hint="Run the command in the environment in which contrastive-encoders and its dependencies are installed.",
+            hint="Run the command in the Python environment in which this project's dependencies are installed.",
         )
     (task,) = tasks
     columns = ("question", "answer")

@@ -137,9 +137,7 @@ def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], lis
     values = {place + 1 for place, argument in enumerate(arguments) if argument in OPTIONS_WITH_VALUE}
     paths = [argument for place, argument in enumerate(arguments) if place not in values and _is_path(argument)]
     if not paths and not any(argument.startswith((f"{key}=", "-h", "--help")) for argument in arguments):
-        raise InputError(
-            key=key, expected=f"a file or a directory of texts, as in: contrastive-encoders {command} PATH"
-        )
+        raise InputError(key=key, expected=f"a file or a directory of texts after the command {command}")
     for path in paths:
         if re.fullmatch(r"\w+", path) and not Path(path).exists():  # perhaps a key
             hint = f"contrastive-encoders {command} --help lists the keys."

@@ -211,7 +211,7 @@ def check_values(config: MineConfig) -> Path:
             key="column",
             value=config.column,
             expected="null if corpus is null",
-            hint="To name the columns of input, set columns=[NAME,NAME].",
+            hint="To name the columns of input, use the key columns.",
         )
     if config.use_faiss and find_spec("faiss") is None:
         raise missing_package("faiss", "faiss", key="use_faiss", value=True)

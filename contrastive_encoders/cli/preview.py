@@ -74,7 +74,7 @@ def read_arguments(arguments: Sequence[str]) -> PreviewCommand:
     run = resolve(replace(run_config, output_dir=".")).trainings[0]
     if run.data is None:
         known = ", ".join(choices("data"))
-        raise InputError(key="data", value=None, expected=f"one of {known}", hint="Set data=NAME or experiment=NAME.")
+        raise InputError(key="data", value=None, expected=f"one of {known}, or an experiment")
     backbone, batch_size = run.backbone or "tiny", run.batch_size or BATCH
     return PreviewCommand(config, run.with_values(quiet=True, backbone=backbone, batch_size=batch_size))
 

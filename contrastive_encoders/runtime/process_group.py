@@ -85,7 +85,7 @@ def refuse_launcher() -> None:
         raise InputError(
             key="devices",
             expected="no launcher such as torchrun or srun, since this command starts its processes itself",
-            hint="Run the command without the launcher, and set devices=NUMBER.",
+            hint="Run the command without the launcher, and set the key devices.",
         )
 
 

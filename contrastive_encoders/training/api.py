@@ -304,7 +304,6 @@ def _train(config: RunConfig) -> tuple[Path, Results]:
             key="devices",
             value=config.devices,
             expected="1 or auto on one node when called from Python, since only the command starts several processes",
-            hint="Set devices=1, or run contrastive-encoders train.",
         )
     if not _run_lock.acquire(blocking=False):
         raise InputError("Another run is in progress in this process. Wait until it ends.")

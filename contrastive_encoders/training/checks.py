@@ -90,7 +90,7 @@ def check_model_and_data(run: ResolvedRun) -> Any:
                 value=settings.target,
                 expected=f"data that yields {' or '.join(one.__name__ for one in consumes)} for "
                 f"model={model.objective}, but it yields {yields.__name__}",
-                hint="Choose other data with data=NAME, or another model with model=NAME.",
+                hint="Choose other data or another model.",
             )
         if model.objective == "reranker" and getattr(settings, "prompts", None):
             raise InputError(
@@ -125,7 +125,6 @@ def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
             key="trainer",
             value="fsdp",
             expected="ddp if initial_weights_fraction is set, since averaging copies the weights",
-            hint="Set trainer=ddp, or set initial_weights_fraction=null.",
         )
 
 
@@ -159,8 +158,7 @@ def check_values(run: ResolvedRun) -> None:
         raise InputError(
             key="max_time",
             value=run.max_time,
-            expected="DD:HH:MM:SS (days, hours, minutes, seconds), with at most 23 hours, 59 minutes, and 59 seconds",
-            hint="For one hour, set max_time=00:01:00:00.",
+            expected="DD:HH:MM:SS, such as 00:01:00:00 for one hour, with at most 23 hours, 59 minutes, and 59 seconds",
         )
     if run.max_steps == 0 or run.max_steps < -1:
         raise InputError(
@@ -192,7 +190,6 @@ def check_device(run: ResolvedRun) -> None:
             key="trainer",
             value="fsdp",
             expected="ddp if model.frozen_dtype=nf4, since nf4 weights cannot be sharded",
-            hint="Set trainer=ddp.",
         )
     averaging = (pl.callbacks.StochasticWeightAveraging, pl.callbacks.WeightAveraging)
     for name, callback in run.callbacks.items() if run.is_sharded else ():
@@ -201,7 +198,6 @@ def check_device(run: ResolvedRun) -> None:
                 key="trainer",
                 value="fsdp",
                 expected=f"ddp if callbacks.{name} is set, since this callback copies the weights",
-                hint=f"Set trainer=ddp, or remove callbacks.{name}.",
             )
     for key in ("num_workers", "tokenizer_workers"):
         check_number(f"data.{key}", getattr(run.data, key, 0))

@@ -57,7 +57,7 @@ def synthesize_domain(run: ResolvedRun) -> bool:
         raise InputError(
             key="domain.generator",
             value=None,
-            expected="the run directory of model=gense_generator, a model directory, or a Hub id",
+            expected="the run directory or the model directory of a triplet generator, or a Hub id",
         )
     for stage in run.trainings:
         if stage not in readers:

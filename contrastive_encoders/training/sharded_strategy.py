@@ -40,14 +40,13 @@ class ShardedStrategy(ModelParallelStrategy):
 
     def setup_environment(self) -> None:
         if self.num_nodes * self.num_processes < 2:
-            raise InputError(key="trainer", value="fsdp", expected="ddp for a single process", hint="Set trainer=ddp.")
+            raise InputError(key="trainer", value="fsdp", expected="ddp for a single process")
         if not can_write_shards():
             raise InputError(
                 key="trainer",
                 value="fsdp",
                 expected=f"ddp with torch {torch.__version__}, since sharded checkpoints require a newer version, "
                 "such as 2.13",
-                hint="Set trainer=ddp, or update torch.",
             )
         if self.precision_plugin.precision == "16-mixed":
             raise InputError(key="precision", value="fp16", expected="bf16 or fp32, since fsdp does not scale losses")

@@ -74,7 +74,7 @@ def test_two_processes_leave_the_weights_of_one(whole, overrides, run_train, tmp
 def test_a_reranker_is_refused(rows, command, tmp_path):
     overrides = ["model=reranker", "data=triplets", f"data.path={rows}", "initial_weights_fraction=0.5"]
     outcome = command(*overrides, f"output_dir={tmp_path / 'run'}")
-    message = "initial_weights_fraction=0.5: expected null with model=reranker"
+    message = "initial_weights_fraction=0.5: expected null for model=reranker"
     assert (outcome.status, message in outcome.err) == (2, True), outcome.err
 
 
@@ -82,7 +82,7 @@ def test_a_reranker_is_refused(rows, command, tmp_path):
     ("more", "said"),
     [
         (["+stages.one.max_steps=2", "+stages.two.max_steps=2"], "expected null in a run with stages"),
-        (["model.lora.rank=4"], "expected null with model.lora.rank=4"),
+        (["model.lora.rank=4"], "expected null if model.lora.rank=4"),
         (["trainer=fsdp"], "trainer=fsdp: "),
         (["initial_weights_fraction=1"], "initial_weights_fraction=1: expected 0 or more, and less than 1"),
     ],
