@@ -162,9 +162,7 @@ REFUSED = [
     (
         "contrastive_encoders.training.checks:check_scoring#2",
         [*SENTENCES, "early_stopping=2", "evaluation.data_root=$tables"],
-        {
-            "monitor to a score and evaluation.every_n_steps": "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=1"
-        },
+        {"a score and evaluation.every_n_steps": "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=1"},
     ),
     (
         "contrastive_encoders.training.checks:check_scoring#3",
@@ -492,9 +490,9 @@ def test_a_preview_shows_the_selected_stage(files, capsys):
     arguments = [Template(argument).substitute(files) for argument in STAGES]
     preview(arguments)
     shown = capsys.readouterr().out
-    assert "Stage a; only_stage=NAME" in shown
+    assert "Stage a. Set only_stage=NAME" in shown
     preview([*arguments, "only_stage=b"])
-    assert "Stage b; only_stage=NAME" in capsys.readouterr().out
+    assert "Stage b. Set only_stage=NAME" in capsys.readouterr().out
 
 
 @pytest.mark.advice("contrastive_encoders.datamodules.documents:DocumentSpans._report#1")

@@ -79,9 +79,8 @@ def _connect(ray: Any, cluster: str) -> None:
         raise InputError(
             key="cluster",
             value=cluster,
-            expected=f"a cluster that can be reached, with the same versions of Python and Ray on all nodes ({why})",
-            hint="Set cluster=auto on a node of the cluster, cluster=ray://HOST:PORT on another host, or cluster=ray "
-            "to start a cluster on this host.",
+            expected="auto on a node of the cluster, ray://HOST:PORT on another host, or ray to start a cluster here, "
+            f"with the same versions of Python and Ray on all nodes ({why})",
         ) from None
 
 
