@@ -85,7 +85,7 @@ class ConfigField(NamedTuple):
     default: Any  # REQUIRED: there is no default
     meaning: str
     bounds: Bounds
-    of: tuple[str, ...]  # keys of the run; the first of them that has a value provides the default
+    inherits_from: tuple[str, ...]  # keys of the run; the first of them that has a value provides the default
 
     @property
     def choices(self) -> list[str]:
@@ -96,11 +96,11 @@ class ConfigField(NamedTuple):
     @property
     def written(self) -> Any:
         """The default as written in a config file: an interpolation if the key inherits from other keys."""
-        if self.of and self.default is REQUIRED:
-            return f"${{{self.of[0]}}}"
-        if self.of:
+        if self.inherits_from and self.default is REQUIRED:
+            return f"${{{self.inherits_from[0]}}}"
+        if self.inherits_from:
             otherwise = "null" if self.default is None else self.default
-            return f"${{first_of:{','.join([*self.of, str(otherwise)])}}}"
+            return f"${{first_of:{','.join([*self.inherits_from, str(otherwise)])}}}"
         if self.default is REQUIRED:
             return "???"
         return list(self.default) if isinstance(self.default, tuple) else self.default
@@ -258,7 +258,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
 
 def _is_default(one: ConfigField, value: Any) -> bool:
     """Return whether the value is the placeholder of a key that was not set: an interpolation or ``???``."""
-    return isinstance(value, str) and value == one.written and (bool(one.of) or one.default is REQUIRED)
+    return isinstance(value, str) and value == one.written and (bool(one.inherits_from) or one.default is REQUIRED)
 
 
 def check(settings: Any, prefix: str = "") -> None:
@@ -275,7 +275,7 @@ def check(settings: Any, prefix: str = "") -> None:
             check(value, f"{prefix}{one.name}.")
             continue
         if value is UNSET:
-            if not one.of:
+            if not one.inherits_from:
                 key = f"{prefix}{one.name}"
                 raise InputError(key=key, value=None, expected=type_description(one.type), hint=f"Set {key}.")
             continue
@@ -304,7 +304,7 @@ def changed_fields(config: Any) -> dict[str, Any]:
         value, default = getattr(config, one.name), one.default
         if isinstance(one.type, type) and dataclasses.is_dataclass(one.type) and isinstance(value, one.type):
             value, default = changed_fields(value), {}
-        if value is not UNSET and (one.of or not _is_equal(value, default)):
+        if value is not UNSET and (one.inherits_from or not _is_equal(value, default)):
             found[one.name] = value
     return found
 
@@ -342,7 +342,7 @@ def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Se
         name, value = f"{place}.{one.name}", getattr(config, one.name)
         if name in names:
             default = None if one.default is REQUIRED else one.default
-            found = (select(run, other) for other in one.of)
+            found = (select(run, other) for other in one.inherits_from)
             values[one.name] = next((other for other in found if other is not None), default)
         elif dataclasses.is_dataclass(value):
             values[one.name] = inherit(value, run, names, name)

@@ -35,16 +35,16 @@ class EncoderPrompts:
     @property
     def query(self) -> str:
         """The prompt that sentence-transformers' ``encode_query`` prepends."""
-        return self.of("query")
+        return self.for_role("query")
 
     @property
     def document(self) -> str:
         """The prompt for sentence-transformers' ``encode_document``: the first nonempty one of ``document``,
         ``passage``, and ``corpus``.
         """
-        return self.of("document")
+        return self.for_role("document")
 
-    def of(self, role: Role | None) -> str:
+    def for_role(self, role: Role | None) -> str:
         """Return the prompt for texts with the given role. If ``role`` is None, return the prompt for texts without a
         role.
         """

@@ -145,8 +145,8 @@ class PromptIds:
         tokenizer: a Transformers tokenizer; only its ``__call__``, ``decode`` and ``eos_token_id`` are required.
         alone: whether the tokenizer belongs to a causal language model (without an encoder).
 
-    The argument ``most`` of the methods limits the tokens of each *sentence*, before the prompt is added. Prompts are
-    never truncated.
+    The argument ``max_tokens`` of the methods limits the tokens of each *sentence*, before the prompt is added.
+    Prompts are never truncated.
 
     Raises:
         InputError: the tokenizer of a causal language model has no end-of-sequence token.
@@ -173,27 +173,27 @@ class PromptIds:
             return []
         return cast(list[list[int]], self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])
 
-    def generation(self, direction: Direction, sentences: Sequence[str], most: int) -> list[list[int]]:
+    def generation(self, direction: Direction, sentences: Sequence[str], max_tokens: int) -> list[list[int]]:
         """Return, for each sentence, the input ids that ask for an entailed or contradicting sentence."""
         if self.prompts.assembly == "string":
-            return self._framed(self.generation_texts(direction, sentences, most))
+            return self._framed(self.generation_texts(direction, sentences, max_tokens))
         prefix, suffix = self.parts[direction]
         rows = self.ids(self.written(sentences))
-        return [[*self.begin, *prefix, *one[:most], *suffix, *self.close] for one in rows]
+        return [[*self.begin, *prefix, *one[:max_tokens], *suffix, *self.close] for one in rows]
 
-    def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[list[int]]:
+    def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], max_tokens: int) -> list[list[int]]:
         """Return, for each pair, the input ids that ask whether the premise entails the hypothesis."""
         if self.prompts.assembly == "string":
-            return self._framed(self.discrimination_texts(premises, hypotheses, most))
+            return self._framed(self.discrimination_texts(premises, hypotheses, max_tokens))
         prefix, between, suffix = self.parts["discrimination"][:3]
         begin, close = [*self.begin, *prefix], [*suffix, *self.close]
         rows = zip(*(self.ids(self.written(part)) for part in (premises, hypotheses)), strict=True)
-        return [[*begin, *one[:most], *between, *other[:most], *close] for one, other in rows]
+        return [[*begin, *one[:max_tokens], *between, *other[:max_tokens], *close] for one, other in rows]
 
-    def most_of_a_pair(self, most: int) -> int:
+    def max_pair_length(self, max_tokens: int) -> int:
         """Return the maximum number of tokens that `discrimination` returns for a pair."""
         fixed = [self.begin, *self.parts["discrimination"][:3], self.close]
-        return sum(map(len, fixed)) + 2 * most
+        return sum(map(len, fixed)) + 2 * max_tokens
 
     def written(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences with ``blank`` before each: a space for a causal language model whose tokenizer adds
@@ -201,7 +201,7 @@ class PromptIds:
         """
         return [f"{self.blank}{one}" for one in sentences]
 
-    def columns(self, triplets: Sequence[Sequence[str]], most: int) -> list[list[str]]:
+    def columns(self, triplets: Sequence[Sequence[str]], max_tokens: int) -> list[list[str]]:
         """Return the text columns to tokenize for triplets. All training instances are built from their token ids.
 
         There are three columns with the assembly ``pieces``, namely the triplets themselves. With the assembly
@@ -211,19 +211,19 @@ class PromptIds:
         others = [self.written(entailed), self.written(contradicted)]
         if self.prompts.assembly == "pieces":
             return [self.written(premises), *others]
-        prompts = [self.generation_texts(direction, premises, most) for direction in DIRECTIONS]
-        prompts += [self.discrimination_texts(premises, other, most) for other in (entailed, contradicted)]
+        prompts = [self.generation_texts(direction, premises, max_tokens) for direction in DIRECTIONS]
+        prompts += [self.discrimination_texts(premises, other, max_tokens) for other in (entailed, contradicted)]
         return [*prompts, *others]
 
-    def generation_texts(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
+    def generation_texts(self, direction: Direction, sentences: Sequence[str], max_tokens: int) -> list[str]:
         """Return each sentence joined with its prompt to one string, for the assembly ``string``."""
         prompt = getattr(self.prompts, direction)
-        return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._truncate(sentences, most)]
+        return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._truncate(sentences, max_tokens)]
 
-    def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[str]:
+    def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], max_tokens: int) -> list[str]:
         """Return each pair joined with its prompt to one string, for the assembly ``string``."""
         prompt = self.prompts.discrimination
-        pairs = zip(self._truncate(premises, most), self._truncate(hypotheses, most), strict=True)
+        pairs = zip(self._truncate(premises, max_tokens), self._truncate(hypotheses, max_tokens), strict=True)
         return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
 
     def answers(self) -> tuple[int, int]:
@@ -247,11 +247,11 @@ class PromptIds:
             )
         return yes, no
 
-    def _truncate(self, sentences: Sequence[str], most: int) -> list[str]:
+    def _truncate(self, sentences: Sequence[str], max_tokens: int) -> list[str]:
         """Truncate sentences, and return them as text because the text next to a sentence may change its tokens."""
         rows = self.ids(sentences)
         return [
-            one if len(ids) <= most else self.tokenizer.decode(ids[:most])
+            one if len(ids) <= max_tokens else self.tokenizer.decode(ids[:max_tokens])
             for one, ids in zip(sentences, rows, strict=True)
         ]
 

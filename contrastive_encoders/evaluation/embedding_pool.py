@@ -54,7 +54,7 @@ def _pool_entries(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str
     """Return the keys of texts in an `EmbeddingPool`: the text, preceded by its prompt unless that is the default."""
     if not isinstance(texts, Prompted):
         return texts
-    prompt = prompts.of(texts.role) if texts.prompt is None else texts.prompt
+    prompt = prompts.for_role(texts.role) if texts.prompt is None else texts.prompt
     return texts if prompt == prompts.default else [f"{MARK}{prompt}{END}{text}" for text in texts]
 
 

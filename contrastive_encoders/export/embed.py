@@ -121,7 +121,7 @@ def write_vectors(
     check_output_file(output)
     rows = _count(config, texts)
     encoder = _load(config, loaded)
-    prompt = None if config.role is None else encoder.prompts.of(config.role)
+    prompt = None if config.role is None else encoder.prompts.for_role(config.role)
     file = _vector_file(config, texts, rows, encoder, prompt)
     lock = lock_output_file(output) if config.overwrite or not output.exists() else None
     try:
@@ -203,7 +203,7 @@ def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: Loade
     """Embed all texts, one window at a time."""
     rows = _count(config, texts)
     encoder = _load(config, loaded)
-    prompt = None if config.role is None else encoder.prompts.of(config.role)
+    prompt = None if config.role is None else encoder.prompts.for_role(config.role)
     tasks = (WorkItem(number, block) for number, block in texts.windows(config.chunk_rows, lambda _: True))
     blocks = list[Array]()
     with ProgressBar("embedding", "texts", rows, quiet=config.quiet) as progress:

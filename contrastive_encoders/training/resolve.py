@@ -172,7 +172,7 @@ def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
         for name, key in unset_keys(values[place], place).items()
     }
     unset_trainer = {f"trainer.{name}" for name, value in values["trainer"].items() if value is None}
-    missing = {name: key.type for name, key in unset.items() if not key.of}
+    missing = {name: key.type for name, key in unset.items() if not key.inherits_from}
     run = ResolvedRun(
         **values, stage_name=stage, inherited=frozenset(unset.keys() | unset_trainer), missing=missing
     ).with_values()

@@ -102,7 +102,7 @@ def _negatives(counts: Mapping[str, Counts]) -> str:
     """Describe the numbers of negatives. For a mixture whose batches each come from one data source, the sources are
     listed separately if their numbers differ.
     """
-    rule = " (duplicates excluded)" if any(one.least < one.most for one in counts.values()) else ""
+    rule = " (duplicates excluded)" if any(one.minimum < one.maximum for one in counts.values()) else ""
     if len(same := set(counts.values())) <= 1:
         return "".join(f", {one} negatives per text{rule}" for one in same)
     by_part = ", ".join(f"{one} in {name}" for name, one in sorted(counts.items()))

@@ -23,13 +23,13 @@ class Counts(NamedTuple):
     """Number of negatives per anchor over several batches: mean, minimum, and maximum."""
 
     mean: float
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def __str__(self) -> str:
-        if self.least == self.most:
-            return f"{self.most:,}"
-        return f"{self.mean:,.1f} ({self.least:,} to {self.most:,})"
+        if self.minimum == self.maximum:
+            return f"{self.maximum:,}"
+        return f"{self.mean:,.1f} ({self.minimum:,} to {self.maximum:,})"
 
 
 def count_usable_negatives(model: Any, data: Any, loader: Any, trainer: Any, name: str) -> dict[str, Counts]:

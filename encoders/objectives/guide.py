@@ -52,7 +52,7 @@ class GuideEncoder:
         for model in self.modules:
             model.to(device)  # the device is known only when the first batch arrives
         texts = [self._decode(one, some) for one, some in zip(several, prompts, strict=True)]
-        own = [self.encoder.prompts.of(role) for role in roles]
+        own = [self.encoder.prompts.for_role(role) for role in roles]
         found = dict[int, Tensor]()
         with torch.autocast(device.type, enabled=False):
             for prompt in dict.fromkeys(own):

@@ -46,7 +46,7 @@ def trained(model, batch, rank: int, world: int) -> tuple:
         outcome["loss"].backward()
         gradient = torch.cat([full_tensor(weight.grad).flatten() for weight in weights])
         optimizer.step()
-    vectors = embed_pool(model.encoder, [TEXTS]).of(TEXTS)
+    vectors = embed_pool(model.encoder, [TEXTS]).lookup(TEXTS)
     return (
         outcome["loss"].detach(),
         outcome["metrics"],

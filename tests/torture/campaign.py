@@ -14,7 +14,7 @@ from tests.torture.running import START, Ended, Running, wait_for_orphans
 from tests.torture.same import differences
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-MOST_KILLS = 4  # of one job
+MAX_KILLS = 4  # of one job
 TO_END = 75.0  # seconds for the children of a killed command to end
 DONE = ("All files are in", " vectors of ", " shows their quality.")  # the last message of a command
 
@@ -74,7 +74,7 @@ class Campaign:
         cache = self.warm if self.rng.random() < 0.5 else folder.parent / "cache"
         told = ["cold" if cache != self.warm else "warm"]
         ended = None
-        for _ in range(self.rng.randint(1, MOST_KILLS)):
+        for _ in range(self.rng.randint(1, MAX_KILLS)):
             number, at = self.rng.choice(SIGNALS), self.rng.uniform(0, 1.05 * seconds)
             whom = self.rng.choice(("leader", "all", "rank") if job.processes > 1 else ("leader",))
             running = Running(job, folder, cache)

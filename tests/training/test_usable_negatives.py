@@ -172,7 +172,7 @@ def test_batches_without_a_negative_are_counted(tiny_bert, tmp_path, caplog):
         empty += len(answers) == 1
     assert 0 < empty < 6
     assert f"{empty} of the first 6 batches" in caplog.text
-    assert counts.least == 0
+    assert counts.minimum == 0
     caplog.clear()
     count_usable_negatives(*found("pairs", "qa", pairs(24, 24), tmp_path, 4, 6, backbone=tiny_bert))
     assert "batches" not in caplog.text

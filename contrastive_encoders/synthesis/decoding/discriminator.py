@@ -59,9 +59,9 @@ class ChatPromptIds(PromptIds):
         self.generator = generator
         self.parts["discrimination"][3:] = self.ids(prompts.discrimination[3:])  # unchanged: may begin a line
 
-    def most_of_a_pair(self, most: int) -> int:
-        [fixed] = self._framed(self.discrimination_texts([""], [""], most))
-        return len(fixed) + 2 * most
+    def max_pair_length(self, max_tokens: int) -> int:
+        [fixed] = self._framed(self.discrimination_texts([""], [""], max_tokens))
+        return len(fixed) + 2 * max_tokens
 
     def _framed(self, texts: Sequence[str]) -> list[list[int]]:
         return self.generator.encode(texts)
@@ -87,31 +87,31 @@ class Discriminator:
                 expected=error.expected,
                 hint=error.hint,
             ) from None
-        self.generator, self.most = generator, max_pair_tokens
-        if (longest := self.ids.most_of_a_pair(self.most)) > generator.context:
+        self.generator, self.max_pair_tokens = generator, max_pair_tokens
+        if (longest := self.ids.max_pair_length(self.max_pair_tokens)) > generator.context:
             raise InputError(
                 key="max_pair_tokens",
-                value=self.most,
+                value=self.max_pair_tokens,
                 expected=f"a lower number, because two sentences of this length and their prompt have {longest} "
                 f"tokens, and the context of {generator.name} is {generator.context}",
             )
 
-    def check_room(self, most: int) -> None:
-        """Raise `InputError` if the prompt with a sentence of ``most`` tokens fills the context of the model."""
+    def check_room(self, max_tokens: int) -> None:
+        """Raise `InputError` if the prompt with a sentence of ``max_tokens`` tokens fills the context of the model."""
         for direction in DIRECTIONS:
-            [empty] = self.ids.generation(direction, [""], most)
-            if (longest := len(empty) + most) >= self.generator.context:
+            [empty] = self.ids.generation(direction, [""], max_tokens)
+            if (longest := len(empty) + max_tokens) >= self.generator.context:
                 raise InputError(
                     key="max_source_tokens",
-                    value=most,
+                    value=max_tokens,
                     expected=f"a lower number, because a sentence of this length and prompts.{direction} have "
                     f"{longest} tokens, and the context of {self.generator.name} is {self.generator.context}",
                     hint="Alternatively, shorten the prompt.",
                 )
 
-    def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
-        """Return the prompt of ``direction`` for each sentence. Sentences are truncated to ``most`` tokens."""
-        return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
+    def questions(self, direction: Direction, sentences: Sequence[str], max_tokens: int) -> list[PromptText]:
+        """Return the prompt of ``direction`` for each sentence. Sentences are truncated to ``max_tokens`` tokens."""
+        return [tuple(ids) for ids in self.ids.generation(direction, sentences, max_tokens)]
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
@@ -120,7 +120,7 @@ class Discriminator:
         Equal pairs are processed once, and pairs of similar length are processed together.
         """
         wanted = list(dict.fromkeys(pairs))
-        rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
+        rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.max_pair_tokens)
         ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
         found: dict[PromptText, float] = {}
         for texts in batch_by_length(ids_of):

@@ -205,7 +205,7 @@ class PassageJudge(Discriminator):
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
-        rows = self.ids.discrimination([one for one, _ in pairs], [other for _, other in pairs], self.most)
+        rows = self.ids.discrimination([one for one, _ in pairs], [other for _, other in pairs], self.max_pair_tokens)
         of_passage: dict[str, list[int]] = {}
         for place, (passage, _) in enumerate(pairs):
             of_passage.setdefault(passage, []).append(place)

@@ -81,19 +81,19 @@ def parse_question_prompts(found: Mapping[str, Any]) -> QuestionPrompts:
     return QuestionPrompts({str(style): str(text).rstrip(" ") for style, text in styles.items()}, asked)
 
 
-def cut_texts(tokenizer: Any, texts: Sequence[str], most: int) -> list[tuple[str, bool]]:
-    """Truncate texts to ``most`` tokens. Return each text, and whether it was truncated.
+def cut_texts(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[tuple[str, bool]]:
+    """Truncate texts to ``max_tokens`` tokens. Return each text, and whether it was truncated.
 
     If ``tokenizer`` is None, as for a server, words are counted instead of tokens.
     """
     if tokenizer is None:
         rows = [text.split() for text in texts]
         return [
-            (" ".join(row[:most]), True) if len(row) > most else (text, False)
+            (" ".join(row[:max_tokens]), True) if len(row) > max_tokens else (text, False)
             for row, text in zip(rows, texts, strict=True)
         ]
     rows = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     return [
-        (tokenizer.decode(ids[:most]).strip(), True) if len(ids) > most else (text, False)
+        (tokenizer.decode(ids[:max_tokens]).strip(), True) if len(ids) > max_tokens else (text, False)
         for ids, text in zip(rows, texts, strict=True)
     ]

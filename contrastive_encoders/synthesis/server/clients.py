@@ -72,9 +72,12 @@ class ServedPromptIds(PromptIds):
     def __init__(self, prompts: Prompts) -> None:
         self.prompts = prompts
 
-    def _truncate(self, sentences: Sequence[str], most: int) -> list[str]:
+    def _truncate(self, sentences: Sequence[str], max_tokens: int) -> list[str]:
         words = [sentence.split() for sentence in sentences]
-        return [one if len(own) <= most else " ".join(own[:most]) for one, own in zip(sentences, words, strict=True)]
+        return [
+            one if len(own) <= max_tokens else " ".join(own[:max_tokens])
+            for one, own in zip(sentences, words, strict=True)
+        ]
 
 
 class ServedDiscriminator:
@@ -87,7 +90,7 @@ class ServedDiscriminator:
     """
 
     def __init__(self, server: Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool) -> None:
-        self.server, self.asks, self.most = server, ServedPromptIds(prompts), max_pair_tokens
+        self.server, self.asks, self.max_pair_tokens = server, ServedPromptIds(prompts), max_pair_tokens
         self.judged, self.listed = judged, False
         words = prompts.discrimination
         self.answers = {"yes": words.yes, "no": words.no}
@@ -100,8 +103,8 @@ class ServedDiscriminator:
             )
         self([("The cat is black.", "It is black.")])  # errors occur before anything is written
 
-    def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
-        return self.asks.generation_texts(direction, sentences, most)
+    def questions(self, direction: Direction, sentences: Sequence[str], max_tokens: int) -> list[str]:
+        return self.asks.generation_texts(direction, sentences, max_tokens)
 
     def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
         """Return P("true") of each pair.
@@ -111,9 +114,11 @@ class ServedDiscriminator:
         """
         if not self.judged:
             return [None] * len(pairs)
-        wanted = list(dict.fromkeys(pairs))
-        asked = self.asks.discrimination_texts([one for one, _ in wanted], [other for _, other in wanted], self.most)
-        found = self.server.run(self._all(asked))
+        distinct = list(dict.fromkeys(pairs))
+        prompts = self.asks.discrimination_texts(
+            [one for one, _ in distinct], [other for _, other in distinct], self.max_pair_tokens
+        )
+        found = self.server.run(self._all(prompts))
         if undecided := found.count(None):
             log.warning(
                 "%s: neither %s is among the likeliest answers for %d of %d pairs. These pairs are not judged, so "
@@ -123,11 +128,13 @@ class ServedDiscriminator:
                 undecided,
                 len(found),
             )
-        of = {pair: None if p is None else round(p, PROBABILITY_DIGITS) for pair, p in zip(wanted, found, strict=True)}
-        return [of[pair] for pair in pairs]
+        p_true = {
+            pair: None if p is None else round(p, PROBABILITY_DIGITS) for pair, p in zip(distinct, found, strict=True)
+        }
+        return [p_true[pair] for pair in pairs]
 
-    async def _all(self, asked: Sequence[str]) -> list[float | None]:
-        return await asyncio.gather(*map(self._p_true, asked))
+    async def _all(self, prompts: Sequence[str]) -> list[float | None]:
+        return await asyncio.gather(*map(self._p_true, prompts))
 
     async def _p_true(self, text: str) -> float | None:
         answer = await self.server.answer(judge_request(text, chat=self.server.chat), "judge")

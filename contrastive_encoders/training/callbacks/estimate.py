@@ -31,7 +31,7 @@ class Step(NamedTuple):
     """Number of tokens per optimizer step: the mean and the 99th percentile."""
 
     mean: float
-    most: float
+    percentile_99: float
 
 
 class Mark(NamedTuple):
@@ -108,7 +108,7 @@ class RunEstimate(pl.Callback):
         budget = module.encoder.budget(module.device)
         is_recomputed = module.encoder.activation_checkpointing == "on" or step.mean > budget
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
-        at_once = min(step.most, budget)
+        at_once = min(step.percentile_99, budget)
         memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if is_recomputed else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
