@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks import texts
 from benchmarks.runner import Line
+from contrastive_encoders import train
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.metrics import read_rows
-from contrastive_encoders.training import train
 
 SPANS = "data.min_span=8 data.max_span=48"
 RUNS = {

@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from benchmarks.texts import write_documents
+from contrastive_encoders import compose
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
-from contrastive_encoders.training import compose
 from contrastive_encoders.training.resolve import resolve
 
 SMOLLM2: dict[str, Any] = {

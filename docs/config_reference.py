@@ -11,8 +11,10 @@ from typing import Any
 from contrastive_encoders.cli.download_data import DownloadConfig
 from contrastive_encoders.cli.main import COMMANDS
 from contrastive_encoders.cli.preview import PreviewConfig
-from contrastive_encoders.composition.config_files import CONFIGS, choices
-from contrastive_encoders.composition.key_docs import (
+from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS
+from contrastive_encoders.synthesis.recipe_configs import GenerateConfig
+from contrastive_encoders.training.composition.config_files import CONFIGS, choices
+from contrastive_encoders.training.composition.key_docs import (
     ConfigFile,
     KeyDoc,
     choice_file,
@@ -20,8 +22,6 @@ from contrastive_encoders.composition.key_docs import (
     interpolation_in_words,
     keys_of_settings,
 )
-from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS
-from contrastive_encoders.synthesis.recipe_configs import GenerateConfig
 
 # Heading -> commands, classes of keys, and groups of files, in the order of the page
 SECTIONS: dict[str, tuple[Any, ...]] = {

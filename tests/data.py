@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core import Ragged
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.datamodules.sources import raw_documents as sources
 from contrastive_encoders.datamodules.sources import records
 from contrastive_encoders.datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
+from contrastive_encoders.training.composition.config_store import config_node
 from tests.objectives import made
 
 

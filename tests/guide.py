@@ -20,7 +20,6 @@ from contrastive_encoders.cli.preview import read_arguments as read_preview
 from contrastive_encoders.cli.sweep import read_arguments as read_sweep
 from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.sweep_file import format_overrides
-from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -28,6 +27,7 @@ from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.composition.config_files import CONFIGS
 from contrastive_encoders.training.resolve import resolve
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,11 +6,11 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_files import CONFIGS, choices
-from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
+from contrastive_encoders.training.composition.config_files import CONFIGS, choices
+from contrastive_encoders.training.composition.config_store import config_node
 from contrastive_encoders.training.run_config import RunConfig
 
 # The keys of a backbone that contrastive_encoders.encoders.loading.tiny writes

@@ -12,12 +12,12 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 import contrastive_encoders.cli.compare  # noqa: F401  it registers the config class
-from contrastive_encoders.composition.config_store import config_node as config_of
 from contrastive_encoders.core.config_schema import keys_of, settings_class
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.composition.config_store import config_node as config_of
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"

@@ -14,8 +14,8 @@ import contrastive_encoders.training.compose  # noqa: F401
 from contrastive_encoders import __version__
 from contrastive_encoders.cli.main import COMMANDS, adapt_arguments, improve_arguments, main
 from contrastive_encoders.cli.sweep import read_arguments
-from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.core import InputError
+from contrastive_encoders.training.composition.override_checks import check_options
 
 ROOT = Path(__file__).resolve().parent.parent
 WRONG = [  # config, arguments, the wrong argument, its hint

@@ -20,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from contrastive_encoders.cli.main import main
-from contrastive_encoders.composition.config_keys import known_keys
+from contrastive_encoders.training.composition.config_keys import known_keys
 
 pytestmark = pytest.mark.slow
 

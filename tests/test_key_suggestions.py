@@ -10,13 +10,13 @@ import contrastive_encoders.cli.compare
 import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.export  # noqa: F401
 from contrastive_encoders.cli.main import adapt_arguments
-from contrastive_encoders.composition.config_errors import explained
-from contrastive_encoders.composition.config_keys import known_keys
-from contrastive_encoders.composition.config_store import compose_config
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.key_suggestions import COUNTERPARTS, counterpart, unknown_key
 from contrastive_encoders.training.api import train
 from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.composition.config_errors import explained
+from contrastive_encoders.training.composition.config_keys import known_keys
+from contrastive_encoders.training.composition.config_store import compose_config
 
 BASE = ["model=pairs", "data=triplets", "data.path=faq.csv"]
 

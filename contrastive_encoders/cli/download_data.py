@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from contrastive_encoders.composition.config_keys import config_from_arguments
-from contrastive_encoders.composition.key_docs import keys_of_settings, row, wrap_text
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field, keys_of
 from contrastive_encoders.core.key_suggestions import check_known_keys
@@ -32,6 +30,8 @@ from contrastive_encoders.io.rows import count_rows
 from contrastive_encoders.runtime.child_processes import init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
+from contrastive_encoders.training.composition.config_keys import config_from_arguments
+from contrastive_encoders.training.composition.key_docs import keys_of_settings, row, wrap_text
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
-from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.import_target import found_at
@@ -19,6 +17,8 @@ from contrastive_encoders.synthesis.recipe_configs import GENERATE_CONFIGS
 from contrastive_encoders.synthesis.report.actions import DatasetActions
 from contrastive_encoders.synthesis.report.annotate import Item
 from contrastive_encoders.synthesis.shards.store import SynthesisError
+from contrastive_encoders.training.composition.config_files import choices
+from contrastive_encoders.training.composition.config_store import register
 
 if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before --help is answered
     from contrastive_encoders.synthesis.recipe import Recipe

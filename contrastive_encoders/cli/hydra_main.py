@@ -9,17 +9,17 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_errors import explain_errors
-from contrastive_encoders.composition.config_files import CONFIGS, choices
-from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import register, to_container
-from contrastive_encoders.composition.key_docs import wrap_text
-from contrastive_encoders.composition.literal_values import literal_overrides
-from contrastive_encoders.composition.override_checks import check_options, check_override_syntax, check_paths
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.runtime.child_processes import init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
+from contrastive_encoders.training.composition.config_errors import explain_errors
+from contrastive_encoders.training.composition.config_files import CONFIGS, choices
+from contrastive_encoders.training.composition.config_keys import check_numbers
+from contrastive_encoders.training.composition.config_store import register, to_container
+from contrastive_encoders.training.composition.key_docs import wrap_text
+from contrastive_encoders.training.composition.literal_values import literal_overrides
+from contrastive_encoders.training.composition.override_checks import check_options, check_override_syntax, check_paths
 
 Config = TypeVar("Config")
 

@@ -15,11 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from hydra.utils import get_class, get_object
 
-from contrastive_encoders.composition.config_errors import explain_errors
-from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import config_from_arguments
-from contrastive_encoders.composition.key_docs import keys_of_settings, row
-from contrastive_encoders.composition.override_checks import check_override_syntax, unknown_option
 from contrastive_encoders.core import InputError, Seq2SeqBatch, SpanBatch, check_local_output
 from contrastive_encoders.core.config_schema import as_mapping, config_field
 from contrastive_encoders.io.atomic import atomic_write
@@ -29,6 +24,11 @@ from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.composition.config_errors import explain_errors
+from contrastive_encoders.training.composition.config_files import choices
+from contrastive_encoders.training.composition.config_keys import config_from_arguments
+from contrastive_encoders.training.composition.key_docs import keys_of_settings, row
+from contrastive_encoders.training.composition.override_checks import check_override_syntax, unknown_option
 from contrastive_encoders.training.data_summary import account_of
 from contrastive_encoders.training.preview.span_positions import ROLES, SpanLayout
 from contrastive_encoders.training.resolve import ResolvedRun, resolve

@@ -27,15 +27,15 @@ from contrastive_encoders.comparison.run_scheduler import (
     run_all,
 )
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
-from contrastive_encoders.composition.config_errors import explain_errors
-from contrastive_encoders.composition.config_keys import config_from_arguments
-from contrastive_encoders.composition.key_docs import keys_of_settings, row
-from contrastive_encoders.composition.override_checks import refuse_option
 from contrastive_encoders.core import InputError, check_local_output, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
 from contrastive_encoders.runtime.child_processes import check_number, init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
+from contrastive_encoders.training.composition.config_errors import explain_errors
+from contrastive_encoders.training.composition.config_keys import config_from_arguments
+from contrastive_encoders.training.composition.key_docs import keys_of_settings, row
+from contrastive_encoders.training.composition.override_checks import refuse_option
 
 log = logging.getLogger(__name__)
 

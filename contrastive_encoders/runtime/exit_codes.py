@@ -2,8 +2,8 @@
 
 The exit code is 0 on success; 2 if the command line, config, or input is invalid; 1 if the command failed while running
 or the disk is full; 130 and 143 if it was interrupted (docs/exit-codes.md). On a typo, Hydra alone would exit with 1
-and print a traceback. Therefore Hydra is made to raise its errors, `composition.config_errors` explains them, and this
-module maps them to exit codes.
+and print a traceback. Therefore Hydra is made to raise its errors,
+`training.composition.config_errors` explains them, and this module maps them to exit codes.
 """
 
 import contextlib

@@ -12,10 +12,6 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contrastive_encoders.composition.config_errors import explain_errors
-from contrastive_encoders.composition.config_keys import COMMAND_GROUPS
-from contrastive_encoders.composition.config_store import dotted
-from contrastive_encoders.composition.override_checks import check_override_syntax
 from contrastive_encoders.core import InputError, Results, Verdict
 from contrastive_encoders.core.config_schema import changed_fields, plain_value
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, DataConfig, MixtureDataConfig
@@ -27,6 +23,10 @@ from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import check_overrides, compose
+from contrastive_encoders.training.composition.config_errors import explain_errors
+from contrastive_encoders.training.composition.config_keys import COMMAND_GROUPS
+from contrastive_encoders.training.composition.config_store import dotted
+from contrastive_encoders.training.composition.override_checks import check_override_syntax
 from contrastive_encoders.training.in_memory_rows import CachedRows, overrides_for_rows
 from contrastive_encoders.training.resolve import finished_before, resolve
 from contrastive_encoders.training.run_config import RunConfig

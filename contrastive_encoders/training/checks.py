@@ -10,7 +10,6 @@ import hydra
 import pytorch_lightning as pl
 import torch
 
-from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import build, check, keys_of, type_description
 from contrastive_encoders.core.key_suggestions import nearest
@@ -23,6 +22,7 @@ from contrastive_encoders.io.sharded_tensors import shapes
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
+from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.max_length import check_lengths
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import check_settings

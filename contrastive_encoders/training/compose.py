@@ -14,19 +14,6 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from contrastive_encoders.composition.config_errors import explain_errors, explained
-from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import (
-    assign,
-    compose_config,
-    dotted,
-    keys_below,
-    nested,
-    to_container,
-)
-from contrastive_encoders.composition.literal_values import literal_overrides
-from contrastive_encoders.composition.override_checks import check_paths, help_hint
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, read, settings_class
 from contrastive_encoders.core.key_effects import effect_of
@@ -34,6 +21,19 @@ from contrastive_encoders.core.key_suggestions import check_known_keys, nearest,
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.runtime.exit_codes import as_exceptions
+from contrastive_encoders.training.composition.config_errors import explain_errors, explained
+from contrastive_encoders.training.composition.config_files import choices
+from contrastive_encoders.training.composition.config_keys import check_numbers
+from contrastive_encoders.training.composition.config_store import (
+    assign,
+    compose_config,
+    dotted,
+    keys_below,
+    nested,
+    to_container,
+)
+from contrastive_encoders.training.composition.literal_values import literal_overrides
+from contrastive_encoders.training.composition.override_checks import check_paths, help_hint
 from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_OVERRIDE = re.compile(r"\+{0,2}stages[.=]")

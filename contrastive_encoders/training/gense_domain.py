@@ -8,9 +8,6 @@ import json
 import logging
 from pathlib import Path
 
-from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import assign, compose_config, dotted, register, to_container
-from contrastive_encoders.composition.override_checks import check_paths
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.core.errors import TrainingError
@@ -23,6 +20,15 @@ from contrastive_encoders.synthesis.recipes.gense import Gense
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.checks import names_of
+from contrastive_encoders.training.composition.config_keys import check_numbers
+from contrastive_encoders.training.composition.config_store import (
+    assign,
+    compose_config,
+    dotted,
+    register,
+    to_container,
+)
+from contrastive_encoders.training.composition.override_checks import check_paths
 from contrastive_encoders.training.resolve import TRIPLETS, ResolvedRun
 from contrastive_encoders.training.run_config import Domain
 from contrastive_encoders.training.scoring import available_variant, own_suite

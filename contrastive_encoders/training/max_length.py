@@ -11,7 +11,6 @@ from hydra.utils import get_class, get_object
 from omegaconf import OmegaConf
 from transformers import AutoConfig
 
-from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.lengths import USUAL_LENGTH, length_to_train, longest_input, own_length
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
@@ -23,6 +22,7 @@ from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
 from contrastive_encoders.encoders.objectives.reranker import Reranker
 from contrastive_encoders.encoders.prompt_suffix import prompt_ids_after_text
 from contrastive_encoders.training.build import data_modules
+from contrastive_encoders.training.composition.config_files import CONFIGS, choices
 from contrastive_encoders.training.resolve import ResolvedRun
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from contrastive_encoders.composition.config_store import config_node, register
 from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.model_configs import TinySizes
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
+from contrastive_encoders.training.composition.config_store import config_node, register
 
 DEFAULT_MODELS = {  # data= -> model= that is suggested, and chosen for rows in memory
     "dino": "sroberta",

@@ -15,11 +15,11 @@ from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric, contrasts
 from contrastive_encoders.comparison.race_data import commands_of
 from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend
-from contrastive_encoders.composition.literal_values import literal_override
 from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.item_scores import write_items
 from contrastive_encoders.io.results import read_results, write_results
+from contrastive_encoders.training.composition.literal_values import literal_override
 from tests.embedders import OnTheCPU
 
 QUERIES = 40

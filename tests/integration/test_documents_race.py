@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from contrastive_encoders.cli.compare import plain
 from contrastive_encoders.cli.main import ADAPT_OUTPUT, adapt_arguments, main
 from contrastive_encoders.comparison.race_data import commands_of, needed, race_overrides
-from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.override_format import format_override
+from contrastive_encoders.training.composition.config_files import CONFIGS
 from tests.forks import Started, run_command
 from tests.synthesis.test_queries import PROMPTS
 from tests.synthesis.test_questions import story

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from contrastive_encoders import compose
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.training import compose
 from contrastive_encoders.training.resolve import resolve
 from tests.data import write_rows
 from tests.encoders.test_behind_pooling import made

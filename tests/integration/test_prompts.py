@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from contrastive_encoders.composition.literal_values import literal_overrides
+from contrastive_encoders import compose, train
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder
 from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.training import compose, train
 from contrastive_encoders.training.build import make_data, make_model
+from contrastive_encoders.training.composition.literal_values import literal_overrides
 from contrastive_encoders.training.encoder_prompts import settle_prompts
 from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.teacher import _embed_rows

@@ -16,9 +16,6 @@ import torch
 from omegaconf import open_dict
 
 import contrastive_encoders.cli.preview as preview
-from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.config_store import compose_config
-from contrastive_encoders.composition.override_checks import check_override_syntax
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
@@ -26,6 +23,9 @@ from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.reports.page import ReportSection, page
 from contrastive_encoders.training.compose import compose, run_of
+from contrastive_encoders.training.composition.config_files import CONFIGS
+from contrastive_encoders.training.composition.config_store import compose_config
+from contrastive_encoders.training.composition.override_checks import check_override_syntax
 from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.target_checks import check_targets
 from tests.forks import TRAIN, run_command

@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import contrastive_encoders.cli.generate as command
 from contrastive_encoders.cli.hydra_main import config_of
-from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.custom_tasks.beir import find_sets, read_set
@@ -25,6 +24,7 @@ from contrastive_encoders.synthesis.decoding.generator import group_similar, loa
 from contrastive_encoders.synthesis.questions.rules import UNANSWERED
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
 from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
+from contrastive_encoders.training.composition.config_files import CONFIGS
 from tests.synthesis.commands import here, refusal, rows_of, start
 from tests.synthesis.conftest import families
 from tests.synthesis.openai_server import Stand

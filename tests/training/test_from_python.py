@@ -14,6 +14,7 @@ import pandas
 import pytest
 import torch
 
+from contrastive_encoders import RunConfig, compose, run, train
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import UNSET
 from contrastive_encoders.datamodules.data_configs import (
@@ -30,7 +31,7 @@ from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 from contrastive_encoders.encoders.objectives.tsdae_config import TSDAEConfig
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import LOCK
-from contrastive_encoders.training import RunConfig, api, compose, run, train
+from contrastive_encoders.training import api
 from contrastive_encoders.training.callbacks.progress import TrainingProgress
 from contrastive_encoders.training.in_memory_rows import overrides_for_rows
 from contrastive_encoders.training.resolve import resolve

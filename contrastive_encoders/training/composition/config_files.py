@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2]
 # In a checkout without symbolic links, the package does not contain this folder
 CONFIGS = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
 MEANINGS = "meanings"  # key of a file in configs/race: the meanings of its own keys

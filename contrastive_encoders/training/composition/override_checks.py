@@ -9,11 +9,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, known_keys, leaves
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
 from contrastive_encoders.core.config_schema import shorten
 from contrastive_encoders.core.override_format import format_override
+from contrastive_encoders.training.composition.config_files import choices
+from contrastive_encoders.training.composition.config_keys import COMMAND_GROUPS, known_keys, leaves
 
 # Config keys from which Hydra builds objects, from any source; an interpolation may refer to one
 OBJECT_KEYS = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")

@@ -20,10 +20,10 @@ from hydra.errors import HydraException
 from omegaconf import grammar_parser
 from omegaconf.errors import GrammarParseError
 
-from contrastive_encoders.composition.config_keys import COMMAND_GROUPS
-from contrastive_encoders.composition.config_store import REGISTERED
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import keys_of, matches_type, type_description
+from contrastive_encoders.training.composition.config_keys import COMMAND_GROUPS
+from contrastive_encoders.training.composition.config_store import REGISTERED
 
 OVERRIDE = re.compile(r"(\+{0,2}([\w.@][\w.@-]*))=(.*)", re.DOTALL)  # not an option (--config-dir=conf)
 PREFIX = re.compile(r"stages\.[^.]+\.")  # for a key of one stage

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_files import CONFIGS, MEANINGS
-from contrastive_encoders.composition.config_store import FOLDER, REGISTERED, dotted
 from contrastive_encoders.core.config_schema import keys_of as settings_keys
+from contrastive_encoders.training.composition.config_files import CONFIGS, MEANINGS
+from contrastive_encoders.training.composition.config_store import FOLDER, REGISTERED, dotted
 
 FIRST_GROUPS, LAST_GROUPS = ("model", "data", "recipe", "race"), ("experiment",)  # in --help
 COLUMNS, MEANING_COLUMN = 100, 36  # of --help

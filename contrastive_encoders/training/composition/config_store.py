@@ -13,11 +13,11 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-import contrastive_encoders.composition.resolvers  # noqa: F401  it registers the resolvers that configs name
-from contrastive_encoders.composition.config_files import CONFIGS
+import contrastive_encoders.training.composition.resolvers  # noqa: F401  it registers the resolvers that configs name
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import keys_of
 from contrastive_encoders.core.key_suggestions import unknown_key
+from contrastive_encoders.training.composition.config_files import CONFIGS
 
 FOLDER = "settings"  # a defaults list refers to a settings class as /settings/NAME
 REGISTERED: dict[str, type] = {}  # NAME -> class

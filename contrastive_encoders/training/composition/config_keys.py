@@ -12,10 +12,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_files import CONFIGS, MEANINGS, choices
-from contrastive_encoders.composition.config_store import keys_below
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build, keys_of, matches_type
+from contrastive_encoders.training.composition.config_files import CONFIGS, MEANINGS, choices
+from contrastive_encoders.training.composition.config_store import keys_below
 
 COMMAND_GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),

@@ -12,13 +12,18 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException, UnsupportedValueType
 
-from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import COMMAND_GROUPS, choices_with, config_folders, known_keys
-from contrastive_encoders.composition.override_checks import help_hint
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.errors import input_error
 from contrastive_encoders.core.key_suggestions import nearest, unknown_key
 from contrastive_encoders.core.renamed_keys import renamed_choice
+from contrastive_encoders.training.composition.config_files import choices
+from contrastive_encoders.training.composition.config_keys import (
+    COMMAND_GROUPS,
+    choices_with,
+    config_folders,
+    known_keys,
+)
+from contrastive_encoders.training.composition.override_checks import help_hint
 
 
 def explain_errors(
