@@ -107,7 +107,7 @@ def test_a_forum_s_documents_are_all_its_questions_but_the_queries(cqadupstack):
     assert [android.name, *(forum.name for forum in rest)] == FORUMS
     assert android.queries == ["android text 0", "android text 1", "android text 5"]
     assert android.documents == ["android text 2", "android text 3", "android text 4"]
-    assert android.relevant == [[1], [], [2, 0]]  # queries are no documents, even if they are duplicates
+    assert android.relevant == [[1], [], [2, 0]]  # queries are not documents, even if they are duplicates
     assert android.duplicates == [2, 1, 2]
 
 

@@ -85,7 +85,7 @@ def test_bad_input_gets_one_line_and_status_2(arguments, expected, small_tables,
     assert last.startswith("contrastive-encoders evaluate: ")
     for part in expected:
         assert part in last
-    assert not list(tmp_path.iterdir()), "nothing is left behind"
+    assert not list(tmp_path.iterdir()), "nothing was written"
 
 
 def test_the_state_of_the_data(small_tables):

@@ -172,7 +172,7 @@ def test_keys_are_checked_before_the_library_is_imported(overrides, expected, tm
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "mteb", None)
     assert refused_key(*overrides) == expected
-    assert not list(tmp_path.iterdir()), "nothing is left behind"
+    assert not list(tmp_path.iterdir()), "nothing was written"
 
 
 def test_several_processes_are_refused(monkeypatch):

@@ -37,7 +37,7 @@ def command(start) -> Callable[..., Outcome]:
 
 
 @pytest.fixture(scope="module")
-def whole(overrides, command, tmp_path_factory) -> Path:
+def reference(overrides, command, tmp_path_factory) -> Path:
     """The output folder of an uninterrupted run with the module's ``overrides``."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     outcome = command(*overrides, f"output_dir={folder}")

@@ -50,8 +50,8 @@ def test_a_new_interpreter_continues_as_if_nothing_had_happened(overrides, comma
     """In a fork, late initialization of the process has already happened, in the full run and in the killed one."""
     folder, overrides = overrides
     monkeypatch.syspath_prepend(folder)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    done = command(*overrides, f"output_dir={whole}")
+    reference, parts = tmp_path / "whole", tmp_path / "parts"
+    done = command(*overrides, f"output_dir={reference}")
     assert done.status == 0, done.err
     killed = command(*overrides, f"output_dir={parts}", KILLED_AT=str(KILLED_AT))
     assert killed.status == -signal.SIGKILL, killed.err
@@ -60,13 +60,13 @@ def test_a_new_interpreter_continues_as_if_nothing_had_happened(overrides, comma
     done = run_train([*overrides, f"output_dir={parts}"], PYTHONPATH=str(folder))
     assert done.returncode == 0, done.stderr
     for name in ("last", "best"):
-        ours, theirs = load(parts, name), load(whole, name)
+        ours, theirs = load(parts, name), load(reference, name)
         assert ours["global_step"] == theirs["global_step"]
         assert same(ours["state_dict"], theirs["state_dict"])
         assert same(ours["optimizer_states"], theirs["optimizer_states"])
-    assert without_times(parts) == without_times(whole)
-    assert [int(row["step"]) for row in without_times(whole) if SCORE in row] == SCORED
-    assert scores(parts) == scores(whole)
+    assert without_times(parts) == without_times(reference)
+    assert [int(row["step"]) for row in without_times(reference) if SCORE in row] == SCORED
+    assert scores(parts) == scores(reference)
 
 
 def load(folder, name):

@@ -37,7 +37,7 @@ def overrides(rows):
 
 
 @pytest.mark.slow  # three starts
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, whole, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, reference, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 5))
@@ -46,19 +46,21 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, whole, 
     assert not (folder / "results.json").exists()
     outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
-    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, whole))
+    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, reference))
     assert ours["global_step"] == theirs["global_step"] == STEPS
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
-    exported = [(one / "generator" / "model.safetensors").read_bytes() for one in (folder, whole)]
+    exported = [(one / "generator" / "model.safetensors").read_bytes() for one in (folder, reference)]
     assert exported[0] == exported[1]
-    assert without_times(folder) == without_times(whole)
+    assert without_times(folder) == without_times(reference)
 
 
-def test_it_is_scored_every_n_steps_and_the_best_is_exported(whole):
-    scored = {int(row["step"]): float(row[SELECTION]) for row in read_rows(whole / "metrics.csv") if SELECTION in row}
+def test_it_is_scored_every_n_steps_and_the_best_is_exported(reference):
+    scored = {
+        int(row["step"]): float(row[SELECTION]) for row in read_rows(reference / "metrics.csv") if SELECTION in row
+    }
     assert sorted(scored) == [0, 3, 6, 9]
     del scored[0]  # before training: never the best of a run
-    results = json.loads((whole / "results.json").read_text())
+    results = json.loads((reference / "results.json").read_text())
     assert results["best_step"] == max(scored, key=lambda step: (scored[step], -step))
     assert results["scores"][SELECTION] == pytest.approx(max(scored.values()), rel=1e-5)
     accuracy, perplexity = (results["scores"][f"generator-dev/{name}"] for name in ("accuracy", "perplexity"))
@@ -71,25 +73,25 @@ def test_it_is_scored_every_n_steps_and_the_best_is_exported(whole):
     assert results["data"][0]["prompt_assembly"] == "pieces"
 
 
-def test_what_it_leaves_is_a_folder_of_transformers_with_its_prompts(whole, gense_prompts):
-    folder = whole / "generator"
+def test_what_it_leaves_is_a_folder_of_transformers_with_its_prompts(reference, gense_prompts):
+    folder = reference / "generator"
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     written = model.generate(**tokenizer(["A ferry."], return_tensors="pt"), max_new_tokens=3)
     assert written.shape[0] == 1
-    best = torch.load(whole / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    best = torch.load(reference / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     assert torch.equal(model.shared.weight, best["seq2seq.transformer.shared.weight"])
     prompts = read_generator_prompts(folder)
     assert prompts.assembly == "pieces"
     assert prompts.discrimination._asdict() == gense_prompts["discrimination"]
-    assert not (whole / "encoder").exists()
+    assert not (reference / "encoder").exists()
 
 
-def test_another_run_starts_from_it(overrides, whole, command, tmp_path):
+def test_another_run_starts_from_it(overrides, reference, command, tmp_path):
     others = [override for override in overrides if not override.startswith(("backbone", "tiny.", "max_steps"))]
     folder = tmp_path / "run"
     outcome = command(
         *others,
-        f"backbone={whole}",
+        f"backbone={reference}",
         "max_steps=1",
         "prompt_assembly=string",
         "model.optimizer=adamw",

@@ -50,7 +50,7 @@ def test_pairs_are_scored_on_a_tenth_that_is_not_trained_on(command, faq, tmp_pa
     assert (results["verdict"]["items"], results["verdict"]["documents"]) == (12, 120)
     assert "12 queries, 120 documents" in results["verdict"]["sentence"]
     checked = results["overlap"]["held_out"]
-    assert (checked["checked"] <= 24, checked["found"]) == (True, 0), "documents of training rows are no leak"
+    assert (checked["checked"] <= 24, checked["found"]) == (True, 0), "documents of training rows are not a leak"
     other = command(*RUN, f"data.path={faq}", "seed=2", f"output_dir={tmp_path / 'other'}")
     assert other.status == 0, other.err
     items = [np.load(tmp_path / name / "item_scores.npz") for name in ("run", "other")]

@@ -53,7 +53,7 @@ def losses(folder):
     ]
 
 
-def test_the_loss_of_a_part_is_the_mean_of_its_steps(overrides, whole, command, tmp_path):
+def test_the_loss_of_a_part_is_the_mean_of_its_steps(overrides, reference, command, tmp_path):
     done = command(*overrides, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
     assert done.status == 0, done.err
     assert "7 in qa, 7 in sentences, 15 in triplets" in done.err  # negatives: each row of the last has one
@@ -61,11 +61,11 @@ def test_the_loss_of_a_part_is_the_mean_of_its_steps(overrides, whole, command, 
     parts = [next(name for name in row if name != "train/loss") for row in each]
     assert len(set(parts)) == 3
     assert all(row["train/loss"] == row[part] for row, part in zip(each, parts, strict=True))
-    for row, (first, last) in zip(losses(whole), ((0, 4), (4, 8), (8, 9)), strict=True):
+    for row, (first, last) in zip(losses(reference), ((0, 4), (4, 8), (8, 9)), strict=True):
         for name in {*parts[first:last]}:
             steps = [each[at]["train/loss"] for at in range(first, last) if parts[at] == name]
             assert row[name] == pytest.approx(sum(steps) / len(steps), rel=1e-6)
-    [data] = json.loads((whole / "results.json").read_text())["data"]
+    [data] = json.loads((reference / "results.json").read_text())["data"]
     assert {name: part["used"] for name, part in data["parts"].items()} == dict.fromkeys(COLUMNS, 44)
 
 

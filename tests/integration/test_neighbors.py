@@ -85,7 +85,7 @@ def test_a_resumed_run_keeps_its_groups(trained, overrides, command, tmp_path):
     half = tmp_path / "half"
     assert command(*few, "max_epochs=1", "model.lr_schedule=constant", f"output_dir={half}").status == 0
     more = [*few, "max_epochs=2", "model.lr_schedule=constant"]
-    assert command(*more, f"output_dir={tmp_path / 'whole'}").status == 0
+    assert command(*more, f"output_dir={tmp_path / 'reference'}").status == 0
     resume = f"resume={half / 'checkpoints' / 'last.ckpt'}"
     assert command(*more, resume, f"output_dir={tmp_path / 'more'}").status == 0
     assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "whole")

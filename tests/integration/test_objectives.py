@@ -86,8 +86,8 @@ def overrides(request, tables):
 
 
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(overrides, start, command, tmp_path):
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    outcome = command(*overrides, f"output_dir={whole}")
+    reference, folder = tmp_path / "whole", tmp_path / "killed"
+    outcome = command(*overrides, f"output_dir={reference}")
     assert outcome.status == 0, outcome.err
     run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 4))
@@ -97,11 +97,11 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(ov
     outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     ours, theirs = (
-        torch.load(one / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for one in (folder, whole)
+        torch.load(one / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for one in (folder, reference)
     )
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    rows = [read_rows(one / "metrics.csv") for one in (folder, whole)]
+    rows = [read_rows(one / "metrics.csv") for one in (folder, reference)]
     losses = [[row["train/loss"] for row in some if "train/loss" in row] for some in rows]
     assert losses[0] == losses[1]
     assert len(losses[1]) == STEPS

@@ -112,12 +112,12 @@ def test_page_command_runs_as_written(package):
 @pytest.mark.slow  # runs train.py three times
 def test_it_trains_resumes_and_exports_an_encoder_with_the_same_score(run, package, tmp_path):
     keys = ["model.lr_schedule=constant", "model.lora.rank=4"]
-    whole = run(*keys, "max_steps=6", f"output_dir={tmp_path / 'whole'}")
-    assert whole.returncode == 0, whole.stderr
+    reference = run(*keys, "max_steps=6", f"output_dir={tmp_path / 'reference'}")
+    assert reference.returncode == 0, reference.stderr
     results = json.loads((tmp_path / "whole" / "results.json").read_text())
     assert results["objective"] == "tolerant"
     assert results["verdict"]["scores"] == ["rated/cosine/kendall"]
-    assert "rated, rated" not in whole.stdout + whole.stderr
+    assert "rated, rated" not in reference.stdout + reference.stderr
     score, (low, high) = results["scores"]["rated/cosine/kendall"], results["intervals"]["rated/cosine/kendall"]
     assert low < score < high
     assert "rated@16/cosine/kendall" in results["scores"]

@@ -34,7 +34,7 @@ def overrides(rows, tiny_mlm):
     return [*run, "evaluation.every_n_steps=4", "evaluation.during_training=[held_out]"]
 
 
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, whole, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, reference, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder, 5))
@@ -42,24 +42,24 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, whole, 
     assert run.finish().status == -signal.SIGKILL
     outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
-    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, whole))
+    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, reference))
     assert ours["global_step"] == theirs["global_step"] == STEPS
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
-    assert without_times(folder) == without_times(whole)
+    assert without_times(folder) == without_times(reference)
 
 
-def test_it_is_scored_against_its_retriever_and_judged(whole, tiny_mlm):
-    scored = {int(row["step"]): float(row[SCORE]) for row in read_rows(whole / "metrics.csv") if row.get(SCORE)}
+def test_it_is_scored_against_its_retriever_and_judged(reference, tiny_mlm):
+    scored = {int(row["step"]): float(row[SCORE]) for row in read_rows(reference / "metrics.csv") if row.get(SCORE)}
     assert sorted(scored) == [0, 4, 8]
-    results = json.loads((whole / "results.json").read_text())
+    results = json.loads((reference / "results.json").read_text())
     assert results["scores_before"][SCORE] == pytest.approx(scored[0], rel=1e-5)
     assert results["scores"][SCORE] == pytest.approx(scored[8], rel=1e-5)
     assert results["verdict"]["before"] == pytest.approx(results["scores_before"][SCORE])
-    assert not (whole / "encoder").exists()
+    assert not (reference / "encoder").exists()
 
 
 def test_the_library_evaluation_mining_and_another_run_read_the_folder(
-    whole, overrides, rows, tiny_mlm, command, tmp_path
+    reference, overrides, rows, tiny_mlm, command, tmp_path
 ):
     from sentence_transformers import CrossEncoder
 
@@ -68,20 +68,20 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(
     from tests.in_process import run_here
 
     pairs = [(f"Where is {noun}?", f"The {noun} is here.") for noun in NOUNS]
-    theirs = CrossEncoder(str(whole / "reranker"), device="cpu").predict(pairs)
-    ours = load_reranker(whole, device="cpu").score_pairs(*map(list, zip(*pairs, strict=True)))
+    theirs = CrossEncoder(str(reference / "reranker"), device="cpu").predict(pairs)
+    ours = load_reranker(reference, device="cpu").score_pairs(*map(list, zip(*pairs, strict=True)))
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     two = [{key: row[key] for key in ("anchor", "positive")} for row in map(json.loads, rows.read_text().splitlines())]
     path = write_rows(tmp_path / "two.jsonl", two[:20])
-    given = (f"encoder={tiny_mlm}", f"input={path}", f"output={tmp_path / 'again.jsonl'}", f"reranker={whole}")
+    given = (f"encoder={tiny_mlm}", f"input={path}", f"output={tmp_path / 'again.jsonl'}", f"reranker={reference}")
     assert run_here("mine-negatives", mine_negatives.run, (*given, "device=cpu")) == 0
     row = json.loads((tmp_path / "again.jsonl").read_text().splitlines()[0])
-    score = CrossEncoder(str(whole / "reranker"), device="cpu").predict([(row["anchor"], row["positive"])])
+    score = CrossEncoder(str(reference / "reranker"), device="cpu").predict([(row["anchor"], row["positive"])])
     assert row["scores"][0] == pytest.approx(float(score[0]), abs=2e-6)
     others = [
         override for override in overrides if not override.startswith(("backbone", "tiny.", "max_steps", "evaluation"))
     ]
-    outcome = command(*others, f"backbone={whole}", "max_steps=1", f"output_dir={tmp_path / 'run'}")
+    outcome = command(*others, f"backbone={reference}", "max_steps=1", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
 
 

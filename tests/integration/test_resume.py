@@ -38,14 +38,14 @@ def saved(folder, name="last"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
 
 
-def assert_same_run(folder, whole):
-    ours, theirs = saved(folder), saved(whole)
+def assert_same_run(folder, reference):
+    ours, theirs = saved(folder), saved(reference)
     assert ours["global_step"] == theirs["global_step"] == STEPS
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
-    exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (folder, whole)]
+    exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (folder, reference)]
     assert exported[0] == exported[1]
-    assert without_times(folder) == without_times(whole)
-    assert len(without_times(whole)) == STEPS
+    assert without_times(folder) == without_times(reference)
+    assert len(without_times(reference)) == STEPS
 
 
 # 16 steps end within the third epoch, so this limit changes only what Lightning does before it restores
@@ -57,7 +57,9 @@ EPOCHS = [["max_epochs=3"], [], ["max_epochs=3"]]
     [pytest.param(*one, marks=[pytest.mark.slow] * place) for place, one in enumerate(zip(KILLS, EPOCHS, strict=True))],
     ids=str,
 )
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(steps, limit, overrides, whole, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(
+    steps, limit, overrides, reference, start, command, tmp_path
+):
     folder, overrides = tmp_path / "run", [*overrides, *limit]
     for step in sorted(steps):
         run = start(*overrides, f"output_dir={folder}")
@@ -66,13 +68,13 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(steps, limit, over
         run.finish()
     outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
-    assert_same_run(folder, whole)
+    assert_same_run(folder, reference)
 
 
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
 )
-def test_a_stopped_run_saves_and_is_continued(number, status, overrides, whole, start, command, tmp_path):
+def test_a_stopped_run_saves_and_is_continued(number, status, overrides, reference, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*overrides, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
     run.wait_for(lambda: reached(folder, 2))
@@ -84,17 +86,17 @@ def test_a_stopped_run_saves_and_is_continued(number, status, overrides, whole, 
     assert not (folder / "results.json").exists()
     again = command(*overrides, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
     assert again.status == 0, again.err
-    assert_same_run(folder, whole)
+    assert_same_run(folder, reference)
 
 
-def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrides, whole, command, tmp_path):
-    folder = shutil.copytree(whole, tmp_path / "run")
+def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrides, reference, command, tmp_path):
+    folder = shutil.copytree(reference, tmp_path / "run")
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "encoder")
     outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     assert (folder / "results.json").is_file()
-    assert_same_run(folder, whole)
+    assert_same_run(folder, reference)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +107,13 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrid
         ("checkpoints/best.ckpt", 0.5, "best.ckpt: "),
     ],
 )
-def test_a_damaged_file_is_reported_and_replaced(damaged, at, said, overrides, whole, command, tmp_path):
+def test_a_damaged_file_is_reported_and_replaced(damaged, at, said, overrides, reference, command, tmp_path):
     folder = tmp_path / "run"
     overrides = [*overrides, f"output_dir={folder}"]
     if damaged == "checkpoints/last.ckpt":  # a finished run keeps no checkpoint otherwise
         assert command(*overrides, "checkpoint.keep_all=true").status == 0
     else:
-        shutil.copytree(whole, folder)
+        shutil.copytree(reference, folder)
     if damaged != "results.json":
         (folder / "results.json").unlink()
         flip(folder / damaged, at, 64)
@@ -120,19 +122,21 @@ def test_a_damaged_file_is_reported_and_replaced(damaged, at, said, overrides, w
     outcome = command(*overrides)
     assert outcome.status == 0, outcome.err
     assert said in outcome.err
-    assert_same_run(folder, whole)
+    assert_same_run(folder, reference)
 
 
 @pytest.mark.advice("contrastive_encoders.training.resume:resumption")
-def test_a_finished_run_leaves_another_one_nothing_to_train(overrides, whole, command, tmp_path):
-    outcome = command(*overrides, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
+def test_a_finished_run_leaves_another_one_nothing_to_train(overrides, reference, command, tmp_path):
+    outcome = command(*overrides, f"resume={reference}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
     said = outcome.err.strip().splitlines()[-1]
     assert said.startswith(f"contrastive-encoders train: max_steps={STEPS}: expected at least {STEPS + 1}")
     assert "Traceback" not in outcome.err
     [advised] = re.findall(r"Set (\S+=\d+) or more", said)
     assert (
-        command(*overrides, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}", advised).status
+        command(
+            *overrides, f"resume={reference}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}", advised
+        ).status
         == 0
     )
 
@@ -188,7 +192,7 @@ def test_resuming_on_another_number_of_processes_keeps_the_batches(
     overrides, tmp_path, start, command, first, then, said
 ):
     overrides = [*overrides, "tiny.dropout=0", "trainer.accelerator=cpu", f"data.cache_dir={tmp_path / 'cache'}"]
-    assert command(*overrides, f"output_dir={tmp_path / 'whole'}").status == 0
+    assert command(*overrides, f"output_dir={tmp_path / 'reference'}").status == 0
     folder = tmp_path / "run"
     run = start(*overrides, f"output_dir={folder}", f"devices={first}")
     run.wait_for(lambda: reached(folder, 6))
@@ -227,17 +231,17 @@ def test_a_finished_run_with_more_steps_equals_an_uninterrupted_one(devices, con
     last = tmp_path / "short" / "checkpoints" / "last.ckpt"
     outcome = command(*constant, "max_epochs=2", f"resume={last}", f"output_dir={tmp_path / 'longer'}")
     assert outcome.status == 0, outcome.err
-    assert command(*constant, "max_epochs=2", f"output_dir={tmp_path / 'whole'}").status == 0
+    assert command(*constant, "max_epochs=2", f"output_dir={tmp_path / 'reference'}").status == 0
     ours, theirs = (saved(tmp_path / name) for name in ("longer", "whole"))
     assert ours["global_step"] == theirs["global_step"] == 12
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
 
 
-def test_a_resumed_run_has_the_rates_of_its_own_config(overrides, whole, command, tmp_path):
+def test_a_resumed_run_has_the_rates_of_its_own_config(overrides, reference, command, tmp_path):
     """The schedule falls linearly to zero at the new end, and the model card and results.json are correct."""
     other = [*overrides, "max_steps=20", "model.lr=0.001", "model.lr_schedule=linear", "model.warmup_ratio=0"]
     other += ["model.weight_decay=0.5"]
-    last = whole / "checkpoints" / "last.ckpt"
+    last = reference / "checkpoints" / "last.ckpt"
     outcome = command(*other, f"resume={last}", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
     assert rates(tmp_path / "run") == pytest.approx([0.001 * (20 - done) / 20 for done in range(STEPS, 20)])
@@ -250,8 +254,8 @@ def test_a_resumed_run_has_the_rates_of_its_own_config(overrides, whole, command
     assert "other learning rates than in an uninterrupted run" in outcome.err
 
 
-def test_settings_of_restored_tensors_are_refused_and_named(overrides, whole, command, tmp_path):
-    last = whole / "checkpoints" / "last.ckpt"
+def test_settings_of_restored_tensors_are_refused_and_named(overrides, reference, command, tmp_path):
+    last = reference / "checkpoints" / "last.ckpt"
     outcome = command(
         *overrides, "max_steps=20", "model.optimizer=adafactor", f"resume={last}", f"output_dir={tmp_path / 'run'}"
     )
@@ -261,9 +265,9 @@ def test_settings_of_restored_tensors_are_refused_and_named(overrides, whole, co
 
 
 def test_the_command_of_the_message_continues_a_run_whose_folder_has_other_settings(
-    overrides, whole, command, tmp_path
+    overrides, reference, command, tmp_path
 ):
-    folder = shutil.copytree(whole, tmp_path / "run")
+    folder = shutil.copytree(reference, tmp_path / "run")
     refused = command(*overrides, "max_steps=20", f"output_dir={folder}")
     assert refused.status == 2, refused.err
     assert "max_steps=16, not 20" in refused.err

@@ -71,7 +71,7 @@ def overrides(tables):
 
 
 @pytest.fixture(scope="module")
-def whole(overrides, command, tmp_path_factory):
+def reference(overrides, command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     outcome = command(*overrides, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
@@ -84,11 +84,11 @@ def saved(folder, name="best"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
-def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(whole):
-    first, second = (read_results(whole / f"stage-{name}" / "results.json") for name in ("first", "second"))
-    results = read_results(whole / "results.json")
+def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(reference):
+    first, second = (read_results(reference / f"stage-{name}" / "results.json") for name in ("first", "second"))
+    results = read_results(reference / "results.json")
     for name in ("first", "second"):
-        there = {path.name for path in (whole / f"stage-{name}").iterdir()}
+        there = {path.name for path in (reference / f"stage-{name}").iterdir()}
         assert there >= {".hydra", "metrics.csv", "checkpoints", "results.json", "encoder"}
     assert (first["cost"]["steps"], second["cost"]["steps"]) == (5, 6)
     assert (first["cost"]["examples"], second["cost"]["examples"]) == (5 * 8, 6 * 10)
@@ -98,15 +98,15 @@ def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(
     accounts = results["stages"]
     assert sorted(accounts, key=lambda name: accounts[name]["place"]) == ["first", "second"]
     assert [accounts[name]["cost"] for name in ("first", "second")] == [first["cost"], second["cost"]]
-    assert accounts["second"]["backbone"] == str(whole / "stage-first")
+    assert accounts["second"]["backbone"] == str(reference / "stage-first")
     assert [manifest["used"] for manifest in results["data"]] == [44, 22]  # the second with fraction=0.5
     assert second["recipe"]["model"]["temperature"] == 0.1
     assert (first["recipe"]["model"]["temperature"], first["recipe"]["batch_size"]) == (0.05, 8)
 
 
-def test_a_comparison_draws_the_stages_one_after_another(whole):
-    [shown] = curves_of(arms_of([read_run(whole)]))
-    first, second = (whole / f"stage-{name}" for name in ("first", "second"))
+def test_a_comparison_draws_the_stages_one_after_another(reference):
+    [shown] = curves_of(arms_of([read_run(reference)]))
+    first, second = (reference / f"stage-{name}" for name in ("first", "second"))
     one, two = (
         [(int(row["step"]), float(row["train/loss"])) for row in read_rows(stage / "metrics.csv")]
         for stage in (first, second)
@@ -119,25 +119,25 @@ def test_a_comparison_draws_the_stages_one_after_another(whole):
     assert shown.others["seconds of training"][1][-1] == pytest.approx(spent[0]["wall_seconds"] + last)
 
 
-def test_the_encoder_and_the_checkpoint_of_a_run_are_those_of_its_last_stage(whole):
-    last = whole / "stage-second"
-    assert (whole / "encoder/model.safetensors").read_bytes() == (last / "encoder/model.safetensors").read_bytes()
-    assert torch.equal(load_encoder(whole).embed(NOUNS), load_encoder(last).embed(NOUNS))
-    assert (whole / "checkpoints/best.ckpt").read_bytes() == (last / "checkpoints/best.ckpt").read_bytes()
+def test_the_encoder_and_the_checkpoint_of_a_run_are_those_of_its_last_stage(reference):
+    last = reference / "stage-second"
+    assert (reference / "encoder/model.safetensors").read_bytes() == (last / "encoder/model.safetensors").read_bytes()
+    assert torch.equal(load_encoder(reference).embed(NOUNS), load_encoder(last).embed(NOUNS))
+    assert (reference / "checkpoints/best.ckpt").read_bytes() == (last / "checkpoints/best.ckpt").read_bytes()
 
 
-def test_the_tokenizer_is_made_once_of_the_texts_of_all_stages(whole):
-    tokenizers = [whole / place / "tokenizer.json" for place in ("backbone", "stage-first/encoder", "encoder")]
+def test_the_tokenizer_is_made_once_of_the_texts_of_all_stages(reference):
+    tokenizers = [reference / place / "tokenizer.json" for place in ("backbone", "stage-first/encoder", "encoder")]
     vocabularies = [json.loads(path.read_text())["model"]["vocab"] for path in tokenizers]
     assert vocabularies[0] == vocabularies[1] == vocabularies[2]
-    assert not (whole / "stage-first/backbone").exists()
+    assert not (reference / "stage-first/backbone").exists()
 
 
-def test_only_the_last_stage_can_be_resumed_when_all_are_finished(whole):
-    names = {str(path.relative_to(whole)) for path in whole.glob("**/*.ckpt")}
+def test_only_the_last_stage_can_be_resumed_when_all_are_finished(reference):
+    names = {str(path.relative_to(reference)) for path in reference.glob("**/*.ckpt")}
     of_last = {"stage-second/checkpoints/last.ckpt", "stage-second/checkpoints/best.ckpt"}
     assert names == {*of_last, "stage-first/checkpoints/best.ckpt", "checkpoints/best.ckpt"}
-    first = torch.load(whole / "stage-first/checkpoints/best.ckpt", weights_only=True)
+    first = torch.load(reference / "stage-first/checkpoints/best.ckpt", weights_only=True)
     assert "optimizer_states" not in first
 
 
@@ -160,7 +160,7 @@ def test_stages_equal_consecutive_runs(tables, overrides, command, tmp_path):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_run_killed_in_its_second_stage_resumes_there(overrides, whole, start, command, tmp_path):
+def test_a_run_killed_in_its_second_stage_resumes_there(overrides, reference, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*overrides, f"output_dir={folder}")
     run.wait_for(lambda: reached(folder / "stage-second", 3))
@@ -173,18 +173,18 @@ def test_a_run_killed_in_its_second_stage_resumes_there(overrides, whole, start,
     assert outcome.status == 0, outcome.err
     assert (folder / "stage-first/results.json").stat().st_mtime_ns == first
     for stage in ("first", "second"):
-        ours, theirs = saved(folder / f"stage-{stage}"), saved(whole / f"stage-{stage}")
+        ours, theirs = saved(folder / f"stage-{stage}"), saved(reference / f"stage-{stage}")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
         losses = [
-            [row["train/loss"] for row in read_rows(one / f"stage-{stage}/metrics.csv")] for one in (folder, whole)
+            [row["train/loss"] for row in read_rows(one / f"stage-{stage}/metrics.csv")] for one in (folder, reference)
         ]
         assert losses[0] == losses[1]
-    assert (folder / "encoder/model.safetensors").read_bytes() == (whole / "encoder/model.safetensors").read_bytes()
+    assert (folder / "encoder/model.safetensors").read_bytes() == (reference / "encoder/model.safetensors").read_bytes()
     assert read_results(folder / "results.json")["cost"]["steps"] == 11
 
 
-def test_finished_stages_are_skipped(overrides, whole, command, tmp_path):
-    folder = shutil.copytree(whole, tmp_path / "run")
+def test_finished_stages_are_skipped(overrides, reference, command, tmp_path):
+    folder = shutil.copytree(reference, tmp_path / "run")
     again = command(*overrides, f"output_dir={folder}")
     assert (again.status, again.err.count("is finished")) == (0, 1)
     (folder / "results.json").unlink()
@@ -195,7 +195,7 @@ def test_finished_stages_are_skipped(overrides, whole, command, tmp_path):
     assert (folder / "encoder/modules.json").is_file()
 
 
-def test_a_single_stage_is_trained(overrides, whole, command, tmp_path):
+def test_a_single_stage_is_trained(overrides, reference, command, tmp_path):
     """It starts from the last finished stage before it, or from the backbone; either way it is the same stage."""
     alone = tmp_path / "alone"
     outcome = command(*overrides, "only_stage=second", f"output_dir={alone}")
@@ -208,13 +208,15 @@ def test_a_single_stage_is_trained(overrides, whole, command, tmp_path):
     assert refused.status == 2
     assert f"backbone={alone / 'backbone'}, not {alone / 'stage-first'}" in refused.err
 
-    behind = shutil.copytree(whole, tmp_path / "behind", ignore=shutil.ignore_patterns("stage-second", "results.json"))
-    shutil.copy(whole / "stage-first/results.json", behind / "stage-first")
+    behind = shutil.copytree(
+        reference, tmp_path / "behind", ignore=shutil.ignore_patterns("stage-second", "results.json")
+    )
+    shutil.copy(reference / "stage-first/results.json", behind / "stage-first")
     assert command(*overrides, "only_stage=first", f"output_dir={behind}").status == 0
     assert not (behind / "results.json").exists()
     outcome = command(*overrides, "only_stage=second", f"output_dir={behind}")
     assert outcome.status == 0, outcome.err
-    ours, theirs = saved(behind / "stage-second"), saved(whole / "stage-second")
+    ours, theirs = saved(behind / "stage-second"), saved(reference / "stage-second")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert read_results(behind / "results.json")["cost"]["steps"] == 11
     refused = command(*overrides, "only_stage=first", "overwrite=true", f"output_dir={behind}")
@@ -341,12 +343,12 @@ def test_only_stage_is_refused_without_stages(tables, command, tmp_path):
     assert "stages.nli.max_steps=3: expected no stage" in outcome.err
 
 
-def test_the_folder_of_other_stages_is_refused(overrides, whole, command):
-    outcome = command(*overrides, "stages.first.max_steps=4", f"output_dir={whole}")
+def test_the_folder_of_other_stages_is_refused(overrides, reference, command):
+    outcome = command(*overrides, "stages.first.max_steps=4", f"output_dir={reference}")
     assert outcome.status == 2
     assert "stages.first.max_steps=" in outcome.err
     assert ", not 4" in outcome.err
-    assert (whole / "results.json").is_file()
+    assert (reference / "results.json").is_file()
 
 
 @pytest.mark.slow  # two processes

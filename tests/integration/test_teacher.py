@@ -40,10 +40,10 @@ def teacher(tiny_bert, tmp_path_factory):
     tokenizer.save_pretrained(folder / "bert")
     transformer = library.sentence_transformer.modules.Transformer(str(folder / "bert"), max_seq_length=9)
     pooling = library.sentence_transformer.modules.Pooling(WIDTH)
-    whole = library.SentenceTransformer(
+    reference = library.SentenceTransformer(
         modules=[transformer, pooling], prompts={"of": "the river: "}, default_prompt_name="of", device="cpu"
     )
-    whole.save(str(folder / "encoder"))
+    reference.save(str(folder / "encoder"))
     return folder / "encoder"
 
 
@@ -78,51 +78,51 @@ def losses(folder):
     return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
 
 
-def test_the_store_contains_the_teachers_embeddings(whole, teacher):
+def test_the_store_contains_the_teachers_embeddings(reference, teacher):
     """The embeddings are the library's, with the teacher's own prompt and length, in 16 bits."""
     library = pytest.importorskip("sentence_transformers").SentenceTransformer(str(teacher), device="cpu")
     wanted = library.encode(SENTENCES)
-    found = store_of(whole)[:, 0].astype(np.float32)
+    found = store_of(reference)[:, 0].astype(np.float32)
     assert found.shape == (len(SENTENCES), WIDTH)
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
     assert np.abs(wanted - library.encode(SENTENCES, prompt="")).max() > 0.1
 
 
-def test_the_projection_stays_out_of_the_encoder(whole):
-    state = torch.load(whole / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+def test_the_projection_stays_out_of_the_encoder(reference):
+    state = torch.load(reference / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert state["teaching.projections.32.weight"].shape == (WIDTH, 32)
-    assert not [name for name in load_file(whole / "encoder" / "model.safetensors") if "teaching" in name]
-    assert load_encoder(whole, device="cpu").embedding_info["width"] == 32
-    assert losses(whole)[-1] < losses(whole)[0]
+    assert not [name for name in load_file(reference / "encoder" / "model.safetensors") if "teaching" in name]
+    assert load_encoder(reference, device="cpu").embedding_info["width"] == 32
+    assert losses(reference)[-1] < losses(reference)[0]
 
 
 @pytest.mark.slow  # two processes
-def test_two_processes_train_as_one_does(whole, overrides, tmp_path):
+def test_two_processes_train_as_one_does(reference, overrides, tmp_path):
     done = run_command([TRAIN, *overrides, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
     assert done.returncode == 0, done.stderr
-    assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
+    assert losses(tmp_path / "two") == pytest.approx(losses(reference), rel=1e-4)
 
 
 @pytest.mark.slow  # two processes
-def test_sharded_weights_train_alike(whole, overrides, tmp_path):
+def test_sharded_weights_train_alike(reference, overrides, tmp_path):
     """The projection is included; the exported encoder does not contain it."""
     overrides = [override for override in overrides if override != "trainer=cpu"]
     run = [*overrides, "trainer=fsdp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path / 'two'}"]
     done = run_command([TRAIN, *run])
     assert done.returncode == 0, done.stderr
-    assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
-    found, wanted = (load_encoder(one, device="cpu").embed(SENTENCES) for one in (tmp_path / "two", whole))
+    assert losses(tmp_path / "two") == pytest.approx(losses(reference), rel=1e-4)
+    found, wanted = (load_encoder(one, device="cpu").embed(SENTENCES) for one in (tmp_path / "two", reference))
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(whole, overrides, start, command, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(reference, overrides, start, command, tmp_path):
     run = start(*overrides, f"output_dir={tmp_path / 'run'}")
     run.wait_for(lambda: reached(tmp_path / "run", 7))
     run.kill(signal.SIGKILL)
     assert command(*overrides, f"output_dir={tmp_path / 'run'}").status == 0
-    exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (tmp_path / "run", whole)]
+    exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (tmp_path / "run", reference)]
     assert exported[0] == exported[1]
-    assert without_times(tmp_path / "run") == without_times(whole)
+    assert without_times(tmp_path / "run") == without_times(reference)
 
 
 def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
@@ -146,11 +146,11 @@ def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
     assert command(*run).status == 0
 
 
-def test_the_teacher_embeds_only_the_used_fraction_of_the_rows(whole, overrides, command, tmp_path):
+def test_the_teacher_embeds_only_the_used_fraction_of_the_rows(reference, overrides, command, tmp_path):
     """Each row gets the embedding that it has among all rows."""
     some = tmp_path / "some"
     assert command(*overrides, "data.fraction=0.25", "max_epochs=9", f"output_dir={some}").status == 0
-    found, every = store_of(some), store_of(whole)
+    found, every = store_of(some), store_of(reference)
     assert len(found) == round(len(SENTENCES) / 4)
     places = [int(np.flatnonzero((every == one).all(axis=(1, 2)))[0]) for one in found]
     assert places == sorted(places)

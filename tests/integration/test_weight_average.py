@@ -33,11 +33,11 @@ def pearson_of(encoder, small_eval):
     return 100 * torch.corrcoef(torch.stack([cosines.cpu(), gold]))[0, 1].item()
 
 
-def test_the_average_is_exported_and_evaluated_and_checkpoints_keep_trained_weights(whole, tiny_mlm, small_eval):
+def test_the_average_is_exported_and_evaluated_and_checkpoints_keep_trained_weights(reference, tiny_mlm, small_eval):
     start = AutoModel.from_pretrained(tiny_mlm, add_pooling_layer=False).state_dict()
-    saved = torch.load(whole / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+    saved = torch.load(reference / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
     trained = {name.removeprefix(PREFIX): weight for name, weight in saved.items() if name.startswith(PREFIX)}
-    exported = load_file(whole / "encoder/model.safetensors")
+    exported = load_file(reference / "encoder/model.safetensors")
     compared = exported.keys() & start.keys()
     assert len(compared) > 10
     moved = 0.0
@@ -46,27 +46,27 @@ def test_the_average_is_exported_and_evaluated_and_checkpoints_keep_trained_weig
         torch.testing.assert_close(exported[name], SHARE * start[name] + (1 - SHARE) * there, rtol=0, atol=1e-7)
         moved = max(moved, (there - start[name]).abs().max().item())
     assert moved > 1e-3, "it was trained"
-    scores = json.loads((whole / "results.json").read_text())["scores"]
-    assert scores["stsb/cosine/pearson"] == pytest.approx(pearson_of(whole / "encoder", small_eval), abs=0.01)
+    scores = json.loads((reference / "results.json").read_text())["scores"]
+    assert scores["stsb/cosine/pearson"] == pytest.approx(pearson_of(reference / "encoder", small_eval), abs=0.01)
 
 
-def test_a_run_that_was_killed_before_its_export_leaves_the_same(whole, overrides, command, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
+def test_a_run_that_was_killed_before_its_export_leaves_the_same(reference, overrides, command, tmp_path):
+    shutil.copytree(reference, tmp_path / "run")
     (tmp_path / "run/results.json").unlink()
     shutil.rmtree(tmp_path / "run/encoder")
     outcome = command(*overrides, f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
-    ours, theirs = ((folder / "encoder/model.safetensors").read_bytes() for folder in (tmp_path / "run", whole))
+    ours, theirs = ((folder / "encoder/model.safetensors").read_bytes() for folder in (tmp_path / "run", reference))
     assert ours == theirs
 
 
 @pytest.mark.slow
-def test_two_processes_leave_the_weights_of_one(whole, overrides, run_train, tmp_path):
+def test_two_processes_leave_the_weights_of_one(reference, overrides, run_train, tmp_path):
     done = run_train(
         [*overrides, "devices=2", "trainer=ddp", "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"]
     )
     assert done.returncode == 0, done.stderr
-    ours, theirs = (load_file(folder / "encoder/model.safetensors") for folder in (tmp_path / "run", whole))
+    ours, theirs = (load_file(folder / "encoder/model.safetensors") for folder in (tmp_path / "run", reference))
     for name, weight in theirs.items():
         torch.testing.assert_close(ours[name], weight, rtol=0, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Equal texts are no negatives: the softmax of each row written out, with its negatives chosen one by one."""
+"""Equal texts are not negatives: the softmax of each row written out, with its negatives chosen one by one."""
 
 import numpy as np
 import pytest
@@ -212,13 +212,13 @@ def test_the_negatives_of_an_anchor_are_counted():
     assert counted([[1, 2, 3], [4, 4, 4]]) == [0, 0, 0]
     assert counted([[1, 2, 3], [4, 4, 4], [4, 4, 5]]) == [1, 1, 1]
     assert counted([[1], [2]]) == [0]
-    # 5 is an answer to 1 in the first row, so 5 of the second row is no negative of 1 in the third
+    # 5 is an answer to 1 in the first row, so 5 of the second row is not a negative of 1 in the third
     assert counted([[1, 2, 1], [5, 5, 6]]) == [0, 1, 0]
     assert counted([[1, 2, 1], [5, 6, 7], [8, 5, 9]]) == [3, 5, 3]  # nor if it is a hard negative of 2
     # the list of the first row has 7, an answer to 1 that is the positive of 2
     listed = torch.tensor([[7, FILLER], [FILLER, FILLER], [FILLER, FILLER]])
     assert counted([[1, 2, 1], [5, 7, 6]], accepted=listed) == [0, 2, 0]
-    # 4 is another positive of 1, 9 is no candidate; an empty text fills a row
+    # 4 is another positive of 1, 9 is not a candidate; an empty text fills a row
     accepted = torch.tensor([[5, 4, FILLER], [6, FILLER, FILLER], [7, 9, FILLER]])
     assert counted([[1, 2, 3], [5, 6, 7], [4, FILLER, 8]], accepted=accepted) == [3, 4, 4]
 

@@ -1,4 +1,4 @@
-"""A job as one process or several: started, signaled, and waited for; and the processes that it left behind."""
+"""A job as one process or several: started, signaled, and waited for; and its remaining processes."""
 
 import os
 import signal

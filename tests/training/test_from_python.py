@@ -181,7 +181,7 @@ def test_python_raises_the_errors_of_the_command_line(overrides, keys, tmp_path,
     said = done.stderr.strip().splitlines()[-1]
     differs = {*keys} == {"batchsize"} and "batch_size" in str(raised.value)
     assert differs or said == f"contrastive-encoders train: {raised.value}"
-    assert left[0] == left[1], "what is left behind"
+    assert left[0] == left[1], "remaining files"
 
 
 class Composed(Exception):
