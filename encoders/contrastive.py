@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
+from contrastive_encoders.core.embedding_diagnostics import contrast_diagnostics
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.embedding_distillation import check_teacher
 from contrastive_encoders.encoders.model_configs import ContrastiveConfig, HardNegativesConfig
@@ -16,7 +17,6 @@ from contrastive_encoders.encoders.objectives.guide import GuideEncoder, keep_on
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
 from contrastive_encoders.io.model_names import prompt_slice
 from contrastive_encoders.losses.contrastive import ContrastiveOutput, Guide, info_nce
-from contrastive_encoders.losses.diagnostics import contrast_diagnostics
 from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
 from contrastive_encoders.losses.gather import gather_rows
 

@@ -21,7 +21,7 @@ MAY_IMPORT = {  # packages of contrastive_encoders
     "evaluation": {"core", "encoders", "io", "reports", "runtime", "statistics"},
     "export": {"core", "encoders", "io", "reports", "runtime"},
     "synthesis": {"core", "datamodules", "encoders", "io", "reports", "runtime"},
-    "comparison": {"core", "io", "losses", "reports", "runtime", "statistics"},
+    "comparison": {"core", "io", "reports", "runtime", "statistics"},
     "training": {
         "core",
         "datamodules",
@@ -29,7 +29,6 @@ MAY_IMPORT = {  # packages of contrastive_encoders
         "evaluation",
         "export",
         "io",
-        "losses",
         "reports",
         "runtime",
         "statistics",

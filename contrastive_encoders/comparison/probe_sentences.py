@@ -32,7 +32,7 @@ class ProbeEmbeddings(NamedTuple):
 def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> ProbeEmbeddings:
     import torch
 
-    from contrastive_encoders.losses.diagnostics import uniformity
+    from contrastive_encoders.core.embedding_diagnostics import uniformity
 
     units = unit_rows(vectors)
     spread = float(uniformity(torch.from_numpy(units)))

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from contrastive_encoders.losses.diagnostics import alignment, contrast_diagnostics, effective_rank, uniformity
+from contrastive_encoders.core.embedding_diagnostics import alignment, contrast_diagnostics, effective_rank, uniformity
 
 
 def rows(count: int, width: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -24,7 +24,7 @@ def test_alignment_is_the_mean_squared_distance():
 @pytest.mark.parametrize("block", [1, 4, 1024])
 def test_uniformity_is_wang_and_isolas(block, monkeypatch):
     """The truth is their published line: torch.pdist(x, p=2).pow(2).mul(-t).exp().mean().log()"""
-    monkeypatch.setattr("contrastive_encoders.losses.diagnostics.BLOCK_ROWS", block)
+    monkeypatch.setattr("contrastive_encoders.core.embedding_diagnostics.BLOCK_ROWS", block)
     sample = rows(9, 5)
     expected = torch.pdist(F.normalize(sample, dim=-1)).pow(2).mul(-2).exp().mean().log()
     assert uniformity(sample).item() == pytest.approx(expected.item(), rel=1e-12)

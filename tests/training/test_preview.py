@@ -11,6 +11,7 @@ import torch
 
 from contrastive_encoders.cli.preview import read_arguments, run
 from contrastive_encoders.core import InputError, Ragged, ScoredTripletBatch, SentenceBatch, SpanBatch, TripletBatch
+from contrastive_encoders.encoders.negative_counts import usable_negatives
 from contrastive_encoders.reports.figure import Figure, draw
 from contrastive_encoders.training.preview.batch import (
     examples_of,
@@ -18,7 +19,6 @@ from contrastive_encoders.training.preview.batch import (
     most_frequent,
     pieces_of,
     sequences_of,
-    usable_negatives,
 )
 from contrastive_encoders.training.preview.span_positions import SpanLayout, span_panel
 from contrastive_encoders.training.preview.summary import histogram, plural, summaries, summary

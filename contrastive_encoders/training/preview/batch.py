@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from contrastive_encoders.core import (
     IGNORED_LABEL,
@@ -22,7 +21,6 @@ from contrastive_encoders.core import (
     SpanBatch,
     TripletBatch,
 )
-from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
 
 RELATIONS = ("entailment", "neutral", "contradiction")
 EASY_SHOWN = 2
@@ -230,19 +228,3 @@ def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | N
         counts |= own
     [(text, count)] = counts.most_common(1)
     return (tokenizer.decode(ids_of[text].tolist()), count) if count > 1 else None
-
-
-def usable_negatives(batch: Any) -> np.ndarray | None:
-    """Return the number of negatives of each anchor that the loss uses (texts equal to a positive are excluded); None
-    if the batch has no positives.
-    """
-    if not isinstance(batch, TripletBatch):
-        return None
-    numbers = [text_hashes(one.ids, one.lengths) for one in (batch.anchors, batch.positives, batch.negatives) if one]
-    accepted = None
-    if batch.fillers is not None:
-        numbers[2] = numbers[2].masked_fill(torch.from_numpy(batch.fillers), FILLER)
-    if (others := batch.all_positives) is not None:
-        accepted = text_hashes(others.ids, others.lengths).view(len(batch.rows), -1)
-        accepted = torch.cat([accepted, torch.full_like(accepted[:, :1], FILLER)], dim=1)
-    return count_negatives(*numbers, groups=batch.groups, accepted=accepted).numpy()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contrastive_encoders.core import SpanBatch
+from contrastive_encoders.encoders.negative_counts import usable_negatives
 from contrastive_encoders.training.preview.batch import (
     Example,
     RoleSequences,
@@ -13,7 +14,6 @@ from contrastive_encoders.training.preview.batch import (
     masking,
     most_frequent,
     sequences_of,
-    usable_negatives,
 )
 
 BINS = 12
