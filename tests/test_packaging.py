@@ -34,7 +34,7 @@ NEEDED_BY = {
     "wandb": "pillow",  # wandb.Image does, and W&B has it in an extra with unneeded packages
 }
 OPTIONAL = (
-    "bits",
+    "quantization",
     "documents",
     "onnx",
     "cluster",
