@@ -124,7 +124,7 @@ class EvaluateConfig:
                 key="mteb_tasks",
                 value=self.mteb_tasks,
                 expected="null unless suite=mteb",
-                hint="Set suite=mteb, or remove mteb_tasks.",
+                hint="Remove mteb_tasks, or choose the suite mteb.",
             )
         if self.is_mteb:
             self._check_mteb()

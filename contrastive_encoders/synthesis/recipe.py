@@ -105,7 +105,7 @@ class ModelRecipe(ModelConfig, Recipe):
                     key="base_url",
                     value=self.base_url,
                     expected="null with engine=local",
-                    hint="Set engine=openai to use a server.",
+                    hint="Remove base_url, or choose the engine openai to use a server.",
                 )
             if self.cluster is None:
                 check_devices(self.devices, self.device)

@@ -147,7 +147,7 @@ def check_divisible(batch_size: int, world: int) -> None:
             key="batch_size",
             value=batch_size,
             expected=f"a multiple of {world}, the number of processes, because it counts the examples of all of them",
-            hint=f"Set batch_size={f'{below} or ' if below else ''}{above}.",
+            hint=f"Use {f'{below} or ' if below else ''}{above}.",
         )
 
 

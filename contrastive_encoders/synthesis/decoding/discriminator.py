@@ -162,8 +162,7 @@ def name_generator(recipe: Any) -> NamedGenerator:
     if recipe.chat_template:
         if not alone:
             raise InputError(
-                f"chat_template=true requires a causal language model, but generator={name} is none. Set "
-                "chat_template=false."
+                key="chat_template", value=True, expected=f"false, since {name} is not a causal language model"
             )
         return NamedGenerator(source, name, weights, parse_prompts(recipe.prompts, "string", "prompts"), alone)
     prompts = choose_prompts(source, recipe.prompts, recipe.prompt_assembly, recipe.revision)

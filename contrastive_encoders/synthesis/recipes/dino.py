@@ -63,7 +63,7 @@ class Dino(DinoConfig, ModelRecipe):
             raise InputError(
                 key="input" if self.input is not None else "input_sample",
                 value=self.input if self.input is not None else self.input_sample,
-                expected="null, because this recipe writes the first sentences; recipe=dino_x2 reads them from input",
+                expected="null, because this recipe writes the first sentences; the recipe dino_x2 reads them",
             )
         if self.tasks.x1 is None:
             require(self, "input", "a file of the first sentences; the recipe dino_x1x2 writes them, too")
