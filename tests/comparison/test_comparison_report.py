@@ -155,7 +155,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
     ("arguments", "said"),
     [
         (["runs=[nowhere/*]", "output=o"], "runs=nowhere/*: expected"),
-        (["output=o"], "runs is not set"),
+        (["output=o"], "runs=null: expected"),
         (["runs=[x]"], "output=null: expected"),
         (["runs=[x]", "output=o", "ranking_metri=a"], "ranking_metric"),
     ],

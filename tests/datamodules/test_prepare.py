@@ -149,7 +149,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
     [
         ([], "NAME=null: expected one of .*simcse_nli"),
         (["wiki"], "NAME=wiki: expected one of .*wiki1m"),
-        (["qa", "outptu=x"], "outptu: .*The nearest is output"),
+        (["qa", "outptu=x"], r"outptu=x: .*\boutput\b"),
         (["qa", "rows=some"], "rows=some: expected published, any"),
         (["qa", "download_mirror=/no/such"], "download_mirror=/no/such: expected"),
         (["qa", "output=/dev/null/x"], "output=/dev/null/x: expected a writable"),

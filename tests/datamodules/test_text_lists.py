@@ -193,7 +193,7 @@ def test_other_positives_and_fillers_are_no_negatives(form):
     numbers = [torch.tensor(one) for one in texts]
     numbers[2] = numbers[2].masked_fill(torch.tensor(fillers), FILLER)
     accepted = torch.tensor([[11, 13, FILLER], [12, 30, FILLER], [13, 14, FILLER]])
-    keys = {"temperature": 1.0, "texts": numbers, "accepted": accepted}
+    keys = {"temperature": 1.0, "text_hashes": numbers, "accepted": accepted}
     if form == "info_nce":
         loss = info_nce(anchors, positives, negatives, **keys).loss
     else:
@@ -211,9 +211,9 @@ def test_a_joint_softmax_leaves_them_out_too():
     texts = [torch.tensor([1, 2]), torch.tensor([11, 12])]
     keys = {"temperature": 1.0, "directions": ["query_to_doc", "doc_to_query"], "partition_mode": "joint"}
     both = torch.tensor([[11, 12], [11, 12]])
-    alone = contrast_in_directions(anchors, positives, texts=texts, accepted=both, **keys).loss
+    alone = contrast_in_directions(anchors, positives, text_hashes=texts, accepted=both, **keys).loss
     torch.testing.assert_close(alone, torch.tensor(2.0, dtype=torch.float64).log())
-    assert contrast_in_directions(anchors, positives, texts=texts, **keys).loss > alone + 0.1
+    assert contrast_in_directions(anchors, positives, text_hashes=texts, **keys).loss > alone + 0.1
 
 
 def test_all_positives_of_a_held_out_query_are_right(tmp_path, tiny_bert):

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ("launched", "arguments", "said"),
     [
         ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "max_stepz=3"),
-        ("forks", ["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
+        ("forks", ["model=declutr", "data=nli", "data.path=x"], "Choose other data"),
     ],
     ids=["a key, which Hydra refuses", "a value, which we refuse"],
 )
@@ -116,7 +116,8 @@ def test_a_signal_before_anything_heavy_is_imported_is_its_exit_status(number, c
     for name in ("hydra", "omegaconf"):  # the first import that is neither Python's own nor this package's
         (tmp_path / f"{name}.py").write_text(f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(9)\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    assert said_by([sys.executable, "-m", "contrastive_encoders", command], env) == (SIGNALS[number], "")
+    texts = ["texts.txt"] if command in ("adapt", "improve") else []  # they are refused without texts
+    assert said_by([sys.executable, "-m", "contrastive_encoders", command, *texts], env) == (SIGNALS[number], "")
 
 
 def test_more_processes_than_the_machine_can_run_are_refused():
@@ -185,7 +186,7 @@ def test_a_scoring_whose_partner_was_not_started_says_so_and_hears_sigterm(rank,
     """While it waits, torch itself would receive no signal."""
     monkeypatch.setattr(processes, "WARN_AFTER_S", 0.2)
     process = Started("evaluate", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank))
-    process.wait_for(lambda: f"process {rank} of 2" in process.said())
+    process.wait_for(lambda: f"rank {rank} of 2" in process.said())
     process.kill(signal.SIGTERM)
     assert process.finish(20).status == 143
 
@@ -197,8 +198,8 @@ def test_a_rank_that_never_starts_ends_the_others_with_one_message(rank, tmp_pat
     done = Started("evaluate", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank)).finish(60)
     assert done.status == 1
     waits, ends = done.err.splitlines()
-    assert waits.startswith(f"process {rank} of 2")
-    assert ends.startswith(f"process {rank} of 2")
+    assert waits.startswith(f"rank {rank} of 2")
+    assert ends.startswith(f"rank {rank} of 2")
 
 
 def decide_as_task(task: dict[str, str], seconds: float, folder: Path) -> None:
