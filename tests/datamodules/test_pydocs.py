@@ -200,7 +200,7 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     table.write_text("as it was")
     with pytest.raises(InputError) as refused:
         fetch(output, ["pydocs"])
-    [advised] = re.findall("contrastive-encoders download-data (.*) writes it", refused.value.hint)
+    [advised] = re.findall(r"contrastive-encoders download-data (.*)\.", refused.value.hint)
     arguments = advised.replace("DATA_ROOT", str(output)).split()
     assert download_data.prepare(download_data.read_arguments(arguments)) == 0
     data = data_module("pydocs_pairs", cache_dir=tmp_path / "cache", tokenizer=tiny_bert)

@@ -188,7 +188,7 @@ def test_a_backbone_without_a_head_is_refused_if_mlm_is_requested(tiny_bert, ref
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"objective": "gense"}, "its objective is gense"),
+        ({"objective": "gense"}, "trained with gense"),
         ({"state_dict": {"encoder.weight": torch.zeros(3)}}, "the weights of this model"),
         ({"loops": None}, "'loops'"),
     ],

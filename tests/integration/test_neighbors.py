@@ -88,7 +88,7 @@ def test_a_resumed_run_keeps_its_groups(trained, overrides, command, tmp_path):
     assert command(*more, f"output_dir={tmp_path / 'reference'}").status == 0
     resume = f"resume={half / 'checkpoints' / 'last.ckpt'}"
     assert command(*more, resume, f"output_dir={tmp_path / 'more'}").status == 0
-    assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "whole")
+    assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "reference")
 
 
 @pytest.mark.parametrize("change", ["rows", pytest.param("damage", marks=pytest.mark.slow)])

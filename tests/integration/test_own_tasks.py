@@ -40,4 +40,4 @@ def test_it_is_scored_while_training_and_at_the_end_and_looked_for_in_the_data(o
     assert score in results["intervals"]
     wrong = command(*overrides, *given, "monitor=mine/cosine/map", f"output_dir={tmp_path / 'other'}")
     assert wrong.status == 2
-    assert f"There are mine/cosine/mrr@10, {score}" in wrong.err
+    assert f"mine/cosine/mrr@10, {score}" in wrong.err

@@ -160,7 +160,7 @@ def refused_or_not(changed):
 
 OWN = {  # contents of the module: the target, and the message about it
     "missing": (None, "mine.callbacks.Own", ["mine is neither installed", "PYTHONPATH"]),
-    "class": ("class Owen: ...", "mine.callbacks.Own", ["has no 'Own'", "nearest is Owen"]),
+    "class": ("class Owen: ...", "mine.callbacks.Own", ["Own: expected", "nearest is Owen"]),
     "raises": ("x = 1\n\nx / 0", "mine.callbacks.Own", ["ZeroDivisionError", "callbacks.py, line 3"]),
     "kind": ("class Own: ...", "mine.callbacks.Own", ["=mine.callbacks.Own: expected", "Callback"]),
     "exits": ("import sys\n\nsys.exit(3)", "mine.callbacks.Own", ["SystemExit", "callbacks.py, line 3"]),

@@ -257,7 +257,7 @@ WRONG = {
     "documents again": (["model=tsdae", "data.deletion_ratio=0.6", "model.teacher={teacher}"], ["model.teacher"]),
     "without teacher": (
         ["model=simcse", "model.mlp=false", "model.teacher=null", "model.teacher_weight=2"],
-        ["model.teacher_weight=2: expected null", "Set model.teacher"],
+        ["model.teacher_weight=2: expected null", "set model.teacher."],
     ),
 }
 

@@ -88,7 +88,7 @@ def test_a_prompt_file_gives_the_same_texts_as_the_same_config(place, tmp_path):
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
-        (None, ["prompts=", "existing file"]),
+        (None, ["prompts=", "expected an existing"]),
         ("entailment: {prefix: a}\n", ["prompts.entailment.suffix"]),
         ("entailment: {prefix: a, sufix: b}\n", ["prompts.entailment.sufix", "prefix, suffix"]),
         (SHIPPED.read_text().replace('"yes"', "yes"), ["prompts.discrimination.True"]),
