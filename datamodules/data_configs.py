@@ -262,8 +262,8 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
     )
     random_pair_source: Literal["paper", "published"] = config_field(
         "paper",
-        "pairs from which the post-processing step augment draws x2; published: all pairs; paper: only "
-        "pairs with another x1",
+        "pairs from which the post-processing step 'augment' draws a random x2; paper: only pairs whose x1 differs, as "
+        "in the paper; published: all pairs, as in the published code",
     )
     postprocess_seed: int = config_field(42, "seed of the post-processing")
     dev_fraction: float = config_field(

@@ -80,7 +80,7 @@ def lora_enabled(lora: Any, frozen_dtype: str | None) -> bool:
 
 
 def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
-    """Return the base model of a new adapter on ``backbone``, and the existing adapters.
+    """Return the model that a new adapter is trained on, and the adapters that ``backbone`` already has.
 
     If ``stages`` is "stack", a run that trained an adapter is resolved to its base model and its adapters. Otherwise
     the base model consists of the merged weights of the run.

@@ -102,12 +102,18 @@ def known_pairs(
 
 
 def answers_of_anchors(anchors_B: Tensor, candidate_C: Tensor, known: KnownPairs) -> EqualTexts:
-    """Return the mask of candidates that equal the anchor, or a positive of an equal anchor in the global batch."""
+    """Return the mask of candidates that are correct answers to the anchor.
+
+    These are copies of the anchor, and of the positives of each anchor in the global batch that has the same text.
+    """
     return EqualTexts([(anchors_B, candidate_C)], [match_answers(known, anchors_B, candidate_C)])
 
 
 def equal_views(own_R: Tensor, partner_R: Tensor) -> EqualTexts:
-    """Return the mask of candidates in both views that equal the row or a partner of it, or share a partner with it."""
+    """Return the mask of candidates in both views that are not negatives of a row.
+
+    These are copies of the row, copies of its partners, and candidates that share a partner with the row.
+    """
     own_C, partner_C = gather_plain(own_R), gather_plain(partner_R)
     known = known_pairs(own_R, partner_R)
     share_a_partner = match_answers(known, own_R, partner_C, equal_labels(own_C))

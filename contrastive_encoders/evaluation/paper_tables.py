@@ -152,7 +152,7 @@ def averages(estimates: Mapping[str, Estimate]) -> Iterator[AverageScore]:
 
 
 def tables(scores: Mapping[str, float]) -> Iterator[Table]:
-    """Yield the tables of papers that are not empty. The first cell of a row is the text form."""
+    """Yield the non-empty tables of ``scores``, laid out as in the papers. The first cell of a row is the text form."""
     for paper in SHOWN_TABLES:
         columns_of_table = dict(paper.columns)
         if paper.average:

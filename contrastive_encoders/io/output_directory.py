@@ -70,9 +70,9 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
         raise InputError(
             key=key,
             value=error,
-            expected="a readable marker, which lists the entries of this folder that may be replaced",
+            expected="a readable record of the files in this folder that may be replaced",
             location=str(folder / MARKER),
-            hint=f"Choose another {key}, or remove this folder yourself.",
+            hint=f"Choose another {key}, or remove the folder {folder} yourself.",
         ) from error
     hint = f"Remove it (rm -r {shlex.quote(str(folder))}), or choose another {key}."
     check_version(found.get("version"), "an output directory", key=key, value=folder, hint=hint)

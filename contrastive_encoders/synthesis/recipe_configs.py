@@ -326,7 +326,8 @@ class Windows:
     max_words: int = config_field(200, "maximum number of words of a passage; passages consist of full sentences", ge=1)
     overlap: int = config_field(
         0,
-        "number of words at the end of a passage that the next passage of the section repeats, in full sentences",
+        "maximum number of words that a passage repeats from the end of the previous passage of its section; only full "
+        "sentences are repeated; 0: none",
         ge=0,
     )
     min_words: int = config_field(

@@ -312,7 +312,7 @@ def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> 
 def discriminator_of(
     generator: Generator | Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool = True
 ) -> Discriminator | ServedDiscriminator:
-    """Return a discriminator that judges with the generator or the server."""
+    """Return a discriminator that asks a local model or a server whether one sentence entails another."""
     if isinstance(generator, Server):
         return ServedDiscriminator(generator, prompts, max_pair_tokens, judged=judged)
     return Discriminator(generator, prompts, max_pair_tokens)

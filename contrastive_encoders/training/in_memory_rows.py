@@ -293,8 +293,8 @@ def _log_columns(columns: Mapping[str, str]) -> None:
             raise InputError(
                 key="rows",
                 value=f"column {name}",
-                expected="a column whose name identifies it as negatives, since it would be trained on as the "
-                f"{place.partition('_')[0]} of {next(iter(columns.values()))}",
+                expected="a name that contains 'negative', because columns are assigned by order and this one would be "
+                f"used as the {place.partition('_')[0]} of {next(iter(columns.values()))}",
                 hint="If these texts are negatives, rename the column to negative. Otherwise name the columns to use, "
                 f"in this order: data__columns={list(columns.values())[:2]}.",
             )

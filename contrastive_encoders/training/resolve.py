@@ -160,7 +160,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
 
 
 def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
-    """Return a run or a stage in which each key except the directory has a value."""
+    """Return the resolved run or stage with its identity. The caller sets ``output_dir``."""
     check(config)
     values = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
     trainer, stages = as_mapping(Trainer()) | dict(config.trainer), as_mapping(config.stages)

@@ -107,8 +107,8 @@ class PydocsSource(DocumentSource):
             raise InputError(
                 key="data.min_words",
                 value=self.min_words,
-                expected="at most the number of words in the docstrings of an installed module",
-                hint="Install documented packages (numpy, scipy), choose a smaller number, or train on other data.",
+                expected="a smaller number, because no usable installed module has that many words in its docstrings",
+                hint="Install documented packages (numpy, scipy), or train on other data.",
             )
         lines = [json.dumps({"module": module.name, "text": "\n\n".join(module.docstrings)}) for module in fresh]
         (folder / "documents.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -55,7 +55,7 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
 
 
 def _cls_dense_layer(name: str) -> tuple[str, str] | None:
-    """Return a directory and the path in it of the Dense module after CLS pooling, or None if there is none."""
+    """Return ``name`` and the path of its Dense module after CLS pooling; None if it has no such module."""
     try:
         exported = read_encoder_settings(name, "")
     except UnsupportedModelError:

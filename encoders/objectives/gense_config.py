@@ -36,7 +36,7 @@ class GenSEConfig(HardNegativesConfig):
     )
     truncation: Literal["keep_prompt", "official"] = config_field(
         "keep_prompt",
-        "how long texts are truncated; keep_prompt: the text is truncated and the prompt is kept; official: "
+        "how texts that are too long are truncated; keep_prompt: only the text is truncated; official: "
         "in training, text and prompt are truncated as one string, so that long texts lose the prompt, as in "
         "the published code",
     )

@@ -99,7 +99,10 @@ class CustomTask:
         return [name for group in self.known for name in choose_columns(columns, group) or group[0]]
 
     def _rows(self, split: str | None) -> Iterator[tuple[TableRow, list[str]]]:
-        """Yield the rows of a split (None: all) and those without a split, each with the names of its columns."""
+        """Yield the rows of a split with the names of their columns. Rows that name no split belong to every split.
+
+        If ``split`` is None, all rows are yielded.
+        """
         files, others, count = self.files(), set[str](), 0
         for file in files:
             names = self._names(file)

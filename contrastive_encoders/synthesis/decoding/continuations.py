@@ -74,8 +74,8 @@ class Decoding:
     )
     kv_cache_tokens: int = config_field(
         16384,
-        "maximum size of the key-value cache in tokens, including padding: number of sequences x maximum length of the "
-        "longest; a single sample may exceed it",
+        "maximum number of tokens in the key-value cache, including padding (number of sequences x length that is "
+        "reserved for the longest); a sample that exceeds it is decoded alone",
         ge=1,
     )
 
