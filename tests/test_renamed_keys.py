@@ -102,13 +102,15 @@ STAGES = ["experiment=gense", "stages.open.data.path=x", "stages.nli.data.path=x
         (PAIRS, "+mirror", "remote_output_dir"),
         (MIXTURE, "data.parts.a.neighbours", "data.parts.a.neighbor_group_size"),
         (STAGES, "stages.nli.training_length", "stages.nli.train_max_length"),
-        (STAGES, "stages.nli.model.layers", "model.keep_layers"),
+        (STAGES, "stages.nli.model.layers", "stages.nli.model.keep_layers"),
     ],
 )
 def test_an_old_key_is_found_without_its_group_in_parts_and_in_stages(overrides, old, new):
     with pytest.raises(Exception) as refused:  # noqa: PT011  Hydra's, or ours
         compose([*overrides, f"{old}=3"])
-    assert f"was renamed to {new}. Set {new}=3." in str(explained(refused.value, "train", [*overrides, f"{old}=3"]))
+    message = str(explained(refused.value, "train", [*overrides, f"{old}=3"]))
+    assert "was renamed to" in message
+    assert message.endswith(f"Set {new}=3.")
 
 
 def test_an_old_key_of_a_race_file_is_refused():

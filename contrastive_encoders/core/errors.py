@@ -45,6 +45,13 @@ class InputError(ValueError):
         self.hint = hint
         super().__init__(self._message(value is not NO_VALUE) if message is None else message)
 
+    def with_hint(self, hint: str) -> "InputError":
+        """Return a copy of the error with another hint."""
+        message = str(self).replace(self.hint, hint) if self.hint else f"{self} {hint}"
+        error = InputError(message, key=self.key, expected=self.expected, location=self.location, hint=hint)
+        error.value = self.value
+        return error
+
     def with_prefix(self, prefix: str) -> "InputError":
         """Return a copy of the error whose message begins with ``prefix``, with the same fields."""
         error = InputError(

@@ -106,12 +106,12 @@ def renamed_key(name: str, value: Any, keys: Iterable[str], *, in_python: bool =
     if (found := _renamed(name, set(keys))) is None:
         return None
     old, new = found
-    new = new.replace(".", "__") if in_python else new
     set_value = RENAMED_VALUES.get(old, {}).get(str(value), value)
+    shown_name, new = (one.replace(".", "__") if in_python else one for one in (name, new))
     shown = "VALUE" if value is None else repr(set_value) if in_python else str(set_value)
     hint = f"Set {new}={shown}."
     return InputError(
-        f"{name} was renamed to {new}. {hint}",
+        f"{shown_name} was renamed to {new}. {hint}",
         key=name,
         **({} if value is None else {"value": value}),
         expected=f"the new name of the key, {new}",

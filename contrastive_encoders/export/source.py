@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.model_card import card_without_run, model_card
 from contrastive_encoders.io.results import read_results
@@ -53,7 +53,7 @@ def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
     Raises:
         InputError: the encoder does not exist, or it is of a kind that only another library can run.
     """
-    encoder = load_encoder(name, prompt=prompt, device="cpu", **settings)
+    encoder = load_encoder_of("run", name, "cpu", prompt=prompt, **settings)
     if not isinstance(encoder, SentenceEncoder):
         raise InputError(
             key="run",

@@ -139,6 +139,9 @@ def _composed_run(
         except InputError as error:
             if str(error).startswith("stages."):
                 raise
+            hint = error.hint or ""
+            if hint.startswith(("Set model.", "Set data.")):  # the stage's key, not that of the run
+                error = error.with_hint(hint.replace("Set ", f"Set stages.{name}.", 1))
             raise error.with_prefix(f"stage {name} (its keys are stages.{name}.KEY)") from error
     return replace(run_of(config, explicit.names), stages=stages)
 

@@ -144,8 +144,10 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
         raise InputError(
             key="data.columns",
             value=list(columns),
-            expected=f"{' or '.join(map(str, widths))} different names, for the columns "
-            f"{', '.join(kind.columns[0])}{', and more for the last one' if kind.numbered else ''}",
+            expected="one name, for the column " + kind.columns[0][0]
+            if widths == [1] and not kind.numbered
+            else f"{' or '.join(map(str, widths))} different names, for the columns {', '.join(kind.columns[0])}"
+            f"{', and more for the last one' if kind.numbered else ''}",
         )
     return tuple(columns)
 

@@ -144,10 +144,10 @@ def load_encoder(
     return _from_model_files(name, options)
 
 
-def load_encoder_of(key: str, name: str, device: str | torch.device | None = None) -> LoadedEncoder:
+def load_encoder_of(key: str, name: str, device: str | torch.device | None = None, **options: Any) -> LoadedEncoder:
     """Load the encoder that is the value of a config key such as ``model.teacher``, which error messages name."""
     try:
-        return load_encoder(name, device=device)
+        return load_encoder(name, device=device, **options)
     except InputError as error:
         message = re.sub(r"^(encoder|backbone)(?=[=:])", key, str(error))
         fields = {"value": error.value, "expected": error.expected, "location": error.location, "hint": error.hint}

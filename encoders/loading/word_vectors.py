@@ -133,8 +133,8 @@ def _matching_lines(path: Path, shape: _Shape, words: set[bytes]) -> Iterator[tu
 def _vector(path: Path, number: int, shape: _Shape, numbers: list[bytes]) -> np.ndarray:
     try:
         vector = np.array([float(column) for column in numbers], dtype=np.float32)
-    except ValueError as error:
-        raise _bad(path, number, shape, str(error)) from None
+    except ValueError:
+        raise _bad(path, number, shape, "a value that is not a number") from None
     if not np.isfinite(vector).all():
         raise _bad(path, number, shape, "a number that is not finite")
     return vector

@@ -111,6 +111,8 @@ def _tasks_of_mapping(tasks: Any, where: str, base: Path | str) -> Iterator[tupl
 def _read_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(location=str(path), expected="an existing YAML file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(location=str(path), value=error, expected="a readable YAML file") from error
     except yaml.YAMLError as error:
