@@ -15,7 +15,7 @@ UNLIKE = re.compile(
     r"(^|/)(\.contrastive-encoders\.lock.*|\.hydra/hydra\.yaml|[^/]*\.lock|lock|alive-\d+|previous\.ckpt|curve\.png|[^/]*\.html"
     r"|README\.md|report\.md|(runs|trials)\.jsonl|study\..*|[^/]*\.db[^/]*|\.sentences/.*|comparison\.json|pictures/.*)$"
 )
-OF_THE_MOMENT = {*"spent created seconds wall_seconds git_commit ended device hours written".split()}
+OF_THE_MOMENT = {*"cost spent created seconds wall_seconds git_commit ended device hours written".split()}
 LEFT_BEHIND = re.compile(r"\.part$|\.progress$|\.old$")
 OF_A_CHECKPOINT = ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "epoch")
 
