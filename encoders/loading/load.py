@@ -149,6 +149,8 @@ def load_encoder_of(key: str, name: str, device: str | torch.device | None = Non
     try:
         return load_encoder(name, device=device, **options)
     except InputError as error:
+        if error.key not in ("encoder", "backbone", None):  # an option
+            raise
         message = re.sub(r"^(encoder|backbone)(?=[=:])", key, str(error))
         fields = {"value": error.value, "expected": error.expected, "location": error.location, "hint": error.hint}
         raise InputError(message if message.startswith(key) else f"{key}: {message}", key=key, **fields) from error

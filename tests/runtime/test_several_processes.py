@@ -197,8 +197,9 @@ def test_a_rank_that_never_starts_ends_the_others_with_one_message(rank, tmp_pat
     monkeypatch.setattr(processes, "WARN_AFTER_S", 1)
     done = Started("evaluate", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank)).finish(60)
     assert done.status == 1
-    waits, ends = done.err.splitlines()
-    assert waits.startswith(f"rank {rank} of 2")
+    *waits, ends = done.err.splitlines()  # on a loaded machine it warns more than once
+    assert waits
+    assert {line.split(" at ")[0] for line in waits} == {f"rank {rank} of 2"}
     assert ends.startswith(f"rank {rank} of 2")
 
 
