@@ -308,7 +308,7 @@ def run_in_process(job: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_here(job: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run a job in this process: on a GPU, starting processes would take much of the time."""
+    """Run a job in this process, because starting processes would take much of the time on a GPU."""
     name, *arguments = options_of(job, options)
     silence_libraries()
     try:

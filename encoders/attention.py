@@ -152,7 +152,7 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
 
 @torch.no_grad()
 def reads_ahead(transformer: PreTrainedModel) -> bool:
-    """Return whether the attention is bidirectional: the first token's hidden state depends on the last token.
+    """Return whether the attention is bidirectional, so that the first hidden state depends on the last token.
 
     This must hold for a single text and in a padded batch.
     """

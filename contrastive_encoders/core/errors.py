@@ -45,20 +45,19 @@ class InputError(ValueError):
         self.hint = hint
         super().__init__(self._message(value is not NO_VALUE) if message is None else message)
 
+    def copy(self, message: str, **changes: Any) -> "InputError":
+        """Return an error with another message, and with the same fields except for ``changes``."""
+        fields = {name: getattr(self, name) for name in ("key", "value", "expected", "location", "hint")}
+        return InputError(message, **fields | changes)
+
     def with_hint(self, hint: str) -> "InputError":
         """Return a copy of the error with another hint."""
         message = str(self).replace(self.hint, hint) if self.hint else f"{self} {hint}"
-        error = InputError(message, key=self.key, expected=self.expected, location=self.location, hint=hint)
-        error.value = self.value
-        return error
+        return self.copy(message, hint=hint)
 
     def with_prefix(self, prefix: str) -> "InputError":
-        """Return a copy of the error whose message begins with ``prefix``, with the same fields."""
-        error = InputError(
-            f"{prefix}: {self}", key=self.key, expected=self.expected, location=self.location, hint=self.hint
-        )
-        error.value = self.value
-        return error
+        """Return a copy of the error whose message begins with ``prefix``."""
+        return self.copy(f"{prefix}: {self}")
 
     def _message(self, has_value: bool) -> str:
         value = _format_value(self.value)

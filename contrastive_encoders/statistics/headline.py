@@ -17,7 +17,7 @@ TITLES = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spear
 
 
 class RankingMetric(NamedTuple):
-    """The score, or the mean of several scores, by which encoders are judged or ranked.
+    """Score, or mean of several scores, on which a verdict or a ranking is based.
 
     ``name`` is the name of the score or of the mean, ``scores`` are its members.
     """

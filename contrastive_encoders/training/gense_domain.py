@@ -77,13 +77,9 @@ def synthesize_domain(run: ResolvedRun) -> bool:
         recipe.plan()
         recipe.run()
     except InputError as error:
-        raise InputError(
+        raise error.copy(
             f"domain: {error} (The keys are domain.path for the input, domain.generator for the generator, and "
-            "domain.folder for the output.)",
-            key=error.key,
-            expected=error.expected,
-            location=error.location,
-            hint=error.hint,
+            "domain.folder for the output.)"
         ) from error
     except SynthesisError as error:
         raise TrainingError(f"domain: {error}") from error

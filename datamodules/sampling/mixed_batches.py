@@ -25,14 +25,7 @@ def naming_part(part: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(
-            f"Part {part} (data.KEY is data.parts.{part}.KEY): {error}",
-            key=error.key,
-            value=error.value,
-            expected=error.expected,
-            location=error.location,
-            hint=error.hint,
-        ) from error
+        raise error.with_prefix(f"Part {part} (data.KEY is data.parts.{part}.KEY)") from error
 
 
 class MixedBatches(Dataset, ABC):

@@ -141,14 +141,12 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
     widths = sorted({len(names) for names in (*kind.columns, *kind.lists)})
     more = bool(kind.numbered) and len(columns) > widths[-1]
     if not (more or len(columns) in widths) or len(set(columns)) < len(columns):
-        raise InputError(
-            key="data.columns",
-            value=list(columns),
-            expected="one name, for the column " + kind.columns[0][0]
-            if widths == [1] and not kind.numbered
-            else f"{' or '.join(map(str, widths))} different names, for the columns {', '.join(kind.columns[0])}"
-            f"{', and more for the last one' if kind.numbered else ''}",
-        )
+        expected = f"{' or '.join(map(str, widths))} different names, for the columns {', '.join(kind.columns[0])}"
+        if kind.numbered:
+            expected += ", and more for the last one"
+        elif widths == [1]:
+            expected = f"one name, for the column {kind.columns[0][0]}"
+        raise InputError(key="data.columns", value=list(columns), expected=expected)
     return tuple(columns)
 
 

@@ -152,8 +152,7 @@ def load_encoder_of(key: str, name: str, device: str | torch.device | None = Non
         if error.key not in ("encoder", "backbone", None):  # an option
             raise
         message = re.sub(r"^(encoder|backbone)(?=[=:])", key, str(error))
-        fields = {"value": error.value, "expected": error.expected, "location": error.location, "hint": error.hint}
-        raise InputError(message if message.startswith(key) else f"{key}: {message}", key=key, **fields) from error
+        raise error.copy(message if message.startswith(key) else f"{key}: {message}", key=key) from error
 
 
 def _as_text(name: Any) -> str:

@@ -22,6 +22,7 @@ from contrastive_encoders.export.vector_file import VectorFile
 from tests.conftest import SENTENCES
 from tests.forks import Started
 from tests.in_process import run_here
+from tests.variations import slow_after
 
 TEXTS = [
     "tea and salt",
@@ -144,10 +145,7 @@ def marks(path: Path) -> int:
     return path.read_bytes().split(b"\n", 1)[1].count(b"\1") if path.is_file() else 0
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGINT))],
-)
+@pytest.mark.parametrize("sent", slow_after(1, [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
 def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(1000)]

@@ -49,27 +49,20 @@ class TableRow(NamedTuple):
         except (ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise InputError(
-                location=self.where,
-                key=name,
-                value=_quote(value),
-                expected="a number",
-                hint="Correct the row or delete it.",
-            )
+            raise self._invalid(name, "a number")
         return number
 
     def word(self, name: str) -> str:
         """Return an id or a label as a string. In the file, it is a string, an integer, or a boolean."""
         value = self.row.values.get(name)
         if not isinstance(value, int | str) or not str(value).strip():
-            raise InputError(
-                location=self.where,
-                key=name,
-                value=_quote(value),
-                expected="an id or a label",
-                hint="Correct the row or delete it.",
-            )
+            raise self._invalid(name, "an id or a label")
         return str(value).strip()
+
+    def _invalid(self, name: str, expected: str) -> InputError:
+        value = _quote(self.row.values.get(name))
+        hint = "Correct the row or delete it."
+        return InputError(location=self.where, key=name, value=value, expected=expected, hint=hint)
 
     def split_name(self) -> str | None:
         value = self.row.values.get(SPLIT)

@@ -149,5 +149,4 @@ def _name_task_in_errors(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        fields = {"key": error.key, "expected": error.expected, "location": error.location, "hint": error.hint}
-        raise InputError(f"task {name}: {error}", value=error.value, **fields) from error
+        raise error.with_prefix(f"task {name}") from error

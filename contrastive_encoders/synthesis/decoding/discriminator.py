@@ -80,13 +80,8 @@ class Discriminator:
             )
             self.answers = list(self.ids.answers())
         except InputError as error:
-            raise InputError(
-                f"generator={generator.name}: {error}",
-                key="generator",
-                value=generator.name,
-                expected=error.expected,
-                hint=error.hint,
-            ) from None
+            message = f"generator={generator.name}: {error}"
+            raise error.copy(message, key="generator", value=generator.name) from None
         self.generator, self.max_pair_tokens = generator, max_pair_tokens
         if (longest := self.ids.max_pair_length(self.max_pair_tokens)) > generator.context:
             raise InputError(

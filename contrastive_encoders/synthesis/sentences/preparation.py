@@ -89,9 +89,7 @@ class Preparation(SentenceRules):
                 if self.kind == "documents":
                     found.update(map(normalize_sentence, split(text)))
         except InputError as error:
-            raise InputError(
-                f"sentences.exclude={error}", key="sentences.exclude", value=error.value, location=error.location
-            ) from None
+            raise error.copy(f"sentences.exclude={error}", key="sentences.exclude") from None
         return frozenset(found - {""})
 
     def rejected(self, sentence: str) -> str:
