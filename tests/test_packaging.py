@@ -101,6 +101,15 @@ def test_every_import_is_a_declared_dependency():
 
 
 @checkout
+def test_the_extras_that_dev_and_others_name_exist():
+    """pip only warns about an extra that does not exist, and installs nothing."""
+    requirements = [Requirement(line) for lines in EXTRAS.values() for line in lines]
+    own = [requirement for requirement in requirements if requirement.name == PYPROJECT["project"]["name"]]
+    assert own
+    for requirement in own:
+        assert requirement.extras <= set(EXTRAS), requirement.extras - set(EXTRAS)
+
+
 def test_every_dependency_does_some_work():
     """It is imported, or a config names it as a target, or a class that needs it is imported."""
     configs = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "configs").rglob("*.yaml"))
