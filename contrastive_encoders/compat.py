@@ -46,7 +46,7 @@ def multiplies_bf16(device: str) -> bool:
 
 
 def clips_before_step(optimizer: torch.optim.Optimizer) -> None:
-    """Make the fp16 gradient scaler unscale gradients before the step of a fused optimizer.
+    """Make the fp16 gradient scaler unscale the gradients before the step of a fused optimizer.
 
     Otherwise, Lightning does not clip the gradients.
     """
@@ -128,7 +128,9 @@ def set_up_compiler(max_graphs: int) -> None:
 
 
 def call_around_compilations(start: Callable[..., None], end: Callable[..., None]) -> None:
-    """Register functions to be called before and after each compilation; ``torch.compiler.reset`` removes them."""
+    """Register a function to call before each compilation and one to call after it; ``torch.compiler.reset`` removes
+    them.
+    """
     from torch._dynamo.callback import callback_handler
 
     if start not in callback_handler.start_callbacks:
@@ -165,7 +167,7 @@ def find_file(name: str, path: str, *, if_reachable: bool = False, **options: An
 
 
 def attention_implementation(model: PreTrainedModel) -> str:
-    """Return the name of a model's attention implementation, which the public API can only set."""
+    """Return the name of a model's attention implementation, which the public API can set but not read."""
     return str(model.config._attn_implementation)
 
 
@@ -183,12 +185,12 @@ def attention_replaced(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 
 def takes_any_attention(model: PreTrainedModel) -> bool:
-    """Return whether a model can use every attention implementation that is registered in transformers."""
+    """Return whether a model supports every attention implementation that is registered in transformers."""
     return bool(model._supports_flash_attn)
 
 
 def is_stateful(model_class: Any) -> bool:
-    """Return whether a model class keeps a state of past tokens other than their keys and values."""
+    """Return whether a model class keeps a state of past tokens other than a key-value cache."""
     return bool(model_class._is_stateful)
 
 

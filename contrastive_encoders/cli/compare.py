@@ -150,12 +150,14 @@ def plain(race: DictConfig) -> dict[str, Any]:
         missing = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
         if missing is None:  # it is not a key of the race
             raise
-        raise InputError(key=missing[1], value=None, expected="a value, which this race requires") from error
+        raise InputError(
+            key=missing[1], value=None, expected="a value, which this race requires", hint=f"Set {missing[1]}=VALUE."
+        ) from error
     return {name: _readable(value) for name, value in found.items() if name != MEANINGS}
 
 
 def _write_null(node: DictConfig, names: Sequence[str]) -> None:
-    """Replace None by the string ``null`` in the values of these names, including nested mappings."""
+    """Replace None by the string ``null`` in the values of the keys ``names`` and of all keys nested in them."""
     for name in names:
         if OmegaConf.is_missing(node, name):
             continue
@@ -167,7 +169,7 @@ def _write_null(node: DictConfig, names: Sequence[str]) -> None:
 
 
 def _readable(node: Any) -> Any:
-    """Return a value of a race with the overrides that its lists contain quoted for Hydra."""
+    """Return a value of a race, in which the overrides in its lists are quoted so that Hydra can parse them."""
     if isinstance(node, dict):
         return {name: _readable(value) for name, value in node.items()}
     if isinstance(node, list):
@@ -251,7 +253,9 @@ def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | No
 
 
 def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
-    """Return BM25's scores on a task. If BM25's library is not installed, log this and return an empty mapping."""
+    """Return BM25's scores on a retrieval task. If BM25's library is not installed, log this and return an empty
+    mapping.
+    """
     try:
         return task.bm25()
     except InputError as error:
@@ -281,7 +285,7 @@ def with_recommendation(
 
 
 def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric") -> "list[ProbeEmbeddings]":
-    """Embed the same sentences with the first run of each of the best arms that have an encoder."""
+    """Embed the probe sentences with the encoder of the first run of each of the best arms, if it has an encoder."""
     from contrastive_encoders.comparison.probe_sentences import probe
     from contrastive_encoders.comparison.vector_figures import best
 

@@ -51,7 +51,7 @@ class DownloadConfig:
         None, "directory or URL from which the files are read if their original host cannot be reached"
     )
     rows: Literal["published", "any"] = config_field(
-        "published", "required number of rows; published: the number that was published; any: every number is accepted"
+        "published", "number of rows that a file must have; published: the number that was published; any: any number"
     )
     quiet: bool = config_field(False, "whether to hide progress bars")
     names: Sequence[str] = field(default=(), metadata=NOT_A_KEY)  # of the corpora
@@ -87,8 +87,8 @@ def prepare(config: DownloadConfig) -> int:
 
 
 def claim(output: Path, names: Sequence[str]) -> None:
-    """Claim the folders of these corpora in ``output``. This directory may contain other folders, such as the
-    evaluation tables.
+    """Claim, in ``output``, the folders of these corpora for this command. This directory may contain other folders,
+    such as the evaluation tables.
 
     Raises:
         InputError: a folder has the name of a corpus and was not created by a command of this project.
@@ -117,7 +117,7 @@ def _owned_entries(output: Path) -> list[str]:
 
 
 def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig) -> bool:
-    """Download or create all files of a corpus, log any failures, and return whether all files exist."""
+    """Download or create all files of a corpus, log failures, and return whether all files exist afterwards."""
     folder, wrong = config.folder / name, list[str]()
     if not corpus.pieces:
         log.info("%s: %s", name, write_docstrings(folder, config.folder / FOLDER))
@@ -195,8 +195,8 @@ def obtain(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: b
 
 
 def present(piece: CorpusFile, folder: Path) -> list[Path]:
-    """Return the existing files of a corpus entry; none unless all exist. The first file is moved into place last, so
-    that its existence means that all exist.
+    """Return the existing files of a corpus entry, or an empty list if any of them is missing. The first file is moved
+    into place last, so that its existence means that all exist.
     """
     if not piece.listed:
         return [path for path in [folder / piece.name] if path.is_file()]
@@ -234,7 +234,7 @@ def _rows(path: Path) -> int:
     try:
         return count_rows([path])
     except InputError as error:
-        raise InvalidCorpusFileError(f"{str(error).rstrip('.')}. Delete {path} to download it again") from None
+        raise InvalidCorpusFileError(f"{str(error).rstrip('.')}. Delete {path} to download it again.") from None
 
 
 def main(arguments: Sequence[str], command: str = "download-data") -> None:

@@ -70,7 +70,7 @@ def command_line(
 
 
 def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
-    """Convert the composed config of a command to its config dataclass, omitting the key ``without``.
+    """Convert the composed config of a command to its config dataclass, leaving out the key named by ``without``.
 
     Raises:
         InputError: a key is unknown, or a value has another type or is out of bounds.
@@ -96,8 +96,8 @@ def _as_a_key(argument: str, keys: Mapping[str, str]) -> str:
 
 
 def _choices_of(*groups: str, _root_: DictConfig) -> str:
-    """Return the choices of these config groups as ``--help`` lists them. Hydra's own list has one line of any length
-    per group, and includes all commands.
+    """Return the available choices of these config groups, formatted for ``--help``. Hydra's own list has one line of
+    any length per group, and includes all commands.
     """
     if "job" not in _root_.hydra:  # it is also resolved while the config is composed, when it is not shown
         return ""

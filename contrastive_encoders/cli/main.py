@@ -126,8 +126,8 @@ def _insert_arguments(added: list[str], arguments: list[str]) -> list[str]:
 
 
 def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Split the arguments of ``command``: return the paths among them, an argument that sets ``key`` to these paths,
-    and all other arguments.
+    """Split the arguments of ``command``: return its paths, an argument that sets ``key`` to these paths, and all other
+    arguments.
 
     Raises:
         InputError: there is no path, and the key is not set; or an argument is neither a path nor KEY=VALUE.
@@ -156,7 +156,9 @@ def _contains_documents(path: str) -> bool:
 
 
 def _is_path(argument: str) -> bool:
-    """Return whether an argument is neither an option nor an override: ``key=value``, ``+key=value``, ``~key``."""
+    """Return whether an argument is a path, that is, neither an option nor an override (``key=value``, ``+key=value``,
+    ``~key``).
+    """
     if argument.startswith(("-", "+")) or (argument.startswith("~") and not argument.startswith("~/")):
         return False
     return "=" not in argument or Path(argument).exists()

@@ -67,8 +67,8 @@ class MineConfig:
 
     encoder: str | None = config_field(
         None,
-        "encoder that finds the negatives: directory of a run, directory of a sentence-transformers or "
-        "transformers model, or Hub id",
+        "encoder that finds the negatives: the directory of a run, of a sentence-transformers model, or of a "
+        "transformers model; or a Hub id",
     )
     input: str | Sequence[str] | None = config_field(
         None,
@@ -78,7 +78,7 @@ class MineConfig:
     columns: Sequence[str] | None = config_field(
         None,
         "names of the two columns of input that contain the anchors and the positives, [ANCHOR,POSITIVE]; null: "
-        "one of the pairs of names that are listed for input",
+        "the first of the pairs of names listed for input that exists",
     )
     split: str = config_field("train", 'split to use, if the rows have a column "split"')
     on_error: Literal["fail", "skip"] = config_field(
@@ -106,7 +106,7 @@ class MineConfig:
 
     # Selection among the nearest texts, with the parameter names of sentence-transformers' mine_hard_negatives
     num_negatives: int = config_field(3, "number of negatives per pair; pairs with fewer are skipped and counted", ge=1)
-    range_min: int = config_field(0, "number of the nearest texts that are skipped", ge=0)
+    range_min: int = config_field(0, "number of nearest texts that are skipped before negatives are chosen", ge=0)
     range_max: int | None = config_field(
         None,
         "number of nearest texts among which negatives are searched; null: as many as range_min and num_negatives "
@@ -114,19 +114,19 @@ class MineConfig:
     )
     absolute_margin: float | None = config_field(
         None,
-        "minimum difference between the lowest score of the anchor's positives and a negative's score, e.g. 0.1; "
-        "null: no margin",
+        "minimum difference between the score of the anchor's lowest-scored positive and the score of a negative, "
+        "e.g. 0.1; null: no margin",
         ge=0,
     )
     relative_margin: float | None = config_field(
-        None, "like absolute_margin, but as a fraction of the positive's score, e.g. 0.05", ge=0
+        None, "like absolute_margin, but as a fraction of the positive's score, e.g. 0.05; null: no margin", ge=0
     )
-    max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8; null: no limit")
-    min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2; null: no limit")
+    max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8; null: no maximum")
+    min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2; null: no minimum")
     reranker: str | None = config_field(
         None,
-        "cross-encoder whose scores replace the cosines in margins, limits, and the output: run of "
-        "model=reranker, model directory, or Hub id; null: cosines are used",
+        "cross-encoder whose scores replace the cosines in margins, limits, and the output: the directory of a run "
+        "with model=reranker, the directory of a model, or a Hub id; null: cosines are used",
     )
     sampling_strategy: Literal["top", "random"] = config_field(
         "top", "how negatives are chosen from the candidates; top: the nearest texts; random: a random sample"
@@ -145,12 +145,12 @@ class MineConfig:
     max_length: int | None = config_field(
         None, "maximum length of texts in tokens; null: the encoder's maximum length", ge=1
     )
-    precision: Literal["fp32", "bf16"] = config_field("fp32", "floating-point precision of the encoder")
+    precision: Literal["fp32", "bf16"] = config_field("fp32", "floating-point precision in which the encoder computes")
     batch_size: int = config_field(32, "number of texts (for the reranker: pairs) per forward pass", ge=1)
     cache_folder: str | None = config_field(
         None,
-        "directory in which embeddings and reranker scores are cached for later commands, e.g. with other margins or "
-        "after an interruption; null: no cache",
+        "directory in which embeddings and reranker scores are cached for later commands, e.g. for mining with "
+        "other margins or resuming after an interruption; null: no cache",
     )
     device: str = config_field(
         "auto", "device of the models: auto (a GPU if available), cpu, cuda, or an indexed device such as cuda:1"
@@ -238,7 +238,9 @@ def check_rules(config: MineConfig) -> None:
 
 
 def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
-    """Read the pairs and the corpus; return them with a record of their source and counts."""
+    """Read the pairs and the corpus, and return them with a record of the files they come from and the numbers of
+    rows.
+    """
     from contrastive_encoders.datamodules.sources.records import RecordSource
     from contrastive_encoders.datamodules.sources.row_schemas import MINED
 
@@ -349,7 +351,7 @@ def folder_of(name: str) -> str:
 
 
 class Mined(NamedTuple):
-    """Mined rows, and the number of texts that each rule excluded.
+    """Mined rows, and for each rule the number of texts that it excluded.
 
     Each row has the anchor, the positive, negative_1 ..., and ``scores`` of the positive and each negative. The counts
     give, for each rule, the texts that would otherwise have been candidates.
@@ -498,8 +500,8 @@ class CachedReranker:
 def kept_scores(
     config: MineConfig, model: "CrossEncoder | None", models: Mapping[str, str]
 ) -> Iterator[CachedReranker | None]:
-    """Context manager that yields the reranker with its score cache, which is in a subfolder of ``cache_folder`` for
-    each reranker.
+    """Context manager that yields the reranker with a cache of its scores. Each reranker has its own subfolder of
+    ``cache_folder``.
     """
     if model is None:
         yield None
@@ -517,8 +519,8 @@ def kept_scores(
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Context manager that seeds Python's global random generator, from which the library samples, and restores its
-    state on exit.
+    """Context manager that seeds Python's global random generator, which sentence-transformers uses for sampling, and
+    restores the generator's state on exit.
     """
     before = random.getstate()
     random.seed(seed)
@@ -530,13 +532,17 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_shown(shown: bool) -> Iterator[None]:
-    """Context manager that hides the library's progress bars unless ``shown``; the library cannot disable them."""
+    """Context manager that hides the progress bars of sentence-transformers, which has no option for this, unless
+    ``shown`` is true.
+    """
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(sys.stderr if shown else nowhere):
         yield
 
 
 def processes(config: MineConfig, *models: object) -> list[str] | bool:
-    """Return one device for each worker process that holds a copy of the models, or False to use only this process."""
+    """Return a list with the device of each worker process, each of which holds a copy of the models, or False to use
+    only this process.
+    """
     if config.devices == 1:
         return False
     for model in models:
@@ -547,8 +553,8 @@ def processes(config: MineConfig, *models: object) -> list[str] | bool:
 
 
 class ExitWithParentHook:
-    """Model attribute that makes the library's worker processes exit with this command. It takes effect when the model
-    is unpickled in a worker.
+    """Hook, stored as an attribute of a model, that makes the library's worker processes exit with this command. It
+    takes effect when the model is unpickled in a worker.
     """
 
     def __init__(self) -> None:
@@ -559,9 +565,9 @@ class ExitWithParentHook:
 
 
 def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
-    """Return the folder in which the library caches the embeddings of this encoder. Each encoder gets its own folder,
-    because the library distinguishes encoders only by the name on their model card. A file that was truncated by a kill
-    is removed from it.
+    """Return the folder in which sentence-transformers caches the embeddings of ``encoder``, or None if there is no
+    cache. Each encoder gets its own folder, because the library distinguishes encoders only by the name on their model
+    card. A file that was truncated by a kill is removed from it.
     """
     import numpy as np
 
@@ -580,7 +586,7 @@ def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
 def write(
     output: Path, account: dict[str, Any], pairs: MiningInput, mined: Iterable[Mapping[str, Any]], num_negatives: int
 ) -> None:
-    """Write the mined rows atomically, and next to them a record of what was read, the number of rows, and the number
+    """Write the mined rows atomically, and next to them a record: the input files, the number of rows, and the number
     of pairs with too few negatives.
     """
     rows, input_rows = 0, set(pairs.rows)
@@ -611,12 +617,12 @@ def write(
 
 
 def about(output: Path) -> Path:
-    """Return the path of the record that is written next to the output file."""
+    """Return the path of the record (provenance) that is written next to the output file."""
     return output.with_name(f"{output.name}.json")
 
 
 def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> bool:
-    """Return whether the output file exists and was mined with the same inputs and settings.
+    """Return whether the output file exists and was mined from the same inputs with the same settings.
 
     Raises:
         InputError: the file was mined with other inputs or settings, or has no record.

@@ -124,7 +124,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check(run: ResolvedRun) -> None:
-    """Check the ``_target_`` keys, the values, and the worker counts of a run."""
+    """Check a run's ``_target_`` keys, the values of its keys, and its worker counts."""
     from contrastive_encoders.training.checks import check_values
     from contrastive_encoders.training.target_checks import check_targets
 
@@ -152,8 +152,8 @@ def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
 
 
 def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanLayout], list[tuple[str, str]]]:
-    """Load batches; return their summaries, the span layouts of the first batch's documents for the figure, and facts
-    about the data.
+    """Load batches. Return their summaries, the positions of the spans in the first batch's documents (for the figure),
+    and facts about the data.
     """
     import torch
 
@@ -186,8 +186,8 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanL
 
 
 def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
-    """Return a line about the maximum lengths that models use by default, because a preview without a model cannot know
-    the length.
+    """Return a line about the maximum lengths that models use by default. The actual length depends on the model, which
+    a preview need not have.
     """
     from contrastive_encoders.training.max_length import lengths_of_models
 

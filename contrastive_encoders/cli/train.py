@@ -13,7 +13,9 @@ from contrastive_encoders.training.resolve import finished_before, resolve
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Train the run that Hydra has composed from the overrides; in a multirun, the run of the current job."""
+    """Execute the training run that Hydra has composed from the overrides; in a multirun, the run of the current
+    job.
+    """
     resolved = resolve(compose(HydraConfig.get().overrides.task, config=cfg))
     if not finished_before(resolved):
         with exit_on_signals():

@@ -58,13 +58,15 @@ def label_of(run: FinishedRun) -> str | None:
 
 
 def recipe_key(run: FinishedRun) -> str:
-    """Return a string that is equal for runs that differ only in the seed or in keys that do not affect results."""
+    """Return a string that is equal for two runs if they differ only in the seed or in keys that do not affect
+    results.
+    """
     stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
     return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)
 
 
 def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe that distinguish arms, by dotted key.
+    """Return the settings of a recipe that distinguish arms, as a mapping from dotted keys to values.
 
     A stage starts from the encoder of the previous stage, which is in a folder of the same run. Such a path is replaced
     by its part that begins with the folder of the stage, so that it is equal in all runs of an arm.
@@ -108,7 +110,7 @@ def distinguishing_settings(arms: Sequence[Arm], *, by_name: bool = False) -> li
 
 
 def _labels(arms: Sequence[Arm]) -> list[str]:
-    """Return the label of each arm: its name if it has a name, otherwise its objective.
+    """Return the label of each arm: the name of the arm if it has one, otherwise its objective.
 
     If several arms have the same label, the settings in which they differ are appended. If the result is too long, the
     label is the name or the directory of the arm.
@@ -136,7 +138,9 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
 
 
 def directory(arm: Arm) -> str:
-    """Return the name of an arm's run directory or file, without the seed if the names differ only in the seed."""
+    """Return the name of an arm's run directory or file. The seed is left out if the names of its runs differ only in
+    the seed.
+    """
     names = [run.path.stem if run.path.suffix == ".json" else run.path.name for run in arm.runs]
     bare = {re.sub(r"[-_. ]*(seed|s)?[-_. ]*\d+$", "", name, flags=re.IGNORECASE) for name in names}
     return bare.pop() if len(names) > 1 and len(bare) == 1 and all(bare) else names[0]

@@ -77,7 +77,9 @@ def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, 
 
 
 def _cosine_name(name: str) -> str:
-    """Convert the name of a lexical score to that of an encoder: ``pydocs/tfidf/mrr`` to ``pydocs/cosine/mrr``."""
+    """Convert the name of a lexical baseline's score to the name of an encoder's score: ``pydocs/tfidf/mrr`` to
+    ``pydocs/cosine/mrr``.
+    """
     return ScoreName.parse(name).with_protocol("cosine")
 
 

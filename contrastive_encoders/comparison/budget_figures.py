@@ -22,7 +22,8 @@ NAME_LEGEND = LEGEND | {"columns": 4}  # also on a page: its legend has a name f
 
 
 def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
-    """Draw the mean score over training tokens: a line for each name, in a band from the lowest to the highest seed.
+    """Draw the mean score over training tokens: one line for each name, with a band from the lowest to the highest
+    score of a seed.
 
     A dashed line shows the untrained encoder. Arms have the same name and different budgets if they were trained in two
     races (`comparison.race`). Return None if there are no such arms.

@@ -40,7 +40,7 @@ class FinishedRun(NamedTuple):
 
 
 class SkippedRun(NamedTuple):
-    """A path in ``runs`` that is not compared, with the reason."""
+    """A path in ``runs`` that is left out of the comparison, and the reason."""
 
     path: Path
     reason: str
@@ -161,7 +161,7 @@ def _has_started(path: Path) -> bool:
 
 
 def _has_trained(path: Path) -> bool:
-    """Return whether a run or one of its stages has started to train, so that the run can resume."""
+    """Return whether a run or one of its stages has started to train, in which case the run can be resumed."""
     return any((folder / name).exists() for folder in (path, *path.glob("stage-*")) for name in TRAINING_FILES)
 
 
@@ -170,7 +170,9 @@ def _holds_runs(path: Path) -> bool:
 
 
 def labels_of(folder: Path) -> dict[str, str]:
-    """Read ``labels.json``, which a race writes next to its runs: name of a run's folder -> name of its arm."""
+    """Read ``labels.json``, which a race writes next to its runs. It maps the folder name of each run to the name of
+    its arm.
+    """
     return {name: str(label) for name, label in _read_json(folder / "labels.json").items()}
 
 

@@ -24,18 +24,21 @@ class WorkersConfig:
     num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
     num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     keep_checkpoints: bool = config_field(
-        False, "whether to keep the checkpoints of finished runs, which occupy 12 bytes per model parameter"
+        False, "whether to keep the checkpoints of finished runs, which take 12 bytes of disk space per model parameter"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(WorkersConfig):
-    """Configuration keys of ``contrastive-encoders compare`` and ``race``, except those of the race itself."""
+    """Configuration keys of ``contrastive-encoders compare`` and ``race``, except those that define a race
+    (``race.KEY``).
+    """
 
     runs: str | Sequence[str] | Mapping[str, str] | None = config_field(
         None,
         "runs to compare: run directories, glob patterns, or result files of evaluations, such as "
-        "runs='[outputs/*,scores.json]'; a mapping also names the arms: runs='{mine: outputs/a, base: scores.json}'",
+        "runs='[outputs/*,scores.json]'; or a mapping from arm names to runs, such as runs='{mine: outputs/a, "
+        "base: scores.json}'",
     )
     output: str | None = config_field(
         None, "output directory for report.html, report.md, table.tex, table.csv, comparison.json, and figures"
@@ -43,10 +46,10 @@ class CompareConfig(WorkersConfig):
     ranking_metric: str | None = config_field(
         None,
         "score that ranks the runs; null: the first of these that all runs have: sts-avg7/all/spearman, "
-        "sts-avg5/mean/spearman, the mean over the STS tasks, the mean nDCG@10 (else MRR) over the retrieval tasks, "
-        "any score",
+        "sts-avg5/mean/spearman, the mean over the STS tasks, the mean nDCG@10 (else MRR) over the retrieval "
+        "tasks, or any score",
     )
-    strict: bool = config_field(False, "whether to fail if a run cannot be read, instead of skipping the run")
+    strict: bool = config_field(False, "whether to fail if a run cannot be read; false: skip the run")
 
     # Sentences for the map, the neighbors, alignment, and uniformity
     sentences: int = config_field(
@@ -68,7 +71,7 @@ class CompareConfig(WorkersConfig):
     wandb: bool = config_field(False, "whether to upload tables, figures, and a summary to W&B")
     wandb_project: str = config_field("contrastive-encoders", "name of the W&B project")
     wandb_name: str | None = config_field(None, "name of the W&B run; null: the name of the output directory")
-    wandb_offline: bool = config_field(False, "whether W&B writes to disk instead of uploading")
+    wandb_offline: bool = config_field(False, "whether W&B writes to disk; false: it uploads")
 
     # Keys of a race
     budget: Mapping[str, Any] | None = config_field(
@@ -80,7 +83,8 @@ class CompareConfig(WorkersConfig):
         None, "seeds of the runs, such as [1,2,3]; null: the seeds in the race's config"
     )
     untrained: bool = config_field(
-        True, "whether to also compare the initial encoder of the first arm (scored after one step with model.lr=0)"
+        True,
+        "whether to also compare the initial encoder of the first arm, which is scored after one step with model.lr=0",
     )
-    tfidf: bool = config_field(True, "whether to also compare TF-IDF if the runs are ranked by a retrieval score")
+    tfidf: bool = config_field(True, "whether to also compare TF-IDF if a retrieval score ranks the runs")
     quiet: bool = config_field(False, "whether to log only warnings and errors")

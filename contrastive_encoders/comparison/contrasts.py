@@ -119,7 +119,7 @@ def _first_names(scores: Iterable[str]) -> str:
 
 
 def is_standard_score(name: str) -> bool:
-    """Return whether a score is from a test split, with unmodified texts and embeddings of full size."""
+    """Return whether a score is computed on a test split, from unmodified texts and full-size embeddings."""
     found = ScoreName.parse(name)
     return found.is_plain and not found.form
 
@@ -132,7 +132,9 @@ def values_of(arm: Arm, headline: RankingMetric) -> np.ndarray:
 
 
 def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
-    """Return the R bootstrap replicates of an arm's score, averaged over its runs; None if a run has none stored."""
+    """Return the R bootstrap replicates of an arm's score, averaged over its runs, or None if a run has stored no
+    replicates.
+    """
     if len(headline.scores) > 1:
         parts = [replicates_of(arm, RankingMetric.mean_of([score])) for score in headline.scores]
         return None if any(part is None for part in parts) else np.mean(np.array(parts), axis=0)
@@ -141,7 +143,7 @@ def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
 
 
 def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval over test items of the score of ``arm``.
+    """Return the 95 % bootstrap interval, over test items, of an arm's score.
 
     The interval is None if the arms were scored on different items or if a run has not stored its items.
     """
@@ -270,7 +272,9 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
 
 def _for_all_pairs(test: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
-    """Expand a test of some pairs of arms to all pairs. The columns of pairs that were not tested are NaN."""
+    """Expand the result of a test on some pairs of arms to all pairs. The columns of pairs that were not tested are
+    NaN.
+    """
     observed, null = np.full(pairs, np.nan), np.full((len(test.null), pairs), np.nan)
     observed[tested], null[:, tested] = test.observed, test.null
     return SwapTest(observed, null)

@@ -22,7 +22,9 @@ OTHER = "other"
 
 
 class Family(NamedTuple):
-    """Tasks of one kind. ``score`` is the average of their scores, or the score of the only task."""
+    """Tasks of one kind, such as STS or retrieval. ``score`` is the average of their scores, or the score of the only
+    task.
+    """
 
     kind: str
     score: RankingMetric
@@ -35,7 +37,7 @@ class Family(NamedTuple):
 
     @property
     def scores(self) -> list[RankingMetric]:
-        """Return the average of the family, if there are several tasks, followed by the score of each task."""
+        """Return the average score of the family, if it has several tasks, followed by the score of each task."""
         single = [RankingMetric.mean_of([score]) for score in self.score.scores if score != self.score.name]
         return [self.score, *single]
 
@@ -76,6 +78,8 @@ def _matches(score: str, known: Sequence[str]) -> bool:
 
 
 def _task(score: str) -> str:
-    """Return the task of a score: ``cisi/reranked`` for ``cisi/reranked/ndcg@10``; ``cisi`` for any other protocol."""
+    """Return the name of the task in a score name, such as ``cisi`` for ``cisi/cosine/ndcg@10``, including
+    ``/reranked`` for reranked scores: ``cisi/reranked`` for ``cisi/reranked/ndcg@10``.
+    """
     name = ScoreName.parse(score)
     return f"{name.full_task}/reranked" if name.protocol == "reranked" else name.full_task

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class HyperparameterChoice(NamedTuple):
-    """The hyperparameter ``key``, its candidate values for each arm, and the score that selects among them.
+    """The hyperparameter ``key``, its candidate values for each arm, and the score by which a value is selected.
 
     ``overrides`` are further overrides of the selection runs.
     """
@@ -63,7 +63,7 @@ def choose(
     *,
     keep_checkpoints: bool = False,
 ) -> tuple[Race, list[JobResult]]:
-    """Train the missing selection runs, and select the best value for each arm.
+    """Train the selection runs that are missing, and select the best hyperparameter value for each arm.
 
     Return the race, whose arms contain the selected values, and the runs that failed.
 

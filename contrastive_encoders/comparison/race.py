@@ -202,7 +202,9 @@ def run_jobs(
 
 
 class _Progress:
-    """Logger of the start and end of each run, the number of runs, and the estimated remaining time."""
+    """Logger of a race's progress: the start and end of each run, the number of runs, and the estimated remaining
+    time.
+    """
 
     def __init__(self, quiet: bool, total: int) -> None:
         self.quiet, self.total = quiet, total
@@ -271,7 +273,7 @@ def pilot_overrides(steps: int, log_every: int, seed: int) -> list[str]:
 
 
 def amount_of_a_step(run: FinishedRun, kind: str) -> float:
-    """Return the cost of one step of a run, in the unit of the budget.
+    """Return the cost of one training step of a run, in the unit of the budget.
 
     The cost in seconds excludes the steps before the first logged step, which are slower.
     """

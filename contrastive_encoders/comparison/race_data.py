@@ -52,7 +52,8 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
 
 
 def commands_of(commands: object, where: str) -> dict[str, list[str]]:
-    """Parse the ``prepare`` entry of a race: name of a `generate` command -> its overrides.
+    """Parse the ``prepare`` entry of a race, and return a mapping from the name of each `generate` command to its
+    overrides.
 
     Raises:
         InputError: ``prepare`` is not a mapping of names to lists of overrides.
@@ -70,14 +71,14 @@ def commands_of(commands: object, where: str) -> dict[str, list[str]]:
 
 
 def race_overrides(race: Mapping[str, Any]) -> list[str]:
-    """Return all overrides of a race: those of its arms, common ones, and those of its selection runs."""
+    """Return all overrides of a race: those of each arm, those that all arms share, and those of the selection runs."""
     arms, choice = race.get("arms") or {}, race.get("choose") or {}
     own = [overrides for overrides in arms.values() if isinstance(overrides, list)]
     return list(_flat([*own, race.get("common") or [], choice.get("words") or []]))
 
 
 def needed(commands: Mapping[str, Sequence[str]], overrides: Sequence[str]) -> dict[str, list[str]]:
-    """Return the commands whose data sets the race needs.
+    """Return the `generate` commands whose data sets the race needs.
 
     A command is needed if its output directory is named in ``overrides`` or in the overrides of another needed command,
     or if the command has no ``output=``.

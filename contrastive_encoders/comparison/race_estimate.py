@@ -29,7 +29,7 @@ def estimate(
     parallel: int,
     options: Sequence[str],
 ) -> None:
-    """Run the first data command and a few training steps, and log the estimated total duration of all runs.
+    """Run the first `generate` command and a few training steps, and log the estimated total duration of all runs.
 
     Args:
         race: keys of the race, with ``estimate_only`` set for the first of its data commands.

@@ -92,7 +92,7 @@ def recommend(
 
 
 def keep_encoder(recommendation: Recommendation | None, output: Path) -> None:
-    """Copy the encoder of the recommended arm's first run to ``encoder`` in ``output``.
+    """Copy the encoder of the recommended arm's first run to ``output``/encoder.
 
     If no arm is recommended, an earlier copy is removed.
     """

@@ -149,7 +149,7 @@ def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, 
 
 
 def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
-    """Return the JavaScript of the interactive figures on the page, with its data."""
+    """Return the JavaScript of the interactive figures on the page, with the data that they show."""
     scripts, data = list[str](), dict[str, Any]()
     if "training-score" in figures:
         scripts.append(curves.script())
@@ -161,7 +161,7 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
 
 
 def _without_shared_configs(section: ReportSection) -> ReportSection:
-    """Return the section without the table of settings that all arms share."""
+    """Return the section without its table of the settings that all arms share."""
     parts = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
     return section._replace(parts=parts)
 

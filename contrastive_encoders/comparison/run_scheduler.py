@@ -172,7 +172,7 @@ def train_runs(
 
 
 def stop_file(folder: Path) -> Path:
-    """Return the path of the file that stops the run in ``folder`` as soon as the file exists.
+    """Return the path of a stop file: the run in ``folder`` stops as soon as this file exists.
 
     The file is next to the folder, because the folder must be empty when a run starts.
     """
@@ -182,7 +182,9 @@ def stop_file(folder: Path) -> Path:
 def _attempt(
     job: Job, number: int, program: Sequence[str], environment: dict[str, str]
 ) -> Generator[tuple[None, int], None, tuple[int, str]]:
-    """Start a run, wait for its end, and return its exit code and, unless it is 0, the last lines of its output."""
+    """Start a run and wait for its end. Return its exit code and, unless the code is 0, the last lines of its
+    output.
+    """
     options = [
         argument for argument in job.arguments if argument.startswith("-")
     ]  # Hydra reads no overrides after an option
@@ -328,7 +330,9 @@ class _Driver:
             yield WorkItem(number, job)
 
     def handle_message(self, number: int | None, value: Any) -> None:
-        """Handle a message of a worker: the result of a run, or, if ``number`` is None, the number of a current run."""
+        """Handle a message of a worker: the result of the run ``number``, or, if ``number`` is None, the number of the
+        run that the worker is training.
+        """
         if number is not None:
             self.finish(number, value)
         else:

@@ -38,7 +38,8 @@ def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figur
 
 
 def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure | None:
-    """Draw a heat map of the score over anchors, positives, and temperature, or over the first two settings that vary.
+    """Draw a heat map of the score over the numbers of anchors and positives and the temperature, or over the first two
+    settings that vary.
 
     The heat map averages over all other settings. Randomly sampled values would leave most of its cells empty, so they
     are drawn as points.
@@ -230,13 +231,17 @@ def _lines(
 
 
 def _last_parts(values: Sequence[str]) -> list[str]:
-    """Shorten paths to their last parts if these stay distinct. Otherwise, return the values unchanged."""
+    """Shorten paths to their last component if the shortened paths are still distinct. Otherwise, return the values
+    unchanged.
+    """
     parts = [value.rstrip("/").rpartition("/")[2] for value in values]
     return parts if len(set(parts)) == len(set(values)) else list(values)
 
 
 def _heights(values: Sequence[Any]) -> list[float]:
-    """Return the height of each value on an axis, evenly spaced by rank, because grids are often geometric."""
+    """Return the height of each value on an axis. Heights are evenly spaced by rank, because grids of values are often
+    geometric.
+    """
     order = {str(value): place for place, value in enumerate(sorted({str(v): v for v in values}.values(), key=_order))}
     return [order[str(value)] / max(1, len(order) - 1) for value in values]
 
@@ -246,7 +251,7 @@ def _format(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value unchanged if it is a scalar. Convert a list or mapping to a string."""
+    """Convert a value for a figure: a scalar stays unchanged. Convert a list or mapping to a string."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 

@@ -159,7 +159,9 @@ class Trials:
         return reasons[0] if reasons else ""
 
     def record(self, job: Job, done: JobResult) -> None:
-        """Record how a trial ended. An interrupted or failed trial is started again by the next command."""
+        """Record in the study how a trial ended. An interrupted or failed trial is started again by the next
+        command.
+        """
         from optuna.trial import TrialState
 
         if done.stop_reason:
@@ -194,11 +196,11 @@ class Trials:
         return sum(map(is_finished, self._folders()))
 
     def ended_folders(self) -> list[Path]:
-        """Return the directories of trials that finished or were stopped early."""
+        """Return the directories of the trials that finished or were stopped early."""
         return [folder for folder in self._folders() if is_finished(folder) or (folder / STOPPED_FILE).exists()]
 
     def refused_folders(self) -> list[Path]:
-        """Return the directories of trials whose settings were invalid."""
+        """Return the directories of the trials whose settings were rejected as invalid."""
         return [folder for folder in self._folders() if (folder / REFUSED_FILE).exists()]
 
     def _folders(self) -> list[Path]:
@@ -214,7 +216,8 @@ class Trials:
 
 
 def _read_sweeps(path: Path) -> dict[str, Any]:
-    """Read the trials of every sweep in an output directory: `Sweep.identity` -> settings of each trial.
+    """Read the trials of every sweep in an output directory, and return a mapping from `Sweep.identity` to the settings
+    of each trial.
 
     Raises:
         InputError: the file is damaged.

@@ -56,7 +56,9 @@ class Sweep(NamedTuple):
         return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
     def identity(self, overrides: list[str], seed: int) -> str:
-        """Return a hash of the search, the overrides, and the seed, by which an interrupted sweep is recognized."""
+        """Return a hash of the search, the overrides, and the seed, by which an interrupted sweep is recognized and
+        resumed.
+        """
         fields = [self.method, self.metric, self.maximize, self.parameters, self.overrides, self.rungs, overrides, seed]
         return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()[:16]
 
@@ -115,7 +117,8 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def rungs_of(early_terminate: Any, path: Path) -> Rungs:
-    """Parse ``early_terminate``: ``min_iter`` and ``eta``, or ``max_iter``, ``s``, and ``eta``. ``eta`` defaults to 3.
+    """Parse the entry ``early_terminate``, which contains either ``min_iter`` and ``eta``, or ``max_iter``, ``s``, and
+    ``eta``. ``eta`` defaults to 3.
 
     Raises:
         InputError: ``early_terminate`` has another type, or its numbers define no rungs.

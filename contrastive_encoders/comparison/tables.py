@@ -78,7 +78,7 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
 
 
 def mean_cost(arm: Arm) -> dict[str, float]:
-    """Return the costs of an arm (the entries of `RunCost`), averaged over its runs."""
+    """Return the mean of each entry of `RunCost` over the runs of an arm."""
     spent: list[Mapping[str, Any]] = [run.results["cost"] for run in arm.runs]
     return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
 
@@ -212,7 +212,9 @@ def conclusions(
     standings: Sequence[Standing],
     comparisons: Sequence[PairwiseComparison],
 ) -> list[str]:
-    """Return a sentence for each arm in ranked order: its distance from the best arm, and similar arms."""
+    """Return one sentence for each arm in ranked order, which states its difference from the best arm and names the
+    arms that are not distinguishable from it.
+    """
     if len(standings) == 1:
         return ["the only arm."]
     max_names = 3 if len(arms) <= 8 else 0
@@ -361,7 +363,9 @@ def configs(arms: Sequence[Arm]) -> list[Table]:
 
 
 def _transpose_many_arms(heading: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Return the headings and rows of a table with a column for each arm, or a row for each of many arms."""
+    """Return the headings and rows of a table that has one column per arm, or one row per arm if there are many
+    arms.
+    """
     labels = [arm.label for arm in arms]
     if len(arms) <= MIN_ARMS_AS_ROWS:
         return [heading, *labels], rows

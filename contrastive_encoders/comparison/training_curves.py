@@ -31,7 +31,7 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
 
 
 def _final_scores(run: FinishedRun) -> list[tuple[float, Mapping[str, float]]]:
-    """Return, for each stage, the step of its best checkpoint and the final scores."""
+    """Return, for each training stage, the step of its best checkpoint and the final scores."""
     start, finals = 0, list[tuple[float, Mapping[str, float]]]()
     for name, spent in stage_costs(run.results):
         results = run.results["stages"][name] if name else run.results
@@ -54,7 +54,9 @@ def _curves(name: str, run: FinishedRun, finals: Sequence[tuple[float, Mapping[s
 
 
 def training(arms: Sequence[Arm]) -> Figure | None:
-    """Draw a figure of the logged metrics, which first shows the monitored score. Return None if nothing was logged."""
+    """Draw a figure of the logged metrics, one at a time, which initially shows the monitored score. Return None if
+    nothing was logged.
+    """
     runs, key = curves_of(arms), [arm.label for arm in arms]
     logged = {name for run in runs for name in run.lines}
     if not logged:

@@ -43,8 +43,8 @@ class SpanBatch(NamedTuple):
     predicted: "np.ndarray | None" = None
 
     def roles(self) -> dict[str, Ragged | None]:
-        """Return a mapping from each role to its sequences, in field order; the value is None if the batch has none for
-        it.
+        """Return a mapping from each role to the sequences with this role, in field order. The value is None for a role
+        that the batch does not contain.
         """
         return {"anchor": self.anchors, "positive": self.positives}
 

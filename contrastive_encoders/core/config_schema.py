@@ -89,7 +89,7 @@ class ConfigField(NamedTuple):
 
     @property
     def choices(self) -> list[str]:
-        """The allowed values of a key whose type is or contains a ``Literal``; empty for other types."""
+        """The allowed values of a key whose type is or contains a ``Literal``; empty for a key of any other type."""
         several = [self.type, *typing.get_args(self.type)]
         return [str(one) for kind in several if typing.get_origin(kind) is Literal for one in typing.get_args(kind)]
 
@@ -138,19 +138,21 @@ def config_field(
 
 
 def group(kind: type, meaning: str) -> Any:
-    """Return a field for a nested config of the dataclass ``kind``, whose keys are set as ``FIELD.KEY``."""
+    """Return a field that contains a nested config of the dataclass ``kind``, whose keys are set as ``FIELD.KEY``."""
     return dataclasses.field(default_factory=kind, metadata={"meaning": meaning})
 
 
 def flat_group(kind: type) -> Any:
-    """Return a field for a config of the dataclass ``kind`` whose keys are not nested, but set like keys of the
-    enclosing class.
+    """Return a field that contains a config of the dataclass ``kind``, whose keys are set like the keys of the
+    enclosing class, without ``FIELD.``.
     """
     return dataclasses.field(default_factory=kind, metadata={"flat": True, **NOT_A_KEY})
 
 
 def new_default(kind: type, name: str, default: Any) -> Any:
-    """Return a copy of the field ``name`` of the config dataclass ``kind`` with another default, for a subclass."""
+    """Return a copy of the field ``name`` of the config dataclass ``kind`` with a different default, for use in a
+    subclass.
+    """
     field = next(one for one in dataclasses.fields(kind) if one.name == name)
     return dataclasses.field(default=default, metadata={**field.metadata, "default": default})
 
@@ -257,7 +259,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
 
 
 def _is_default(one: ConfigField, value: Any) -> bool:
-    """Return whether the value is the placeholder of a key that was not set: an interpolation or ``???``."""
+    """Return whether a value is a placeholder for a key that was not set: an interpolation or ``???``."""
     return isinstance(value, str) and value == one.written and (bool(one.inherits_from) or one.default is REQUIRED)
 
 
@@ -332,7 +334,7 @@ def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
 
 
 def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Settings:
-    """Return a copy of a config in which the keys whose dotted names are in ``names`` are resolved.
+    """Return a copy of a config in which the keys with the dotted names ``names`` are set to inherited values.
 
     They have the values of the keys of ``run`` that they inherit from, or else their defaults. A key with neither is
     None.
@@ -355,7 +357,7 @@ def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Se
 
 
 def select(settings: Any, name: str) -> Any:
-    """Return the value of a dotted key of settings or mappings; None if it does not exist."""
+    """Return the value of a dotted key in settings or nested mappings, or None if the key does not exist."""
     for part in name.split("."):
         settings = settings.get(part) if isinstance(settings, Mapping) else getattr(settings, part, None)
     return settings

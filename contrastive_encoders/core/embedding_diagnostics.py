@@ -15,7 +15,8 @@ BLOCK_ROWS = 1024
 
 
 def alignment(left_BD: Tensor, right_BD: Tensor) -> Tensor:
-    """Return the mean squared distance between the two texts of a pair, normalized (Wang & Isola 2020, alpha = 2).
+    """Return the mean squared distance between the normalized embeddings of the two texts of a pair (Wang & Isola 2020,
+    alpha = 2).
 
     Lower is better.
     """
@@ -39,7 +40,7 @@ def uniformity(rows_ND: Tensor) -> Tensor:
 
 
 def effective_rank(rows_ND: Tensor) -> Tensor:
-    """Return exp(entropy) of the singular values, scaled to a sum of 1 (Roy & Vetterli 2007, eqs. 3 and 4).
+    """Return exp(entropy) of the singular values, scaled so that they sum to 1 (Roy & Vetterli 2007, eqs. 3 and 4).
 
     The rows are neither centered nor normalized. The value is between 1 and min(N, D), or NaN if a row is not finite.
     The singular values are computed from the smaller Gram matrix in float64, because squaring loses the small ones in

@@ -24,7 +24,7 @@ class EncoderPrompts:
 
     @classmethod
     def same(cls, prompt: str) -> "EncoderPrompts":
-        """Return an object that uses the same prompt for all texts."""
+        """Return an `EncoderPrompts` that uses the same prompt for all texts."""
         return cls({"default": prompt, "query": prompt, "document": prompt}, "default") if prompt else cls()
 
     @property
@@ -39,8 +39,8 @@ class EncoderPrompts:
 
     @property
     def document(self) -> str:
-        """The prompt for sentence-transformers' ``encode_document``: the first nonempty one of ``document``,
-        ``passage``, and ``corpus``.
+        """The prompt for sentence-transformers' ``encode_document``: the first of the prompts ``document``,
+        ``passage``, and ``corpus`` that is not empty.
         """
         return self.for_role("document")
 
@@ -53,7 +53,7 @@ class EncoderPrompts:
         return next((prompt for name in NAMES[role] if (prompt := self.named.get(name))), "")
 
     def to_json(self) -> PromptsRecord | None:
-        """Return the arguments of ``EncoderPrompts`` as a JSON record; None if there are no prompts."""
+        """Return the arguments of ``EncoderPrompts`` as a JSON record, or None if there are no prompts."""
         return PromptsRecord(named=dict(self.named), default_name=self.default_name) if self else None
 
     def __bool__(self) -> bool:

@@ -73,7 +73,9 @@ class InputError(ValueError):
 def missing_package(
     package: str, extra: str, *, key: str | None = None, value: Any = NO_VALUE, location: str | None = None
 ) -> InputError:
-    """Return the error about a missing package, with a hint to install the extra of this project that contains it."""
+    """Return the error about a missing package. Its hint says how to install the extra of this project that contains
+    the package.
+    """
     hint = f"Install it: pip install 'contrastive-encoders[{extra}]'."
     return InputError(key=key, value=value, location=location, expected=f"the package {package}", hint=hint)
 
@@ -101,8 +103,8 @@ class OutputError(RuntimeError):
 
 
 def interruption_behind(error: BaseException | None) -> BaseException | None:
-    """Return the exception of the Ctrl-C or SIGTERM during which a library's cleanup raised ``error``; None if there is
-    none.
+    """Return the exception of the Ctrl-C or SIGTERM that interrupted a library, if the library raised ``error`` while
+    cleaning up; otherwise None.
 
     OmegaConf raises such errors, and so does a zip file that is closed while one of its members is open.
     """
@@ -131,8 +133,8 @@ class TrainingError(RuntimeError):
 
 
 def input_error(error: BaseException | None) -> InputError | None:
-    """Return the `InputError` in the chain of causes of an error, such as one that Hydra has wrapped; None if there is
-    none.
+    """Return the `InputError` in the chain of causes of an error, such as an error that Hydra has wrapped, or None if
+    there is none.
     """
     while error is not None and not isinstance(error, InputError):
         error = error.__cause__ or error.__context__

@@ -32,15 +32,17 @@ IGNORED_PROMPT_KEYS = (
 
 
 class Generation(NamedTuple):
-    """Prompt that asks for an entailed or contradicting sentence: the texts before and after the given sentence."""
+    """Prompt that asks for a sentence that is entailed by the given sentence, or contradicts it: the texts before and
+    after the given sentence.
+    """
 
     prefix: str
     suffix: str
 
 
 class Discrimination(NamedTuple):
-    """Prompt that asks whether a premise entails a hypothesis: the texts before, between, and after them, and both
-    answers.
+    """Prompt that asks whether a premise entails a hypothesis: the texts before, between, and after the two sentences,
+    and the answers yes and no.
     """
 
     prefix: str
@@ -137,8 +139,8 @@ def write_generator_prompts(folder: Path, prompts: Prompts) -> None:
 
 
 class PromptIds:
-    """Converter of sentences to the input ids of a generator: ``begin``, the prompt with the sentences, ``close``.
-    ``end`` terminates the generated text.
+    """Converter of sentences to the input ids of a generator: ``begin``, then the prompt filled with the sentences,
+    then ``close``. ``end`` terminates the generated text.
 
     Args:
         prompts: the prompts of the generator.
@@ -168,7 +170,7 @@ class PromptIds:
         self.parts = {name: self.ids(texts) for name, texts in words.items()}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenize texts without special tokens."""
+        """Tokenize texts, and return their ids without special tokens."""
         if not texts:
             return []
         return cast(list[list[int]], self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])
@@ -196,13 +198,14 @@ class PromptIds:
         return sum(map(len, fixed)) + 2 * max_tokens
 
     def written(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences with ``blank`` before each: a space for a causal language model whose tokenizer adds
-        none.
+        """Return the sentences, each preceded by ``blank``, which is a space for a causal language model whose
+        tokenizer adds no space, and otherwise empty.
         """
         return [f"{self.blank}{one}" for one in sentences]
 
     def columns(self, triplets: Sequence[Sequence[str]], max_tokens: int) -> list[list[str]]:
-        """Return the text columns to tokenize for triplets. All training instances are built from their token ids.
+        """Return the text columns to tokenize for rows of triplets. All training instances are built from their token
+        ids.
 
         There are three columns with the assembly ``pieces``, namely the triplets themselves. With the assembly
         ``string`` there are six: the prompts of the four instances and the two target texts.
@@ -227,8 +230,8 @@ class PromptIds:
         return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
 
     def answers(self) -> tuple[int, int]:
-        """Return the first token ids of the answers yes and no, whose logits at the first position after the prompt are
-        compared.
+        """Return the ids of the first token of the answer yes and of the answer no, whose logits at the first position
+        after the prompt are compared.
 
         Raises:
             InputError: the tokenizer has no id for an answer, or the same id for both.
@@ -248,7 +251,9 @@ class PromptIds:
         return yes, no
 
     def _truncate(self, sentences: Sequence[str], max_tokens: int) -> list[str]:
-        """Truncate sentences, and return them as text because the text next to a sentence may change its tokens."""
+        """Truncate sentences to a number of tokens, and return them as text, because the text next to a sentence may
+        change its tokens.
+        """
         rows = self.ids(sentences)
         return [
             one if len(ids) <= max_tokens else self.tokenizer.decode(ids[:max_tokens])
@@ -259,7 +264,7 @@ class PromptIds:
         return [[*self.begin, *ids, *self.close] for ids in self.ids(texts)]
 
     def _beginning(self) -> list[int]:
-        """Return the ids that the tokenizer adds before every text."""
+        """Return the ids of the special tokens that the tokenizer adds before every text."""
         [plain], ids = self.ids(["a"]), list(self.tokenizer("a")["input_ids"])
         places = [start for start in range(len(ids)) if ids[start : start + len(plain)] == plain]
         if not plain or not places:

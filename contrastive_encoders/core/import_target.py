@@ -13,7 +13,9 @@ from contrastive_encoders.core import InputError
 
 
 def found_at(target: str) -> Any:
-    """Return the object at the path ``package.module.NAME``; None if the module or the name does not exist."""
+    """Return the object at the import path ``package.module.NAME``, or None if the module or the name does not
+    exist.
+    """
     module, _, name = target.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -22,12 +24,14 @@ def found_at(target: str) -> Any:
 
 
 def is_allowed(target: str, allowed: Sequence[str]) -> bool:
-    """Return whether a target is one of the packages or modules in ``allow_targets``, or inside one of them."""
+    """Return whether a target is one of the packages or modules in ``allow_targets``, or is defined inside one of
+    them.
+    """
     return any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed)
 
 
 def untrusted(key: str, target: Any) -> InputError:
-    """Return the error about a ``_target_`` outside this project, Lightning, and ``allow_targets``."""
+    """Return the error about a ``_target_`` that is not in this project, in Lightning, or in ``allow_targets``."""
     hint = f"If you trust it, set allow_targets=[{str(target).partition('.')[0]}]."
     return InputError(key=key, value=target, expected="code of this project or of Lightning", hint=hint)
 

@@ -49,7 +49,7 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
 
 
 def counterpart(name: str, keys: Iterable[str]) -> str | None:
-    """Return the key that certainly corresponds to an unknown name; None if no key does.
+    """Return the key that an unknown name unambiguously corresponds to, or None if there is no such key.
 
     Args:
         name: dotted, or with underscores instead of dots, as ``data_path``.
@@ -88,7 +88,7 @@ def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, i
 
 
 def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
-    """Check that all keys exist, since ``+KEY=...`` may add an unknown one.
+    """Check that all given keys exist, since an override ``+KEY=...`` can add a key that does not.
 
     Args:
         given: names of keys, or a mapping of them to values.
@@ -108,7 +108,7 @@ def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar known name, if any is similar enough."""
+    """Return the known name that is most similar to ``name``, or None if no name is similar enough."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
@@ -125,7 +125,7 @@ def _nearest(name: str, keys: list[str]) -> str | None:
 
 
 def _values(keys: Iterable[str]) -> list[str]:
-    """Return the keys that are not groups."""
+    """Return the keys that are not groups of other keys."""
     keys = list(keys)
     groups = {key.rpartition(".")[0] for key in keys}
     return [key for key in keys if key not in groups]

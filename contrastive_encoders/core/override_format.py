@@ -1,10 +1,12 @@
-"""Overrides ``KEY=VALUE`` as text, in the quotes that Hydra's parser needs."""
+"""Format overrides ``KEY=VALUE`` as strings, with the quotes that Hydra's parser requires."""
 
 import re
 
 
 def format_override(key: str, value: str) -> str:
-    """Return the command line argument that sets ``key`` to a text, in quotes if Hydra would parse it otherwise."""
+    """Return the command line argument that sets ``key`` to a string, which is quoted if Hydra would otherwise parse it
+    differently.
+    """
     if re.fullmatch(r"[\w./ -]+", value, re.ASCII):
         return f"{key}={value}"
     # Backslashes are only special before a quote, and before the end of the text

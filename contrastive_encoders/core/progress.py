@@ -20,7 +20,9 @@ def clock(seconds: float) -> str:
 
 
 class ProgressBar:
-    """Context manager that shows how many ``unit`` are done, from ``before`` to ``total`` (None: unknown)."""
+    """Context manager that shows how many items, named by ``unit``, are finished, starting at ``before``, out of
+    ``total`` (None: unknown).
+    """
 
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:
         self.name, self.unit, self.total, self.before, self.quiet = name, unit, total, before, quiet
@@ -32,7 +34,7 @@ class ProgressBar:
         )
 
     def to(self, done: int, more: str = "") -> None:
-        """Show the number of finished units, followed by the text ``more``."""
+        """Show the number of finished items, followed by the text ``more``."""
         self.done = done
         if not self.bar.disable:
             self.bar.set_postfix_str(more, refresh=False)

@@ -66,7 +66,7 @@ class Writer(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """Interface of a model that reads a query and a document together, for evaluation."""
+    """Interface of a model that scores a query and a document by reading them together, for evaluation."""
 
     def score_pairs(
         self,
@@ -108,7 +108,7 @@ class DataModule(Protocol):
         ...
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        """Count the test sentences that occur verbatim in the training text.
+        """Count the test sentences that occur verbatim in the training texts.
 
         Returns ``checked`` (those that are long enough) and ``found``.
         """

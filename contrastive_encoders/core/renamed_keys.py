@@ -95,7 +95,7 @@ RENAMED_CHOICES: Mapping[str, Mapping[str, str]] = {  # config group -> old name
 
 
 def renamed_key(name: str, value: Any, keys: Iterable[str], *, in_python: bool = False) -> InputError | None:
-    """Return the error about a renamed key; None if the key was not renamed.
+    """Return the error about a renamed key, or None if the key was not renamed.
 
     Args:
         name: dotted; the key of a stage or of a part of a mixture with its prefix.
@@ -120,7 +120,7 @@ def renamed_key(name: str, value: Any, keys: Iterable[str], *, in_python: bool =
 
 
 def renamed_choice(group: str, name: str) -> InputError | None:
-    """Return the error about a renamed choice of a config group; None if the choice was not renamed."""
+    """Return the error about a renamed choice of a config group, or None if the choice was not renamed."""
     if (new := RENAMED_CHOICES.get(group, {}).get(name)) is None:
         return None
     hint = f"Set {group}={new}."
@@ -130,7 +130,9 @@ def renamed_choice(group: str, name: str) -> InputError | None:
 
 
 def _renamed(name: str, keys: set[str]) -> tuple[str, str] | None:
-    """Return the old name in `RENAMED_KEYS` that matches ``name``, and the new name with the prefix of ``name``."""
+    """Return the old name in `RENAMED_KEYS` that matches ``name``, and the corresponding new name, with the same prefix
+    as ``name``.
+    """
     pairs = [pair for table in RENAMED_KEYS.values() for pair in table.items()]
     for old, new in pairs:
         prefix = name.removesuffix(old)

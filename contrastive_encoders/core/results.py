@@ -30,7 +30,9 @@ class StageResults(TypedDict):
 
 
 class ScoreChange(TypedDict):
-    """A query of a retrieval task whose top-ranked document changed, with the document before and after training."""
+    """A query of a retrieval task whose top-ranked document changed, with its top-ranked document before and after
+    training.
+    """
 
     query: str
     before: str
@@ -39,7 +41,7 @@ class ScoreChange(TypedDict):
 
 
 class Changes(TypedDict):
-    """Number of queries of a retrieval task whose first document is relevant, before and after training."""
+    """Number of queries of a retrieval task whose top-ranked document is relevant, before and after training."""
 
     queries: int
     correct_before: int
@@ -56,7 +58,7 @@ class CorpusInfo(TypedDict):
 
 
 class Verdict(TypedDict):
-    """Comparison of an encoder before and after training, on the same test items.
+    """Comparison of the scores of an encoder before and after training, on the same test items.
 
     Attributes:
         headline: the compared score in words, such as ``nDCG@10 of faq``.
@@ -120,7 +122,7 @@ class EncoderCost(TypedDict):
 
 
 class TeacherComparison(TypedDict):
-    """Comparison of a student with its teacher."""
+    """Comparison of a student model with its teacher."""
 
     teacher: str
     scores: dict[str, float]  # the teacher's

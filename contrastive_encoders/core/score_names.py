@@ -1,4 +1,4 @@
-"""Names of scores, such as ``stsb-dev@senteval@256/cosine/spearman``, which are only parsed here."""
+"""Names of scores, such as ``stsb-dev@senteval@256/cosine/spearman``, which are parsed only in this module."""
 
 import re
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ TASK = re.compile(
 
 @dataclass(frozen=True)
 class ScoreName:
-    """``TASK[-SPLIT][@FORM][@SIZE]/PROTOCOL/METRIC``; ``str`` formats it.
+    """Parsed name of a score, ``TASK[-SPLIT][@FORM][@SIZE]/PROTOCOL/METRIC``; ``str`` returns the name.
 
     Attributes:
         task: name of the task, without its split and text form.
@@ -32,7 +32,7 @@ class ScoreName:
     @classmethod
     @lru_cache(maxsize=4096)
     def parse(cls, name: str) -> "ScoreName":
-        """Parse the name of a score, or of a task, whose protocol and metric are then empty."""
+        """Parse the name of a score, or the name of a task, for which protocol and metric are empty."""
         full_task, *rest = name.split("/")
         *protocol, metric = rest or [""]
         match = TASK.fullmatch(full_task)
@@ -53,7 +53,7 @@ class ScoreName:
 
     @property
     def measure(self) -> str:
-        """Protocol and metric: ``cosine/spearman``."""
+        """The protocol and the metric: ``cosine/spearman``."""
         return f"{self.protocol}/{self.metric}" if self.protocol else self.metric
 
     @property
@@ -62,9 +62,9 @@ class ScoreName:
         return not self.split and self.size is None
 
     def without_form(self) -> str:
-        """Return the name of the score for the unchanged text, which is computed on the same items."""
+        """Return the name of the score on the unmodified texts of the same test items."""
         return str(replace(self, form=""))
 
     def with_protocol(self, protocol: str) -> str:
-        """Return the name of the same score by another protocol."""
+        """Return the name of the corresponding score with another protocol."""
         return str(replace(self, protocol=protocol))

@@ -13,7 +13,7 @@ ITEMS_FILE = "item_scores.npz"
 
 
 class Prompted(list[str]):
-    """List of texts, with the prompt that is prepended to each text.
+    """List of texts that share a prompt, which is prepended to each text.
 
     Args:
         prompt: the prompt; None: the encoder's own for texts with this role.

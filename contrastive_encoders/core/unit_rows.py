@@ -1,4 +1,4 @@
-"""Normalize embeddings."""
+"""L2 normalization of embeddings."""
 
 from typing import TYPE_CHECKING
 

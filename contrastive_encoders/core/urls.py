@@ -12,12 +12,12 @@ WEB_URL = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]
 
 
 def is_address(path: object) -> bool:
-    """Return whether a path is an address, such as ``s3://BUCKET/FILE``, and not a local path."""
+    """Return whether a path is a remote address, such as ``s3://BUCKET/FILE``, instead of a local path."""
     return ADDRESS.match(str(path).strip()) is not None
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a value, mapping, or list without the secrets in its strings, so that it may be published.
+    """Return a value, mapping, or list in which secrets are removed from all strings, so that it may be published.
 
     User names and passwords are removed from addresses. The query string of web addresses, which may grant access, is
     also removed.

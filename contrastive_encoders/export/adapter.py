@@ -103,7 +103,9 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
 
 
 def _products(record: AdapterRecord, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return (A, B) of each layer, all with the same rank; zeros for a layer that the adapter does not change."""
+    """Return the matrices (A, B) of each layer, all with the same rank. They are zero for a layer that the adapter does
+    not change.
+    """
     products = {}
     for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):
         names = [name for name in state if name.startswith(f"{layer}.lora_")]

@@ -103,7 +103,7 @@ def embed(
 def write_vectors(
     config: EmbedConfig, texts: InputTexts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
 ) -> None:
-    """Compute the embeddings that the output file lacks, and write them.
+    """Compute the embeddings that are missing from the output file, and write them.
 
     Args:
         config: configuration of the embedding.
@@ -139,7 +139,7 @@ def write_vectors(
 
 
 def _paths_or_texts(texts: Any) -> tuple[list[str] | str | None, ListedTexts | None]:
-    """Return (paths, None) if ``texts`` are paths of files, or (None, texts).
+    """Return (paths, None) if ``texts`` are paths of files, otherwise (None, the texts themselves).
 
     Raises:
         InputError: an item is neither a text nor a path.
@@ -187,7 +187,7 @@ def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
 
 
 def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Load the encoder of a configuration on the device of this process.
+    """Load the encoder that a configuration names on the device of this process.
 
     Raises:
         InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
@@ -200,7 +200,7 @@ def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEnc
 
 
 def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: LoadedEncoder | None) -> Array:
-    """Embed all texts, one window at a time."""
+    """Embed all texts, one window (block of rows) at a time."""
     rows = _count(config, texts)
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.for_role(config.role)
@@ -218,7 +218,7 @@ def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: Loade
 
 
 def _ranges(config: EmbedConfig, width: int) -> Array:
-    """Read the minimum and the maximum of each dimension from ``quantization_ranges``, (2, D).
+    """Read the minimum and the maximum of each dimension, (2, D), from the file ``quantization_ranges``.
 
     Raises:
         InputError: the file contains something else.
@@ -246,7 +246,7 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
 def _vector_file(
     config: EmbedConfig, texts: InputTexts | ListedTexts, rows: int, encoder: LoadedEncoder, prompt: str | None
 ) -> VectorFile:
-    """Return the output file, identified by everything that its embeddings depend on."""
+    """Return the output file, identified by all settings and inputs that affect its embeddings."""
     width = int(encoder.embed([""]).shape[1])
     identity = {
         "encoder": encoder.fingerprint,
@@ -304,6 +304,6 @@ def _identity(encoder: LoadedEncoder) -> LoadedEncoder:
 def _embed_windows(
     prompt: str | None, encoder: LoadedEncoder, tasks: Iterator[WorkItem]
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the number and the embeddings of each window, in a worker process."""
+    """Yield the number of each window and its embeddings, in a worker process."""
     for task in tasks:
         yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()

@@ -18,13 +18,14 @@ class EmbedConfig:
 
     encoder: str | None = config_field(
         None,
-        "encoder to use: directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, "
-        "GGUF file, or file of word vectors",
+        "encoder to use: the directory of a run, of a sentence-transformers model, or of a transformers model; or "
+        "a checkpoint, a hub id, a GGUF file, or a file of word vectors",
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "file with the texts to embed: .txt (one text per line), or .jsonl, .json, .csv, .tsv, or .parquet (texts in "
-        "`column`), also as .gz; or a directory, or a list [FILE,FILE]",
+        "texts to embed: a file, a directory, or a list [FILE,FILE]. A .txt file contains one text per line; "
+        ".jsonl, .json, .csv, .tsv, and .parquet files contain a text in the column `column` of each row; all may "
+        "be compressed (.gz)",
     )
     column: str | None = config_field(None, "name of the column or JSON key that contains the texts; null: text")
     encoding: str | None = config_field(None, ENCODING_MEANING)
@@ -35,7 +36,7 @@ class EmbedConfig:
     )
 
     pooling: str | None = config_field(None, "pooling of token embeddings; null: the encoder's pooling")
-    prompt: str | None = config_field(None, "text before every input; null: the encoder's prompt")
+    prompt: str | None = config_field(None, "text that is prepended to every input; null: the encoder's prompt")
     role: Literal["query", "document"] | None = config_field(
         None,
         "role of the texts, which selects the encoder's prompt for queries or documents; null: the default prompt",
@@ -51,33 +52,37 @@ class EmbedConfig:
     normalize: bool | None = config_field(
         None, "whether to normalize embeddings (L2), after truncate; null: the encoder's setting"
     )
-    precision: Literal["fp32", "bf16"] = config_field("fp32", "precision in which embeddings are computed")
+    precision: Literal["fp32", "bf16"] = config_field(
+        "fp32", "floating-point precision in which embeddings are computed"
+    )
     dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"] = config_field(
         "float32",
-        "data type of the output; binary and ubinary store one bit per dimension, eight per byte; faiss reads uint8 "
-        "and ubinary",
+        "data type of the output; int8 and uint8 store one byte per dimension; binary and ubinary store one bit "
+        "per dimension, eight per byte; faiss reads uint8 and ubinary",
     )
     quantization_ranges: str | None = config_field(
         None,
-        "file with the value ranges for int8 and uint8, FILE.ranges.npy, which was saved with other embeddings; for "
-        "queries, use that of the corpus; null: the ranges of these embeddings, saved next to the output",
+        "for dtype=int8 and uint8, the file FILE.ranges.npy with the range of each dimension, which was saved with "
+        "other embeddings; to embed queries, use the file of the corpus; null: the ranges are computed from these "
+        "embeddings and saved next to the output",
     )
 
     device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
-    devices: int = config_field(1, "number of processes, each with its own GPU if there are any", ge=1)
+    devices: int = config_field(1, "number of processes, each on a separate GPU if there are GPUs", ge=1)
     cluster: str | None = config_field(
         None,
-        "Ray cluster with `devices` workers: auto, ray://HOST:PORT, or ray to start a cluster here; null: processes on "
-        "this machine",
+        "Ray cluster that runs the `devices` workers: auto, ray://HOST:PORT, or ray, which starts a cluster on "
+        "this machine; null: no cluster, the workers are processes on this machine",
     )
     num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
     num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     chunk_rows: int = config_field(
         8192,
-        "number of texts that are sorted by length together; an interruption loses at most this many per process",
+        "number of texts that are sorted by length and embedded together; if the command is interrupted, each "
+        "process loses at most this many embeddings",
         ge=1,
     )
-    overwrite: bool = config_field(False, "whether to delete an existing output, finished or not")
+    overwrite: bool = config_field(False, "whether to delete an existing output, complete or incomplete")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
 
     def check_keys(self) -> None:

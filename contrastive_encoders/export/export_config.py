@@ -18,10 +18,10 @@ class ExportConfig:
 
     run: str | None = config_field(
         None,
-        "encoder to export: directory of a run or of a sentence-transformers or transformers model, checkpoint, or hub "
-        "id",
+        "encoder to export: the directory of a run, of a sentence-transformers model, or of a transformers model; "
+        "or a checkpoint or a hub id",
     )
-    output: str | None = config_field(None, "directory to export to")
+    output: str | None = config_field(None, "directory to which the export is written")
     format: str = config_field(
         "sentence_transformers", "; ".join(f"{one.name}: {one.description}" for one in FORMATS.values())
     )
@@ -30,7 +30,7 @@ class ExportConfig:
     pooling: str | None = config_field(
         None, f"pooling of token embeddings: {', '.join(POOLERS)}; null: the encoder's pooling"
     )
-    prompt: str | None = config_field(None, "text before every input; null: the encoder's prompts")
+    prompt: str | None = config_field(None, "text that is prepended to every input; null: the encoder's prompts")
     max_length: int | None = config_field(
         None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
     )
@@ -47,12 +47,12 @@ class ExportConfig:
     )
     int8: bool = config_field(
         True,
-        "whether format=onnx also writes model_int8.onnx with 8-bit linear layers (MiniLM on STS-B: 81.78 instead of "
-        "82.03)",
+        "whether format=onnx also writes model_int8.onnx with 8-bit linear layers (MiniLM scores 81.78 instead of "
+        "82.03 on STS-B)",
     )
 
     push: str | None = config_field(
-        None, "repository ORG/NAME on the Hugging Face Hub to upload the directory to; null: no upload"
+        None, "repository ORG/NAME on the Hugging Face Hub to which the directory is uploaded; null: no upload"
     )
     private: bool = config_field(True, "whether a repository that push creates is private")
 

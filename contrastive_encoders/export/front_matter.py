@@ -15,7 +15,7 @@ COSINE_PROTOCOLS = ("all", "cosine")
 
 
 def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = "", **fields: Any) -> str:
-    """Return YAML front matter, between two lines of ---. ``fields`` are those of ModelCardData."""
+    """Return the YAML front matter of a model card, between two lines of ---. ``fields`` are those of ModelCardData."""
     data = ModelCardData(
         library_name=library,
         pipeline_tag="sentence-similarity",
@@ -56,7 +56,7 @@ def hub_dataset_ids(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name has the form of a Hub id.
+    """Return whether a name has the form of a Hub id, such as ``OWNER/NAME``.
 
     ``tiny`` means random weights; existing folders take precedence.
     """

@@ -14,7 +14,9 @@ ADVICE = " Set column to the column of the texts, or correct the row."
 
 
 class InputTexts(NamedTuple):
-    """Texts from files: one for each line of a .txt file, blank or not, and for each non-blank row of other files."""
+    """Texts from files: one for each line of a .txt file, even if the line is blank, and one for each non-blank row of
+    other files.
+    """
 
     files: tuple[Path, ...]
     column: str | None  # None: all files contain lines
@@ -46,7 +48,7 @@ class InputTexts(NamedTuple):
 
 
 class ListedTexts(NamedTuple):
-    """Texts in memory, empty ones included, with the interface of `InputTexts`."""
+    """Texts in memory, including empty texts, with the interface of `InputTexts`."""
 
     texts: tuple[str, ...]
     column: None = None

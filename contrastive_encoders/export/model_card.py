@@ -95,7 +95,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
 
 
 def _objective(name: str) -> str:
-    """Return a summary of an objective of this project, or "" for any other objective."""
+    """Return a summary of an objective of this project, or "" for a custom objective."""
     return MODEL_CONFIGS[name].summary if name in MODEL_CONFIGS else ""
 
 
@@ -116,7 +116,7 @@ def card_without_run(
 
 
 def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
-    """Yield the paragraph about the width of the embeddings and their similarity in an index."""
+    """Yield the paragraph about the dimension of the embeddings and the similarity to use in a vector index."""
     if vectors is None:
         return
     summary = f"Embeddings have {vectors['width']} dimensions (pooling: {code(vectors['pooling'])})"
@@ -206,7 +206,9 @@ def _is_shown(name: Sequence[str]) -> bool:
 
 
 def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
-    """Yield a table of the settings that changed during training, of which the recipe only contains the last values."""
+    """Yield a table of the settings that changed when training was resumed; the recipe on the card contains only their
+    last values.
+    """
     if not resumed:
         return
     yield "Settings that changed when training was resumed from a checkpoint. The recipe has the last values."
@@ -225,7 +227,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _details(summary: str, content: str) -> str:
-    """Return Markdown that is folded under its summary until a click."""
+    """Return Markdown that is collapsed under its summary and expands on a click."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
@@ -271,7 +273,7 @@ def _limits(results: Results) -> str:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Flatten nested keys, joined by dots. A long list becomes its length, and a path its end."""
+    """Flatten nested keys to dotted keys. A long list becomes its length, and a path its end."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:

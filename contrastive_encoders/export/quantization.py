@@ -1,4 +1,4 @@
-"""Quantized embeddings as in sentence-transformers 6, and search in them.
+"""Quantized embeddings, stored as in sentence-transformers 6, and search in them.
 
 8 bits: the range of a dimension, from its minimum to its maximum, is divided into 255 equal steps. 1 bit: whether a
 number is above 0, eight numbers in a byte. ``int8`` and ``binary`` are ``uint8`` and ``ubinary`` minus 128.
@@ -25,14 +25,18 @@ class SearchResult(NamedTuple):
 
 
 def storage_format(dtype: str, width: int) -> tuple[np.dtype, int]:
-    """Return the data type and the number W of the stored values of an embedding of ``width`` dimensions."""
+    """Return the data type of stored values, and W, the number of values stored for an embedding of ``width``
+    dimensions.
+    """
     if dtype in ONE_BIT:
         return np.dtype(np.int8 if dtype == "binary" else np.uint8), -(-width // 8)
     return np.dtype(dtype), width
 
 
 def ranges_of(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the minimum and maximum of each dimension over all blocks (N, D), as (2, D) float32."""
+    """Return the minimum and the maximum of each of the D dimensions over all blocks (N, D), as a (2, D) float32
+    array.
+    """
     ranges_2D: np.ndarray | None = None
     for block_ND in blocks:
         both = np.stack([block_ND.min(axis=0), block_ND.max(axis=0)]).astype(np.float32)
@@ -45,7 +49,8 @@ def ranges_of(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def quantize(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """Quantize embeddings to int8, uint8, binary, or ubinary, (N, W). int8 and uint8 need ranges, which clip values.
+    """Quantize N embeddings to int8, uint8, binary, or ubinary, with W stored values each: (N, D) -> (N, W). The types
+    int8 and uint8 require ranges, to which values are clipped.
 
     Raises:
         InputError: a number is NaN or infinite.
@@ -63,7 +68,8 @@ def quantize(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = 
 
 
 def convert(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """Convert embeddings to ``dtype``, (N, W). int8 and uint8 need ranges.
+    """Convert N embeddings to ``dtype``, with W stored values each: (N, D) -> (N, W). The types int8 and uint8 require
+    ranges.
 
     Raises:
         InputError: a number is beyond the range of ``dtype``, or cannot be quantized.
@@ -89,7 +95,7 @@ def dequantize(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None =
         raise InputError(
             key="corpus_NW",
             value=f"rows of {stored_NW.shape[1]} values",
-            expected=f"rows of {width} values, or of {-(-width // 8)} bytes with one bit per dimension, as the queries",
+            expected=f"rows of {width} values, like queries, or of {-(-width // 8)} bytes with one bit per dimension",
             hint="The embeddings may be from a different encoder.",
         )
     if ranges_2D is None:
@@ -108,7 +114,8 @@ def search(
     rescore_embeddings: np.ndarray | None = None,
     rescore_multiplier: int = 4,
 ) -> SearchResult:
-    """Return the ``k`` rows of the corpus with the largest dot product with each query. The search is exact, in blocks.
+    """Return, for each query, the ``k`` rows of the corpus with the largest dot product. The search is exact, in
+    blocks.
 
     Args:
         queries_QD: float queries.
@@ -145,7 +152,7 @@ def search(
 
 
 def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndarray | None) -> SearchResult:
-    """Return the ``k`` best rows of each query, in the order of the corpus."""
+    """Return the ``k`` best rows for each query, in the order of their rows in the corpus."""
     rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
     scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
     for start, block_NW in _blocks(corpus_NW):
@@ -163,7 +170,7 @@ def _blocks(corpus_NW: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _steps(ranges_2D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimum and the step of each dimension. A constant dimension has a step of 1."""
+    """Return the minimum of each dimension and its quantization step. A constant dimension has a step of 1."""
     min_D, max_D = np.asarray(ranges_2D, dtype=np.float32)
     step_D = (max_D - min_D) / STEPS
     return min_D, np.where(step_D == 0, np.float32(1), step_D)

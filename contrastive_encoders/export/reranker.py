@@ -22,7 +22,9 @@ print(reranker.rank("a query", ["a document", "another one"]))
 
 
 def write_reranker(folder: Path, model: Any, results: Results) -> None:
-    """Write the cross-encoder of ``model`` atomically. Its scores in the library are the logits, as in this project."""
+    """Write the cross-encoder of ``model`` to a folder atomically. Its scores in the library are the logits, as in this
+    project.
+    """
     cross_encoder = model.cross_encoder
     with export_folder(folder) as unfinished:
         exported = merged(copy.deepcopy(cross_encoder.transformer).cpu().float())

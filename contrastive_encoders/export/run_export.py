@@ -29,7 +29,9 @@ def _write_encoder(folder: Path, model: Any, results: Results) -> None:
 
 
 def _write_generator(folder: Path, model: Any, results: Results) -> None:
-    """Write a transformers folder, and ``generator.json`` with the trained prompts and their format."""
+    """Write a transformers folder, and ``generator.json`` with the trained prompts and the way they are joined with
+    sentences.
+    """
     with export_folder(folder) as unfinished:
         merged(copy.deepcopy(model.seq2seq.transformer).cpu().float()).save_pretrained(unfinished)
         model.seq2seq.tokenizer.save_pretrained(unfinished)

@@ -37,7 +37,7 @@ SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps the soft caps of
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
-    """Return the arguments of `export_encoder` that describe an encoder."""
+    """Return the properties of an encoder that are arguments of `export_encoder`."""
     parts = {name: getattr(encoder, name) for name in PARTS}
     return {"transformer": encoder.trunk, "similarity": encoder.similarity_fn_name, **parts}
 
@@ -116,7 +116,8 @@ def _check(similarity: str, max_length: int) -> None:
 
 
 class Transformer(library.Transformer):
-    """The library's module for a transformer, made from one in memory; the library's constructor reads a folder.
+    """Transformer module of sentence-transformers that is created from a transformer in memory, since the library's
+    constructor reads a folder.
 
     ``write`` writes weights and tokenizer to a folder. ``options`` are the content of ``sentence_bert_config.json``.
     """
@@ -161,7 +162,9 @@ def _modules_after_transformer(
 
 
 def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
-    """Add the required versions, which the library checks but does not write, and remove prompts that it added."""
+    """Add the versions of the libraries that the model requires, which sentence-transformers checks but does not write,
+    and remove the prompts that the library added.
+    """
     requirements = {"sentence-transformers": f">={FIRST_LIBRARY}", **_required_transformers(config)}
     top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": requirements}
     if prompts:
@@ -170,7 +173,7 @@ def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
 
 
 def _required_transformers(config: Any) -> dict[str, str]:
-    """Return the minimum version of transformers for a model that earlier 5.x versions would load incorrectly."""
+    """Return the minimum version of transformers for a model that earlier 5.x versions load incorrectly."""
     if getattr(config, "attn_logit_softcapping", None):
         return {"transformers": f">={SOFT_CAPS_VERSION}"}
     return {} if is_causal(config) else {"transformers": f">={MIN_TRANSFORMERS_VERSION}"}

@@ -1,4 +1,5 @@
-"""Appended prompts and decoder embeddings in unmodified sentence-transformers, 5.6 or later.
+"""Options with which unmodified sentence-transformers, 5.6 or later, appends a prompt to texts or computes embeddings
+with a decoder.
 
 The library supports only prompts before a text, but it applies a chat template if there is one. When it truncates a
 text, it restores the end of the template, so the appended prompt is never truncated. A T5 with its decoder is loaded as

@@ -25,7 +25,7 @@ class Source(NamedTuple):
     readme: str | None
 
     def card(self, library: str = "sentence-transformers", use: str | None = None) -> str:
-        """Return the model card: that of the run, the README of the encoder if it fits the format, or a new one.
+        """Return the model card: the card of the run, the README of the encoder if it fits the format, or a new card.
 
         Args:
             library: name of the library that reads the exported format.

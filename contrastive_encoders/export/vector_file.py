@@ -1,4 +1,5 @@
-"""Resumable writing of a file of embeddings: windows of rows at their offsets, with progress marks.
+"""Write a file of embeddings so that writing can be resumed: windows of rows are written at their offsets and marked as
+finished.
 
 ``OUTPUT.part`` is a complete .npy file from the start. ``OUTPUT.progress`` describes the job in its first line,
 followed by a byte for each window. Both survive a kill, and an unfinished window is computed again. Only one process
@@ -95,7 +96,7 @@ class VectorFile:
         np.lib.format.write_array_header_1_0(file, shape)
 
     def _check_replaceable(self) -> None:
-        """Check that the files to replace belong to an embedding job, which is described in the record next to them."""
+        """Check that the files to replace belong to an embedding job, as the record next to each file must show."""
         records = {self.output: self.record_path, self.part: self.progress, self.record_path: self.record_path}
         records |= {self.ranges: self.record_path} if self.dtype in EIGHT_BITS else {}
         for path, record in records.items():
@@ -139,7 +140,7 @@ class VectorFile:
             os.close(self._record)
 
     def written_windows(self) -> np.ndarray:
-        """Return whether each window has been written, (windows,) bool."""
+        """Return whether each window has been written, as a bool array (windows,)."""
         marks = os.pread(self._record, self.windows, self._marks)
         return np.frombuffer(marks, dtype=np.uint8).astype(bool)
 
@@ -182,7 +183,7 @@ class VectorFile:
                 file.write(self._final(number).tobytes())
 
     def _write_parquet(self, texts: InputTexts | ListedTexts) -> None:
-        """Write a Parquet file of texts and embeddings with a row group for each window."""
+        """Write a Parquet file of texts and embeddings, with one row group for each window."""
         type_, columns = storage_format(self.dtype, self.width)
         schema = pyarrow.schema(
             [
@@ -197,12 +198,12 @@ class VectorFile:
                 writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
 
     def _final(self, number: int) -> np.ndarray:
-        """Return the embeddings of a window in the data type of the output."""
+        """Return the embeddings of a window, converted to the data type of the output."""
         rows = self._read(number)
         return quantize(rows, self.dtype, self.ranges_2D) if self.is_deferred else rows
 
     def _read(self, number: int) -> np.ndarray:
-        """Return the embeddings of a window as stored in ``part``."""
+        """Return the embeddings of a window as they are stored in the temporary file ``part``."""
         rows, place = (
             min(self.chunk_rows, self.rows - number * self.chunk_rows),
             number * self.chunk_rows * self._row_bytes,
@@ -228,7 +229,9 @@ class VectorFile:
 
 
 def _read_identity(path: Path) -> dict[str, Any]:
-    """Return the settings that identify a finished or unfinished job, from its record, or {} if there is no record."""
+    """Return the settings that identify a finished or unfinished embedding job, read from its record, or {} if there is
+    no record.
+    """
     if not path.is_file():
         return {}
     content = path.read_bytes()
