@@ -1,4 +1,4 @@
-"""Models and data sets of the Hugging Face Hub, which are requested once and then read from the local cache.
+"""Access to models and data sets of the Hugging Face Hub, which are requested once and then read from the local cache.
 
 A library that loads a model requests each of its files at every start, and retries for a minute if the Hub is
 unreachable.
@@ -28,8 +28,8 @@ SKIPPED_FILES = re.compile(r"(onnx|openvino|original|coreml|tf|flax|gguf|runs|lo
 
 
 class HubInfo(NamedTuple):
-    """Response of the Hub about a model or data set. The commit is empty if the repository does not exist or is not
-    accessible.
+    """The Hub's response to a request about a model or data set. The commit is empty if the repository does not exist
+    or is not accessible.
     """
 
     reached: bool
@@ -38,7 +38,7 @@ class HubInfo(NamedTuple):
 
 
 def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None) -> bool:
-    """Return whether the model ``name`` must be loaded from the local disk.
+    """Return whether the model ``name`` can be loaded from the local disk only.
 
     This applies to a folder, to a Hub id while the Hub is unreachable, and to a Hub id whose current version is
     completely cached. Missing files are downloaded first.
@@ -52,14 +52,14 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
 
 
 def hub_answers(dataset: str, revision: str | None = None) -> bool:
-    """Return whether the Hub responds to a request about a data set, even if the data set does not exist."""
+    """Return whether the Hub answers a request about a data set, even if the data set does not exist."""
     return model_info(dataset, "dataset", revision).reached
 
 
 @functools.cache
 def model_info(name: str, kind: str = "model", revision: str | None = None) -> HubInfo:
-    """Ask the Hub about a model or data set, with a timeout of a few seconds. No request is sent after an earlier one
-    failed.
+    """Request information about a model or data set from the Hub, with a timeout of a few seconds. No request is sent
+    after an earlier one failed.
     """
     if is_offline_mode() or constants.ENDPOINT in _unreachable_endpoints:
         return HubInfo(False)
@@ -103,13 +103,15 @@ def _ensure_cached(name: str, answer: HubInfo, weights: bool, gguf_file: str | N
 
 
 def weights_of(files: Sequence[str]) -> list[str]:
-    """Return the files with a model's weights; pickle files only if their folder has no safetensors files."""
+    """Return the files with a model's weights. Pickle files are included only if their folder has no safetensors
+    files.
+    """
     found = [one for one in files if WEIGHTS.fullmatch(PurePosixPath(one).name) and not SKIPPED_FILES.fullmatch(one)]
     safe = {PurePosixPath(one).parent for one in found if one.endswith(".safetensors")}
     return [one for one in found if one.endswith(".safetensors") or PurePosixPath(one).parent not in safe]
 
 
 def _is_cached(name: str, commit: str, file: str) -> bool:
-    """Return whether this version of the file is in the cache and is the one that is read when offline."""
+    """Return whether this version of a file is in the cache and is the version that is read when offline."""
     found = try_to_load_from_cache(name, file)
     return isinstance(found, str) and commit in Path(found).parts

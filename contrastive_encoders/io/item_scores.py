@@ -1,4 +1,6 @@
-"""``item_scores.npz``: scores of single test items next to ``results.json``, from which comparisons are computed."""
+"""``item_scores.npz``: scores of single test items, from which comparisons are computed; it is stored next to
+``results.json``.
+"""
 
 import io
 import zipfile
@@ -13,7 +15,9 @@ from contrastive_encoders.io.atomic import atomic_write
 
 
 def items_path(results: str | Path) -> Path:
-    """Return the path of the item scores that belong to a ``results.json``, or to the FILE.json of an evaluation."""
+    """Return the path of the item scores that belong to a ``results.json``, or to the result file FILE.json of an
+    evaluation.
+    """
     results = Path(results)
     return results.with_name(ITEMS_FILE if results.stem == "results" else f"{results.stem}.{ITEMS_FILE}")
 
@@ -45,7 +49,10 @@ def read_items(path: str | Path) -> ItemScores:
                 found[kind][name] = arrays[key]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
-            location=str(path), value=error, expected="the arrays that a run writes", hint="Score the run again."
+            location=str(path),
+            value=error,
+            expected="the arrays that a run writes, in a readable file",
+            hint="Score the run again.",
         ) from error
     digests = {name: str(array) for name, array in found.pop("digests").items()}
     return ItemScores(digests=digests, **found)

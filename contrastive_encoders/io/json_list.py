@@ -21,7 +21,7 @@ class InvalidJSONListError(ValueError):
 
 
 def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int, Any]]:
-    """Yield each item of the list as (1-based number of its first line, item).
+    """Yield, for each item of the list, the 1-based number of its first line and the parsed item.
 
     Raises:
         InvalidJSONListError: the stream is not a JSON list, or is incomplete.
@@ -48,7 +48,7 @@ class _Text:
         self.text, self.place, self.line, self.ended = "", 0, 1, False
 
     def next(self) -> str:
-        """Return the next character that is not whitespace without consuming it; empty at the end."""
+        """Return the next character that is not whitespace, without consuming it, or an empty string at the end."""
         while True:
             match = BLANKS.match(self.text, self.place)
             self._go_to(match.end() if match else self.place)

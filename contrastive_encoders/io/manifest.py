@@ -32,7 +32,7 @@ def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, *
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record, which is a JSON object.
+    """Read a record, which must be a JSON object.
 
     Raises:
         CorruptFileError: the file is not a JSON object.
@@ -48,15 +48,15 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a run is finished, that is, has written its results. Damaged results do not count, because the run
-    writes them again.
+    """Return whether a run has finished, that is, has written its results. Damaged results do not count, because the
+    run writes them again.
     """
     path = folder / "results.json"
     return path.is_file() and not find_damage(path)
 
 
 def find_damage(path: Path) -> str:
-    """Return a short reason why a record cannot be read; empty if it is readable or does not exist."""
+    """Return a short reason why a record cannot be read, or an empty string if it is readable or does not exist."""
     try:
         read_record(path)
     except FileNotFoundError:
@@ -80,12 +80,14 @@ def sha256_of_all(sums: Sequence[str]) -> str:
 
 
 def write_origin(folder: Path, address: str, size: int, version: str) -> None:
-    """Write the origin of a downloaded file to a record in its folder."""
+    """Write the origin (address, size, and version) of a downloaded file to a record in the folder of the file."""
     write_record(folder / ORIGIN, {"path": address, "bytes": size, "version": version})
 
 
 def read_origin(path: Path) -> dict[str, Any]:
-    """Return the address, size, and version of a downloaded file; an empty mapping for other files."""
+    """Return the address, size, and version of a downloaded file, or an empty mapping for a file that was not
+    downloaded.
+    """
     folder = next((one for one in path.resolve().parents if (one / ORIGIN).is_file()), None)
     try:
         return read_record(folder / ORIGIN) if folder and folder.parent.name == ADDRESSES else {}

@@ -30,12 +30,12 @@ class Block(NamedTuple):
 
 
 def plain_text(text: str) -> str:
-    """Return the visible text of a Markdown text, with a blank line between two blocks."""
+    """Return the visible text of a Markdown string, with a blank line between two blocks."""
     return "\n\n".join(block.text for block in blocks(text))
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the nonempty blocks of a Markdown text in order. The syntax is CommonMark with GitHub's tables.
+    """Return the nonempty blocks of a Markdown string, in order. The syntax is CommonMark with GitHub's tables.
 
     A heading inside a list or a quotation is normal text and does not divide the document.
     """
@@ -75,7 +75,7 @@ class _Page:
         self._blocks[-1][1].append(text)
 
     def taken(self) -> str:
-        """Remove and return what was written last."""
+        """Remove and return the text that was collected last."""
         pieces = self._blocks[-1][1]
         return pieces.pop() if pieces else ""
 
@@ -102,7 +102,7 @@ def _collapse_blanks(text: str) -> str:
 
 
 class _Html(HTMLParser):
-    """Parser of the HTML in a Markdown text, such as a centered ``<h1>``."""
+    """Parser of HTML inside a Markdown string, such as a centered ``<h1>``."""
 
     def __init__(self, page: _Page) -> None:
         super().__init__()

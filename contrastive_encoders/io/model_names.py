@@ -38,7 +38,7 @@ class ModelLocation(NamedTuple):
 
     @property
     def options(self) -> dict[str, str]:
-        """The arguments of ``from_pretrained`` in addition to the name."""
+        """Further arguments of ``from_pretrained``, in addition to the name."""
         return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
 
 
@@ -74,7 +74,7 @@ def resolve_model_name(name: str, setting: str = "backbone") -> ModelLocation:
 
 
 def run_folder(name: str, setting: str = "backbone") -> str | None:
-    """Return the ``encoder/``, ``generator/`` or ``reranker/`` directory of a run; None if ``name`` is not a run.
+    """Return the ``encoder/``, ``generator/`` or ``reranker/`` directory of a run, or None if ``name`` is not a run.
 
     The checkpoints of a finished run may have been removed.
 
@@ -108,7 +108,9 @@ def has_checkpoint(name: str) -> bool:
 
 
 def _transformer_directory(name: str) -> str:
-    """Return the subdirectory with the transformer of a sentence-transformers directory; ``name`` if it has none."""
+    """Return the subdirectory of a sentence-transformers directory that contains the transformer, or ``name`` if there
+    is none.
+    """
     modules = Path(name) / "modules.json"
     if (Path(name) / "config.json").is_file() or not modules.is_file():
         return name
@@ -129,7 +131,7 @@ def apply_lower_case(tokenizer: Any, name: str) -> None:
 
 
 def lower_cases(backend: Tokenizer) -> bool:
-    """Return whether one of the normalizers of a tokenizer lowercases."""
+    """Return whether any normalizer of a tokenizer converts text to lowercase."""
     return any(isinstance(step, Lowercase) for step in _normalizers(backend))
 
 
@@ -140,7 +142,7 @@ def _normalizers(backend: Tokenizer) -> list[Any]:
 
 
 def _transformer_options(name: str) -> dict[str, Any]:
-    """Return the transformer options of a sentence-transformers directory, or of a cached Hub id."""
+    """Return the options of the transformer module of a sentence-transformers directory or a cached Hub id."""
     for file in TRANSFORMER_OPTIONS:
         path = str(Path(name) / file) if Path(name).is_dir() else try_to_load_from_cache(name, file)
         if isinstance(path, str) and Path(path).is_file():
@@ -152,8 +154,8 @@ def _transformer_options(name: str) -> dict[str, Any]:
 
 
 def append_eos(tokenizer: Any, name: str) -> None:
-    """Make the tokenizer append the end-of-sequence token to every text, within the maximum length, unless it already
-    does.
+    """Make the tokenizer append the end-of-sequence token to every text, within the maximum length, if it does not
+    already.
 
     Raises:
         InputError: it has no such token, or the token cannot be appended.
@@ -197,8 +199,8 @@ def prompt_slice(tokenizer: Any, prompt: str) -> slice:
 
 
 def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
-    """Return the id of the mask token: ``mask_token`` if it is set, else that of the tokenizer, else "_" as in LLM2Vec.
-    Return None if the vocabulary does not contain it.
+    """Return the id of the mask token: ``mask_token`` if it is set, otherwise the tokenizer's mask token, or "_" (as in
+    LLM2Vec) if it has none. Return None if the vocabulary does not contain it.
 
     Raises:
         InputError: ``mask_token`` is not a token of the tokenizer.

@@ -1,4 +1,4 @@
-"""Values of nested columns: ``answers.text.0`` names a value inside of the column ``answers``."""
+"""Access to nested columns: the name ``answers.text.0`` refers to a value inside the column ``answers``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,8 @@ MISSING = object()
 
 
 def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Return the columns of a table that contain the named values. Return none, which means all, if the first one is
-    missing.
+    """Return the top-level columns of a table that contain the named values. Return none, which means all, if the first
+    one is missing.
     """
     wanted = {one if one in there else one.partition(".")[0] for one in columns}
     first = columns[0] if columns else ""
@@ -16,7 +16,9 @@ def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
 
 
 def value_in(values: Any, name: str) -> Any:
-    """Return the value with this name, nested or a column whose full name contains dots; MISSING if there is none."""
+    """Return the value with this name, which may be nested or in a column whose name contains dots, or MISSING if there
+    is none.
+    """
     if isinstance(values, dict) and name in values:
         return values[name]
     first, dot, rest = name.partition(".")

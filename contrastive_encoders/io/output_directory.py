@@ -1,4 +1,4 @@
-"""Ownership markers and locks for output folders.
+"""Output folders: markers that record which files belong to this project, and locks.
 
 These rules apply to every command that writes to a folder:
 
@@ -40,8 +40,9 @@ log = logging.getLogger(__name__)
 
 
 class Marker(NamedTuple):
-    """Record in an output folder of the entries that belong to this project. ``entries`` are names or glob patterns of
-    files and folders directly in it; a listed folder belongs to this project with all of its contents.
+    """Record in an output folder, which lists the entries (files and subfolders) that belong to this project.
+    ``entries`` are names or glob patterns of files and folders directly in it; a listed folder belongs to this project
+    with all of its contents.
     """
 
     kind: str
@@ -50,7 +51,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(folder: Path, key: str = "output") -> Marker | None:
-    """Return the marker of a folder; None if there is no marker.
+    """Return the marker of a folder, or None if there is no marker.
 
     Args:
         key: the config key that names the folder.
@@ -63,14 +64,14 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
         found = read_record(folder / MARKER)
         marker = Marker(found["kind"], found["entries"], found["identity"])
         if not all(isinstance(name, str) and Path(name).name == name != ".." for name in marker.entries):
-            raise CorruptFileError(f"expected names of entries, got {marker.entries}")
+            raise CorruptFileError(f"expected names of files and folders, got {marker.entries}")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, CorruptFileError, KeyError, TypeError) as error:
         raise InputError(
             key=key,
             value=error,
-            expected="a readable record of the files in this folder that may be replaced",
+            expected="a readable list of the files in this folder that may be overwritten",
             location=str(folder / MARKER),
             hint=f"Choose another {key}, or remove the folder {folder} yourself.",
         ) from error
@@ -86,7 +87,8 @@ def write_marker(folder: Path, kind: str, entries: Sequence[str], identity: Mapp
 
 
 def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
-    """Return the marker of a folder that a command may write to; None if the folder is empty or does not exist.
+    """Check that a command may write to a folder, and return the marker of the folder, or None if it is empty or does
+    not exist.
 
     Args:
         key: the name of the setting that gave the folder.
@@ -116,7 +118,7 @@ def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
 
 
 def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Check that the contents of a folder were made from the current settings and input.
+    """Check that the contents of a folder were made with the current settings and input.
 
     Raises:
         InputError: they were made from something else; the message lists the differences.
@@ -171,7 +173,8 @@ def claim_output_directory(key: str, folder: Path, kind: str, entries: Sequence[
 
 
 def lock_folder(key: str, folder: Path) -> None:
-    """Exclude other commands from a folder until this process exits. The folder is created if it does not exist.
+    """Lock a folder, so that other commands cannot write to it until this process exits. The folder is created if it
+    does not exist.
 
     Raises:
         InputError: another command is writing to it, or it is not writable.
@@ -188,8 +191,8 @@ def lock_folder(key: str, folder: Path) -> None:
 
 
 def remove_entries(folder: Path) -> None:
-    """Remove the entries that the marker lists, in its order, and their partial files. The marker and the lock are
-    kept.
+    """Remove the entries that the marker lists, in the order of the list, and their partial files. The marker and the
+    lock are kept.
     """
     marker = read_marker(folder)
     for path in _entries(folder, marker.entries) if marker else ():
@@ -202,7 +205,7 @@ def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
-    """Describe the differences between two identities (mappings of settings); empty if they are equal."""
+    """Describe the differences between two mappings of settings that identify an output; empty if they are equal."""
     found = _differences(before, json.loads(json.dumps(now)), shown or _shorten)
     return "; ".join(itertools.islice(found, MAX_DIFFERENCES))
 
@@ -232,8 +235,8 @@ def check_output_folder(key: str, folder: Path) -> None:
 
 
 def _write_problem(folder: Path) -> str:
-    """Return the reason why no file can be created in a folder; empty if files can be created. A file is written to
-    find out, because permissions alone are not sufficient.
+    """Return the reason why no file can be created in a folder, or an empty string if files can be created. A file is
+    written to find out, because permissions alone are not sufficient.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -251,7 +254,9 @@ def _write_problem(folder: Path) -> str:
 
 
 def lock_path(output: Path) -> Path:
-    """Return the lock file of the command that writes ``output``. It is removed after the output is written."""
+    """Return the path of the lock file for a command that writes ``output``. It is removed after the output is
+    written.
+    """
     return output.with_name(f".{output.name}.lock")
 
 
@@ -300,8 +305,8 @@ def release_lock(lock: Path) -> None:
 
 
 def register_worker(lock: Path) -> None:
-    """Register this process as a worker of the command that holds ``lock``. Other commands also wait until the worker
-    has exited.
+    """Register this process as a worker of the command that holds the lock file ``lock``. Other commands also wait
+    until the worker has exited.
     """
     own = lock.with_name(f"{lock.name}-{socket.gethostname()}-{os.getpid()}")
     if _resolve(own) not in _locks and _lock(own):
@@ -377,7 +382,7 @@ def _differences(
 
 
 def _member_differences(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
-    """Describe the members in which two lists differ."""
+    """Describe how two lists differ, by the members that only one of them contains."""
     more, fewer = [one for one in here if one not in there], [one for one in there if one not in here]
     return " and ".join([f"also has {shown(more)}"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
 

@@ -1,4 +1,5 @@
-"""Remote files such as ``s3://BUCKET/FILE``: each version is downloaded once into the cache and read from there.
+"""Remote files such as ``s3://BUCKET/FILE``: each version of a file is downloaded once into the cache and read from
+there.
 
 CACHE/addresses/DIGEST/BUCKET/FILE is one version of a file, next to an ``address.json`` that identifies the version. A
 folder or pattern is such a folder of links. An address is resolved once per process, so that all parts of a command
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteFile(NamedTuple):
-    """A file at an address."""
+    """A file at a remote address."""
 
     address: str
     bytes: int | None
@@ -112,7 +113,9 @@ def _is_selected(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
 
 
 def _copy(file: RemoteFile, home: Path) -> Path:
-    """Return the local path of this version of a file. It is downloaded if it is not in the cache."""
+    """Return the local path of this version of a file, which is downloaded if it is not in the cache. It is downloaded
+    if it is not in the cache.
+    """
     directory, name = home / file.digest, _local_name(file.address)
     path = directory / name
 
@@ -154,7 +157,7 @@ def _link_copies(address: str, files: tuple[RemoteFile, ...], copies: list[Path]
 
 
 def _local_name(address: str) -> Path:
-    """Return the relative path BUCKET/FOLDER/FILE of an address in the cache."""
+    """Return the path of an address relative to the cache: BUCKET/FOLDER/FILE."""
     parts = PurePosixPath(without_secrets(address).partition("://")[2]).parts
     return Path(*(part for part in parts if part not in ("/", "..")))
 
@@ -164,7 +167,7 @@ def _local_name(address: str) -> Path:
 
 @functools.cache
 def _find_files(address: str, memory: Path) -> tuple[RemoteFile, ...]:
-    """Return the file, or the files of a folder or pattern in sorted order; empty if there are none."""
+    """Return the file at an address, or the sorted files of a folder or pattern; empty if there are none."""
     try:
         files = tuple(_look_up(address))
     except Exception as error:
@@ -223,7 +226,7 @@ def is_object_store(system: Any) -> bool:
 
 
 def system_of(address: str) -> tuple[Any, str]:
-    """Return the fsspec file system for an address, and the path in it."""
+    """Return the fsspec file system for an address, and the path of the address in this file system."""
     import fsspec
 
     system, path = fsspec.core.url_to_fs(address)
@@ -238,12 +241,16 @@ def _digest(content: Any) -> str:
 
 
 def _http_cause(error: BaseException) -> BaseException:
-    """Return the HTTP client's underlying error. The client raises FileNotFoundError for every kind of failure."""
+    """Return the error of the HTTP client that caused an error. The client raises FileNotFoundError for every kind of
+    failure.
+    """
     return error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
 
 
 def _is_unreachable(error: BaseException) -> bool:
-    """Return whether the server did not respond, for which each library has its own message."""
+    """Return whether an error means that the server did not respond; each library reports this with different
+    messages.
+    """
     error = _http_cause(error)
     if isinstance(error, RemoteUnreachableError | ConnectionError | TimeoutError):
         return True
@@ -253,7 +260,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """Return the HTTP status code in an error of a web server or of Google Cloud Storage."""
+    """Return the HTTP status code in an error of a web server or Google Cloud Storage."""
     found = getattr(error, "status", None) or getattr(error, "code", None)
     found = found or getattr(getattr(error, "response", None), "status_code", None)
     return found if isinstance(found, int) else None
@@ -303,8 +310,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _missing_part(address: str) -> tuple[str, str]:
-    """Return the expected value in place of an address that does not exist, with its missing component, and a hint with
-    similar names.
+    """For an address that does not exist, return what was expected in its place, with the first component that is
+    missing, and a hint with similar names.
     """
     protocol = address.partition(":")[0]
     if protocol in WEB:

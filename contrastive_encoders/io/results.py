@@ -28,7 +28,9 @@ class Environment(TypedDict):
 
 
 def environment() -> Environment:
-    """Return versions, the device's name, and the commit of the project if it is a git checkout."""
+    """Return the versions of packages, the name of the device, and the commit of the project if it is a git
+    checkout.
+    """
     versions = {name: version_of(name) for name in (*PACKAGES, PROJECT)}
     versions["python"] = platform.python_version()
     return Environment(versions=versions, device=_device_name(), git_commit=_git_commit())
@@ -65,7 +67,9 @@ def read_results(path: str | Path) -> Results:
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak memory of this process: of CUDA's allocator if there is a GPU, otherwise resident memory."""
+    """Return the peak memory of this process: memory of CUDA's allocator if there is a GPU, otherwise resident
+    memory.
+    """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     unit = 1 if sys.platform == "darwin" else 1024
@@ -73,8 +77,8 @@ def peak_memory_bytes() -> int:
 
 
 def current_memory_bytes() -> int:
-    """Return the current memory of this process, measured as in `peak_memory_bytes`; its peak if the system does not
-    report it.
+    """Return the current memory of this process, measured as in `peak_memory_bytes`, or the peak if the system does not
+    report the current memory.
     """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.memory_allocated()
@@ -126,7 +130,7 @@ def _check_finite(value: Any, where: str) -> None:
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, or a text that says that it is not installed."""
+    """Return the version of an installed distribution, or a message that it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -77,7 +77,7 @@ def read_windows(
     advice: str = "",
     encoding: Encoding = AUTO,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the window, its texts) for the selected windows of ``size`` rows, which are counted as in
+    """Yield the number and the texts of each selected window, a block of ``size`` rows, which are counted as in
     `count_rows`.
 
     Args:
@@ -103,7 +103,7 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
 
 
 def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Encoding = AUTO) -> int:
-    """Count the lines of .txt files, and the rows of others that are not blank, without decoding them.
+    """Count all lines of .txt files, and the rows of other files that are not blank, without decoding them.
 
     Raises:
         InputError: a file is truncated.
@@ -112,8 +112,8 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Enc
 
 
 def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow:
-    """Return the text of the value ``name``, without HTML if ``strip_html`` is set. If it is not a text that UTF-8 can
-    encode, return the reason.
+    """Return the text of the value ``name``, from which HTML is removed if ``strip_html`` is set. If it is not a text
+    that UTF-8 can encode, return the reason.
 
     A number is returned as the text that a .csv file would contain.
     """
@@ -237,8 +237,8 @@ class JsonList(Form):
 
 
 def _is_list(path: Path, encoding: Encoding) -> bool:
-    """Return whether a .json file is read as a list instead of as one object per line. This includes a single object
-    over several lines, so that the reader of lists reports the error.
+    """Return whether a .json file is read as a JSON list instead of as one object per line. This includes a single
+    object over several lines, so that the reader of lists reports the error.
     """
     try:
         with open_text(path, encoding) as stream:
@@ -280,7 +280,7 @@ class Parquet(Form):
 
 
 class _Batch:
-    """Rows that are decoded when the first of them is requested."""
+    """Batch of Parquet rows, which is decoded when the first of its rows is requested."""
 
     def __init__(self, batch: Any, names: Sequence[str]) -> None:
         self.batch, self.names = batch, names

@@ -38,8 +38,7 @@ def can_write_shards() -> bool:
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
-    """Write tensors, which may be sharded, to a new folder. This is a collective operation; every rank has the same
-    names.
+    """Write full or sharded tensors to a new folder. This is a collective operation; every rank has the same names.
 
     Raises:
         OSError: a rank cannot write; it is raised on all ranks.
@@ -55,9 +54,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
 
 
 def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Load tensors, which may be sharded, in place. Other names in the folder are ignored. This is a collective
-    operation.
-    """
+    """Load full or sharded tensors in place. Other names in the folder are ignored. This is a collective operation."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
     with _plain_errors():
@@ -65,7 +62,7 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def compare_shards(folder: Path, sums: Sums) -> None:
-    """Check the sizes and checksums of shard files.
+    """Check that shard files have the recorded sizes and checksums.
 
     Raises:
         CorruptFileError: a file does not exist, or differs from what was written.
@@ -87,7 +84,8 @@ class _Shard(NamedTuple):
 
 
 class Shards(Mapping[str, Tensor]):
-    """Read-only mapping of names to full tensors. A tensor is read from its shards at each access.
+    """Read-only mapping from names to full tensors, which are read from a folder of shards. A tensor is read from its
+    shards at each access.
 
     Args:
         folder: the folder that `write_shards` wrote.
@@ -128,7 +126,7 @@ class Shards(Mapping[str, Tensor]):
         return sorted(self._shards[self.full(name)])
 
     def full(self, name: str) -> str:
-        """Return the name under which a tensor is stored in the folder."""
+        """Return the name under which a tensor is stored in the folder of shards."""
         return self.prefix + self.same.get(name, name)
 
     def _read(self, path: Path, name: str) -> Tensor:
@@ -155,7 +153,7 @@ def _open(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Context manager that unwraps errors of ranks, since torch wraps them into an exception that `except Exception`
+    """Context manager that unwraps errors raised on ranks, which torch wraps in an exception that `except Exception`
     does not catch.
     """
     try:

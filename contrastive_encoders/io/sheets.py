@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class Sheet(Form):
-    """Reader of ``.xlsx`` files that returns every value as a string, as for a ``.csv``, and an empty cell as None."""
+    """Reader of ``.xlsx`` files that returns every value as a string, as it would be in a ``.csv``, and an empty cell
+    as None.
+    """
 
     header: Sequence[str] = ()
 
@@ -86,7 +88,7 @@ def _has_cells(sheet: tuple[str, list[list[str | None]]]) -> bool:
 
 
 def _text(cell: Any) -> str | None:
-    """Return the value of a cell as a string; None for an empty cell or an error such as #N/A."""
+    """Return the value of a cell as a string, or None for an empty cell or an error such as #N/A."""
     value = None if cell.data_type == "e" else cell.value
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -1,4 +1,4 @@
-"""Read text files, compressed or not, as UTF-8, by line or in full.
+"""Read text files, compressed or uncompressed, as UTF-8, line by line or in full.
 
 The encoding of a file is that of its byte-order mark, or else the one set by the user, or else UTF-8. A file that is
 not UTF-8 is read as cp1252, which Excel and older Windows programs write, with a warning that shows samples.
@@ -72,7 +72,7 @@ class Encoding(NamedTuple):
 
     @property
     def codec(self) -> str | None:
-        """The name of the codec; None if no encoding is set.
+        """The name of the codec, or None if no encoding is set.
 
         Raises:
             InputError: Python has no text encoding of this name.
@@ -93,7 +93,7 @@ class Encoding(NamedTuple):
         )
 
     def hint(self) -> str:
-        """Return a suggestion for a file in another encoding."""
+        """Return a suggestion for files in an encoding other than UTF-8 and cp1252."""
         return f"set {self.key}=NAME" if self.key else "convert it: iconv -f NAME -t utf-8 FILE > NEW_FILE"
 
 
@@ -123,7 +123,7 @@ class Form:
 
 
 class Lines(Form):
-    """Reader of .txt: one text per line."""
+    """Reader of .txt files: one text per line."""
 
     def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
         text = decode_piece(piece, line, self.encoding)
@@ -179,7 +179,7 @@ def require_valid_row(row: ParsedRow | BadRow, path: Path) -> ParsedRow:
 
 
 def bad_row_error(row: BadRow, path: Path, hint: str = "") -> InputError:
-    """Return the error about a row, with its fault as the value."""
+    """Return the error about an unreadable row, whose value is the problem with the row."""
     location = f"{path}:{row.line}"
     return InputError(
         f"{location}: {row.message}. {hint}".strip(), value=row.fault, location=location, hint=hint or None
@@ -220,7 +220,7 @@ def open_text(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
 
 
 def _wide_codec(begin: bytes) -> str:
-    """Detect UTF-16 or UTF-32 in a file without a byte-order mark from its first bytes. Return the codec, or "" for
+    """Detect UTF-16 or UTF-32, from the first bytes of a file without a byte-order mark. Return the codec, or "" for
     neither.
 
     Such a file has zero bytes next to its line ends, or else next to its spaces and at least one line end, or else next
@@ -267,7 +267,7 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
 
 
 def describe_read_error(error: Exception, line: int) -> BadRow:
-    """Return a `BadRow` that says why a file cannot be read from a line on, and what to do."""
+    """Return a `BadRow` that says why a file cannot be read beyond a line, and what to do."""
     if isinstance(error, EOFError):
         message = "the gzip stream ends early: the file is truncated. Copy or download it again (check with `gzip -t`)"
     elif isinstance(error, zlib.error | gzip.BadGzipFile):
@@ -282,7 +282,7 @@ def describe_read_error(error: Exception, line: int) -> BadRow:
 
 
 class _EncodingMismatchError(OSError):
-    """Raised if a file is not in the encoding of its byte-order mark or of the user's setting."""
+    """Raised if a file is not in the encoding that its byte-order mark or the user's setting names."""
 
 
 class _ConvertedStream(io.RawIOBase):

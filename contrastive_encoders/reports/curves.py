@@ -1,4 +1,4 @@
-"""Training curves: the metrics of a run by step, thinned for an HTML page."""
+"""Training curves: the metrics of a run at each step, thinned for an HTML page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ class Curves(NamedTuple):
 
 
 def script() -> str:
-    """Return the JavaScript of a page with training curves.
+    """Return the JavaScript that draws training curves on a page.
 
     Its lines are those of ``data_of`` in ``report.data.curves``.
     """
@@ -30,7 +30,7 @@ def script() -> str:
 
 
 def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-    """Return the line of each metric, its steps and values, from the rows of a ``metrics.csv``."""
+    """Return the line of each metric (steps and values) from the rows of a ``metrics.csv``."""
     names = dict.fromkeys(name for row in rows for name in row if not name.startswith(UNPLOTTED))
     rows_of = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
     return {
@@ -55,7 +55,7 @@ def add_scores(lines: Mapping[str, Line], step: float, scores: Mapping[str, floa
 
 
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
-    """Return the data for the page's script: every line, thinned; lines with the same steps share one list of steps."""
+    """Return the data for the page's script: every line, thinned. Lines with the same steps share one list of steps."""
     number = max(30, min(MAX_POINTS, 6000 // max(1, len(runs))))
     curves = list[dict[str, Any]]()
     for run in runs:
@@ -72,7 +72,7 @@ def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
 
 
 def thin(line: Line, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Thin a line to at most ``number`` points, each the mean of neighboring points."""
+    """Thin a line to at most ``number`` points, each of which is the mean of neighboring points."""
     steps, values = (np.asarray(numbers, np.float64) for numbers in line)
     if len(steps) <= number:
         return steps, values

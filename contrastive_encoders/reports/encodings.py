@@ -11,18 +11,18 @@ FREE_SCALE = alt.Scale(zero=False)
 
 
 def color(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Color:
-    """Return the encoding of a name by a color, in the order of the page's legend."""
+    """Return the encoding of names by colors, in the order of the page's legend."""
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names)), **more)
 
 
 def shape(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Shape:
-    """Return the encoding of a name by a shape, so that color is never the only distinction."""
+    """Return the encoding of names by shapes, so that color is never the only distinction."""
     shapes = [shape_of(place) for place in range(len(names))]
     return alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(names), range=shapes), **more)
 
 
 def opacity(selected: float = 1.0, others: float = 0.08, field: str = "arm") -> Any:
-    """Return the encoding by which a mark fades if other names are selected in the page's legend."""
+    """Return the encoding that fades a mark if other names are selected in the page's legend."""
     test = f"!length(highlight) || indexof(highlight, datum.{field}) >= 0"
     return alt.condition(test, alt.value(selected), alt.value(others))
 

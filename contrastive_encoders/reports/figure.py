@@ -41,7 +41,9 @@ class RenderError(OutputError):
 
 
 class Control(NamedTuple):
-    """A control on a page, which sets a variable of the figure to one of ``options``, or to a number up to ``most``."""
+    """A control on a page that sets a variable of the figure, either to one of ``options`` or to a number up to
+    ``most``.
+    """
 
     signal: str
     label: str
@@ -50,7 +52,7 @@ class Control(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A figure of one or several charts, its ``panels``.
+    """A figure that consists of one or more charts, its ``panels``.
 
     Panels are drawn next to each other if there is space, and a page sets the width of each.
 
@@ -72,7 +74,7 @@ class Figure(NamedTuple):
 
 
 class RenderedFigure(NamedTuple):
-    """Output of `draw` for a figure. ``vega``: the compiled specification of each panel, for a page."""
+    """A rendered figure, which `draw` returns. ``vega``: the compiled specification of each panel, for a page."""
 
     vega: list[dict[str, Any]]
     svg: bytes
@@ -106,13 +108,15 @@ def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False)
 
 @cache
 def library() -> str:
-    """Return the JavaScript that draws on a page: Vega and Vega-Embed (BSD 3-clause), 0.9 MB."""
+    """Return the JavaScript libraries that draw figures on a page: Vega and Vega-Embed (BSD 3-clause), 0.9 MB."""
     source = _render([({}, ["library"])])[0]["library"]
     return f"(() => {{\n{source}\n}})();"  # its names stay local
 
 
 def shape_of(place: int) -> str:
-    """Return the shape of the name at a position. The ninth name has the color of the first, but another shape."""
+    """Return the shape that encodes the name at a position in the legend. The ninth name has the color of the first,
+    but another shape.
+    """
     return SHAPES[(place + place // len(SHAPES)) % len(SHAPES)]
 
 

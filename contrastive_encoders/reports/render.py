@@ -1,4 +1,5 @@
-"""Render Vega figures in a separate process, because the engine's threads would deadlock a forked process.
+"""Render Vega figures in a separate process, because the threads of the rendering engine would deadlock a forked
+process.
 
 Standard input is JSON: the fixed colors of a picture by their names in a specification, and a list of pairs of a
 Vega-Lite specification and the kinds of output: "vega", "svg", "png", and "pdf", or only "library". Standard output is

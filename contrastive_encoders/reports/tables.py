@@ -53,12 +53,14 @@ class Table(NamedTuple):
         return [[_cell(value, column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
     def numbers(self) -> list[list[float | str | None]]:
-        """Return all values for a program: numbers unchanged, None for a missing value, otherwise the text."""
+        """Return all values for processing by a program: numbers unchanged, None for a missing value, otherwise
+        strings.
+        """
         return [[_value(cell) for cell in row] for row in self.cells()]
 
 
 def columns(*headings: str, number: str = "", right: bool = False) -> list[Column]:
-    """Return columns with the same format."""
+    """Return columns of the given names that share one format."""
     return [Column(heading, number, right) for heading in headings]
 
 
@@ -73,24 +75,24 @@ def markdown(table: Table) -> str:
 
 
 def escape(text: str) -> str:
-    """Return the text on one line, escaped so that Markdown shows every character unchanged."""
+    """Return a string on one line, escaped so that Markdown shows every character unchanged."""
     line = re.sub(r"([|\\*_`<>\[\]&~$#])", r"\\\1", " ".join(text.split()))
     return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would start a list, or be a rule
 
 
 def shorten(text: str) -> str:
-    """Truncate a text to ``MAX_CHARACTERS`` characters, followed by "..."."""
+    """Truncate a string to ``MAX_CHARACTERS`` characters, followed by "..."."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} ..."
 
 
 def fence(text: str) -> str:
-    """Return a text as a Markdown code block, whose fence is longer than any in the text."""
+    """Return a string as a Markdown code block, whose fence is longer than any fence in the string."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}\n{text}\n{fence}"
 
 
 def code(text: str) -> str:
-    """Return a text on one line as inline code of Markdown."""
+    """Return a string on one line as inline code of Markdown."""
     line = " ".join(text.split())
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     edge = " " if line.startswith("`") or line.endswith("`") else ""
@@ -144,7 +146,9 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def fit_widths(table: Table, width: int) -> list[int]:
-    """Distribute ``width`` characters over the columns: names first, then numbers with their headings."""
+    """Distribute ``width`` characters over the columns: minimum widths first, then a usual width for the names, then
+    full widths for the other columns, then the rest for the names.
+    """
     widths = min_widths(table)
     natural = [
         max(len(column.heading), *(len(cell.text) for cell in cells))
@@ -156,7 +160,9 @@ def fit_widths(table: Table, width: int) -> list[int]:
 
 
 def to_terminal_table(table: Table, width: int | None = None) -> "TerminalTable":
-    """Convert a table for rich's console. If `split_to_fit` made the table, it is at most ``width`` characters wide."""
+    """Convert a table to a table of rich, for printing in a terminal. If `split_to_fit` made the table, it is at most
+    ``width`` characters wide.
+    """
     from rich.table import Table as TerminalTable
     from rich.text import Text
 

@@ -34,8 +34,8 @@ def init_process() -> None:
 
 
 def exit_with_parent(parent: int) -> None:
-    """Start a thread that sends SIGTERM to this process when its parent process ``parent`` has exited, and that ends
-    this process a minute later.
+    """Start a thread that sends SIGTERM to this process when the process ``parent`` has exited, and kills this process
+    a minute later.
     """
 
     def watch() -> None:
@@ -51,7 +51,7 @@ def exit_with_parent(parent: int) -> None:
 def start(
     command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
-    """Start a command of this project as a child process that exits with this process."""
+    """Start a command of this project as a child process, which exits when this process exits."""
     env = os.environ if environment is None else environment
     return subprocess.Popen(command, env={**env, PARENT_PID: str(os.getpid())}, **options)
 

@@ -1,4 +1,4 @@
-"""Exit codes of commands, and one-line error messages instead of tracebacks.
+"""Exit codes of commands, and error messages in one line instead of tracebacks.
 
 The exit code is 0 on success; 2 if the command line, config, or input is invalid; 1 if the command failed while running
 or the disk is full; 130 and 143 if it was interrupted (docs/exit-codes.md). On a typo, Hydra alone would exit with 1
@@ -94,7 +94,8 @@ def exit_statuses(
 def exit_status_of(
     error: Exception, invalid: InputError | None, failed: tuple[type[Exception], ...] = ()
 ) -> tuple[int, str] | None:
-    """Return the exit code and the message for an error; None for an unexpected error, whose traceback should be shown.
+    """Return the exit code and the message for an error, or None for an unexpected error, whose traceback should be
+    shown.
 
     Args:
         error: the error that ended the command.
@@ -112,7 +113,8 @@ def exit_status_of(
 
 @contextlib.contextmanager
 def as_exceptions(explain: Explanation = _as_input_error) -> Iterator[None]:
-    """Context manager for the Python API: raises as `InputError` or `OutputError` the errors that would end a command.
+    """Context manager for the Python API that raises, as `InputError` or `OutputError`, the errors with which a command
+    would exit.
 
     Args:
         explain: as for `exit_statuses`.
@@ -137,7 +139,7 @@ def as_exceptions(explain: Explanation = _as_input_error) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _raise_signals_first() -> Iterator[None]:
-    """Context manager that raises the exception of a signal instead of a secondary error that the signal caused.
+    """Context manager that raises the exception of a signal instead of an error that the signal caused.
 
     A library that is interrupted in the middle of an operation may raise another error while it cleans up.
     """
@@ -180,8 +182,8 @@ def _exit(status: int, message: str = "", command: str = "") -> NoReturn:
 
 
 def _server_error(error: BaseException | None) -> str:
-    """Return a message about a failed connection to a server, recognized anywhere in the chain of causes. Return an
-    empty string if no server failed, or if the error was already explained.
+    """Return a message about a failed connection to a server, if there is such an error anywhere in the chain of
+    causes. Return an empty string if no server failed, or if the error was already explained.
 
     The errors are recognized by their libraries, because the versions of other packages determine which client is used.
     Errors of W&B are its own exceptions and those raised during a call of W&B.
@@ -200,7 +202,7 @@ def _server_error(error: BaseException | None) -> str:
 
 
 def _disk_error(error: BaseException) -> tuple[int, str] | None:
-    """Return the exit code and a message for an operating system error about a disk, folder, or file; None for other
+    """Return the exit code and a message for an operating system error about a disk, folder, or file, or None for other
     errors.
 
     Libraries written in Rust state the error number only in their message, and NumPy does not state it.

@@ -14,8 +14,8 @@ from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
 
 
 def start_ranks(devices: int, nodes: int = 1) -> None:
-    """Start this command again for each additional device of this node. This process becomes the first rank of the
-    node.
+    """Start this command again for each additional device of this node, as another rank. This process becomes the first
+    rank of the node.
 
     If there are several nodes, the user starts the command on each node and sets ``NODE_RANK``, ``MASTER_ADDR``, and
     ``MASTER_PORT``.
@@ -51,7 +51,7 @@ def _free_port() -> int:
 
 
 def _exit_with(children: list[subprocess.Popen[Any]]) -> None:
-    """Exit after a child process has failed, because NCCL would wait for its rank forever.
+    """Exit after a child process has failed, because NCCL would otherwise wait forever for the child's rank.
 
     This process may be saving, so it has a minute to exit, unless the process group is not initialized yet.
     """

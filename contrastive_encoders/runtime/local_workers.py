@@ -33,8 +33,8 @@ class LocalWorker:
         self.connection.send(start)
 
     def send(self, answer: Any) -> None:
-        """Send a task or other answer to the worker. A worker that has exited cannot read it; this is noticed at the
-        next message.
+        """Send a task, or another answer, to the worker. A worker that has exited cannot read it; this is noticed at
+        the next message.
         """
         try:
             self.connection.send(answer)
@@ -42,7 +42,7 @@ class LocalWorker:
             logging.getLogger(__name__).debug("worker %s has exited", self.process.pid)
 
     def receive(self) -> Message | None:
-        """Wait for the worker's next message, and return it; None if the worker has exited."""
+        """Wait for the worker's next message and return it, or None if the worker has exited."""
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -50,12 +50,12 @@ class LocalWorker:
             return None
 
     def stop(self) -> None:
-        """Tell the process to exit, and do not wait for its end."""
+        """Tell the process to exit, without waiting until it has exited."""
         self.process.terminate()
 
     def end(self) -> str:
-        """End the process and wait for its end. Return the exit status or signal if it had exited before, else an empty
-        string.
+        """Terminate the process and wait until it has exited. Return the exit status or signal if it had exited before,
+        else an empty string.
         """
         status = self.process.exitcode
         self.stop()

@@ -35,7 +35,7 @@ def log_to_terminal(quiet: bool = False) -> None:
 
 @contextlib.contextmanager
 def logs_shown(quiet: bool = False) -> Iterator[None]:
-    """Context manager that shows this project's log messages during a call of the Python API, if the caller has not
+    """Context manager that shows this project's log messages during a call of the Python API, unless the caller has
     configured logging.
     """
     root = logging.getLogger()
@@ -57,7 +57,9 @@ def logs_shown(quiet: bool = False) -> Iterator[None]:
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
-    """Handler that looks up ``sys.stderr`` for each message, because a live progress line replaces it temporarily."""
+    """Log handler that looks up ``sys.stderr`` for each message, because a progress bar replaces ``sys.stderr``
+    temporarily.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,4 +71,4 @@ class _ToStderr(logging.StreamHandler[TextIO]):
 
     @stream.setter
     def stream(self, stream: TextIO) -> None:
-        """Ignore the new stream, since ``sys.stderr`` is used at all times."""
+        """Ignore the assigned stream, because the handler always writes to the current ``sys.stderr``."""

@@ -46,8 +46,8 @@ class LauncherInfo(NamedTuple):
 
 
 def find_ranks() -> RankInfo:
-    """Return this process's rank and the world size, from the process group or from the environment variables of
-    torchrun and srun.
+    """Return the rank of this process and the world size, from the process group or from the environment variables of
+    torchrun or srun.
     """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():
@@ -66,7 +66,9 @@ def local_rank() -> int:
 
 
 def launcher_info() -> LauncherInfo | None:
-    """Return the number of processes that torchrun or srun started; None if there is one process or no launcher."""
+    """Return the number of processes that torchrun or srun started, or None if there is only one process or no
+    launcher.
+    """
     launcher, world = _launcher(), find_ranks().world
     if launcher is None or world == 1:
         return None
@@ -76,7 +78,7 @@ def launcher_info() -> LauncherInfo | None:
 
 
 def refuse_launcher() -> None:
-    """Check that torchrun or srun did not start this command, which starts its processes itself.
+    """Check that this command, which starts its processes itself, was not started by torchrun or srun.
 
     Raises:
         InputError: torchrun or srun started this command.
@@ -150,7 +152,7 @@ def _connect(backend: str, ranks: RankInfo) -> None:
 
 
 def _leave_group() -> None:
-    """Destroy the process group, because a gloo group that still exists when the interpreter exits can abort the
+    """Destroy the process group at exit: a gloo group that still exists when the interpreter exits can abort the
     process.
     """
     import torch.distributed as dist
@@ -187,7 +189,7 @@ def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
 
 
 def gather(value: Value) -> list[Value]:
-    """Return the list of the values of all ranks, indexed by rank."""
+    """Gather a value from each rank, and return the list of values, indexed by rank."""
     ranks = find_ranks()
     if ranks.world == 1:
         return [value]

@@ -97,8 +97,8 @@ def _check_answer(host: str, port: int) -> None:
 
 @functools.cache
 def software_versions() -> dict[str, str]:
-    """Return the versions of Python and this project, and a checksum of its sources, which must be equal on the driver
-    and the workers.
+    """Return the versions of Python and this project, and a checksum of the project's sources; they must be equal on
+    the driver and on the workers.
     """
     sources = hashlib.sha256()
     for package in WORKER_PACKAGES:
@@ -112,8 +112,8 @@ def software_versions() -> dict[str, str]:
 
 
 class _ServedWorker:
-    """Ray actor that runs the loop of a worker. One of its threads does the work; messages are queued until they are
-    fetched.
+    """Ray actor that runs the worker loop (`serve`). One of its threads does the work; messages are queued until they
+    are fetched.
     """
 
     def __init__(self) -> None:
@@ -150,8 +150,8 @@ class _ServedWorker:
         self.inbox.put(answer)
 
     def take(self) -> list[Message]:
-        """Wait for a message, and return all messages that have arrived. Fetching several at a time saves calls, which
-        take a millisecond each.
+        """Wait until a message has arrived, and return all messages that have arrived. Fetching several at a time saves
+        calls, which take a millisecond each.
         """
         found = [self.outbox.get()]
         with contextlib.suppress(queue.Empty):
@@ -161,8 +161,8 @@ class _ServedWorker:
 
 
 class RayWorker:
-    """Driver's handle of a worker that runs as a Ray actor with the given resources. Ray delays the start of the actor
-    while the resources are in use.
+    """Driver's handle of a worker, which runs as a Ray actor with the given resources. Ray delays the start of the
+    actor while the resources are in use.
     """
 
     def __init__(self, start: Start, resources: Resources) -> None:
@@ -178,7 +178,7 @@ class RayWorker:
         self.actor.put.remote(answer)
 
     def receive(self) -> Message | None:
-        """Wait for the worker's next message, and return it; None if the worker has exited."""
+        """Wait for the worker's next message and return it, or None if the worker has exited."""
         while not self.messages:
             try:
                 self.messages.extend(self.ray.get(self.next_messages))
@@ -197,11 +197,11 @@ class RayWorker:
         return self.messages.popleft()
 
     def stop(self) -> None:
-        """Stop the actor."""
+        """Terminate the actor."""
         self.ray.kill(self.actor)
 
     def end(self) -> str:
-        """Stop the actor. Return the reason if it had exited before, else an empty string."""
+        """Terminate the actor. Return the reason if it had exited before, else an empty string."""
         reason = ""
         try:
             self.ray.get(self.next_messages, timeout=0)

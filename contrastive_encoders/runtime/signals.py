@@ -1,4 +1,6 @@
-"""Handlers for SIGTERM and Ctrl-C, from the start of a command. Importing this module takes a few milliseconds."""
+"""Handlers of SIGTERM and Ctrl-C, which are installed when a command starts. Importing this module takes a few
+milliseconds.
+"""
 
 import contextlib
 import io
@@ -45,13 +47,13 @@ def exit_on_signals() -> Iterator[None]:
 
 
 def exit_on_sigterm() -> Any:
-    """Install a handler that raises SystemExit(143) on SIGTERM; return the previous handler."""
+    """Install a handler that raises SystemExit(143) on SIGTERM, and return the previous handler."""
     sys.unraisablehook = _send_again
     return signal.signal(signal.SIGTERM, _raise)
 
 
 def ignore_closed_pipes() -> None:
-    """Discard further output after the reader of a pipe, such as ``head``, has closed the pipe. The command
+    """Discard further output after the process that reads a pipe, such as ``head``, has closed the pipe. The command
     continues.
     """
     for name in ("stdout", "stderr"):

@@ -1,5 +1,5 @@
-"""The loop of a worker, which loads a model once and then processes tasks. It is the same for local processes and Ray
-actors.
+"""The loop that each worker runs: it loads a model once and then processes tasks. It is the same for local processes
+and Ray actors.
 """
 
 import traceback
@@ -27,11 +27,13 @@ class Result(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Message that the worker has returned the results of all accepted tasks, and gets no more tasks for this work."""
+    """Message that the worker has returned the results of all accepted tasks, and accepts no more tasks of the current
+    work function.
+    """
 
 
 class Raised(NamedTuple):
-    """Message that the worker cannot continue because of an error."""
+    """Message that the worker has raised an error and cannot continue."""
 
     error: Exception
 
@@ -40,7 +42,7 @@ Message = More | Result | Finished | Raised
 
 
 def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], Any]) -> None:
-    """Run the loop of a worker: receive functions (`Work`) and call each, until None is received. Each function
+    """Run the loop of a worker: receive work functions (`Work`) and call each, until None is received. Each function
     requests tasks and sends their results.
     """
 

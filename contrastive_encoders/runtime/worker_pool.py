@@ -26,26 +26,26 @@ class WorkerCrashError(Exception):
 
 
 class Worker(Protocol):
-    """Interface to a process that loads a model, or other data that the job needs, and processes tasks."""
+    """Interface of a process that loads a model, or other data that a job needs, and processes tasks."""
 
     def send(self, answer: Any) -> None: ...
 
     def receive(self) -> Message | None:
-        """Wait for the worker's next message, and return it; None if the worker has exited."""
+        """Wait for the worker's next message and return it, or None if the worker has exited."""
         ...
 
     def stop(self) -> None:
-        """Tell the worker to exit, and do not wait for its end."""
+        """Tell the worker to exit, without waiting until it has exited."""
 
     def end(self) -> str:
-        """End the worker. Return the status or reason if it had exited before, or an empty string if it was still
+        """Terminate the worker. Return the status or reason if it had exited before, or an empty string if it was still
         running.
         """
         ...
 
 
 class InProcess:
-    """A pool that runs all tasks in this process."""
+    """A pool without workers, which runs all tasks in this process."""
 
     def __init__(self, start: Start) -> None:
         self.start, self.state = start, None
@@ -88,7 +88,7 @@ class WorkerPool:
     def run(
         self, work: Work, tasks: Iterable[WorkItem], number: int | None = None, window: float = math.inf
     ) -> Answers:
-        """Yield (number, result) when a task is finished, and (None, report) for progress reports in between.
+        """Yield (number, result) when a task is finished, and (None, report) for each progress report in between.
 
         Args:
             work: what a worker does with tasks. It is pickled.
@@ -131,7 +131,9 @@ class WorkerPool:
             raise TaskFailedError(sorted(queue.failed))
 
     def _engage(self, work: Work, queue: TaskQueue, most: int) -> bool:
-        """Send the work to idle workers as long as there are tasks to assign. Return whether any worker is busy."""
+        """Send the work function to idle workers as long as there are tasks to assign. Return whether any worker is
+        busy.
+        """
         for place in range(most):
             if not queue.has_more():
                 break
@@ -174,8 +176,8 @@ def open_pool(
     num_cpus: float | None = None,
     num_gpus: float | None = None,
 ) -> InProcess | WorkerPool:
-    """Open a pool of workers: this process if there is one worker and no cluster, local processes, or actors of a Ray
-    cluster.
+    """Open a pool of workers: this process, if there is one worker and no cluster; otherwise local processes, or actors
+    of a Ray cluster.
 
     Args:
         start: loads what the work needs, once per worker. It is pickled for other processes.

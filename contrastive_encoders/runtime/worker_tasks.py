@@ -18,7 +18,9 @@ class WorkItem(NamedTuple):
 
 
 class TaskFailedError(Exception):
-    """Raised if every worker that attempted a task exited before its result; ``numbers`` lists the failed tasks."""
+    """Raised if every worker that attempted a task exited before it returned a result; ``numbers`` lists the failed
+    tasks.
+    """
 
     def __init__(self, numbers: list[int]) -> None:
         super().__init__(numbers)
@@ -47,7 +49,7 @@ class TaskQueue:
         return bool(self.retries) or self._next_new() is not None
 
     def next_for(self, worker: int) -> WorkItem | None:
-        """Return the next task for a worker; None if the worker must first finish its tasks, or if no task can be
+        """Return the next task for a worker, or None if the worker must first finish its tasks, or if no task can be
         assigned.
         """
         held = self.assigned.setdefault(worker, {})

@@ -27,7 +27,9 @@ CONSTANT = 1e-7
 
 
 class Scores(NamedTuple):
-    """Scores by name, from 0 to 100 (correlations from -100), and their intervals [low, high] if computed."""
+    """Scores by name, from 0 to 100 (correlations: -100 to 100), and their intervals [low, high], if these were
+    computed.
+    """
 
     values: dict[str, float]
     intervals: dict[str, list[float]]
@@ -108,7 +110,9 @@ def pearson(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> Estimate:
-    """Return ``scale`` x the mean of the item scores: accuracies of 0 and 1, reciprocal ranks, average precisions."""
+    """Return ``scale`` x the mean of the item scores, such as accuracies of 0 and 1, reciprocal ranks, or average
+    precisions.
+    """
     values_N = values_N.double()
     items = len(values_N)
     return _estimate(
@@ -117,7 +121,7 @@ def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> E
 
 
 def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> Estimate:
-    """Return the ratio of two sums, such as a loss per token of texts with different lengths."""
+    """Return the ratio of two sums over items, such as the loss per token of texts with different lengths."""
     sides_2N = torch.stack([above_N.double(), below_N.double()])
     above, below = sides_2N.sum(1)
 
@@ -131,7 +135,8 @@ def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> E
 def of_function(
     function: Callable[[np.ndarray, np.ndarray], float], predicted_N: Tensor, gold_N: Tensor, key: str | None = None
 ) -> Estimate:
-    """Return the value of a custom metric, ``function(predicted, gold)`` of two (N,) float64 arrays, in its unit.
+    """Return the value of a custom metric, ``function(predicted, gold)`` of two (N,) float64 arrays, in the unit of the
+    function.
 
     The function is computed again on the items of each resample, repeated as often as they were drawn. A resample on
     which its value is not finite counts as 0.
@@ -143,7 +148,9 @@ def of_function(
     value = function(predicted, gold)
     if not isinstance(value, int | float | np.number) or not math.isfinite(value):
         location = f"{function.__module__}.{function.__name__}"
-        raise InputError(location=location, value=f"{value!r:.60}", expected="one finite number")
+        raise InputError(
+            location=location, value=f"{value!r:.60}", expected="a function that returns one finite number"
+        )
 
     def statistic(w_NR: Tensor) -> Tensor:
         drawn = (np.repeat(np.arange(len(gold)), w_N.long().numpy()) for w_N in w_NR.T)
@@ -153,7 +160,7 @@ def of_function(
 
 
 def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """Return 100 x F1 of class 1, or 0 without a true positive."""
+    """Return 100 x F1 of class 1, or 0 if there are no true positives."""
     hit_N, called_N, true_N = (predicted_N == 1) & (gold_N == 1), predicted_N == 1, gold_N == 1
 
     def statistic(w_NR: Tensor) -> Tensor:
@@ -164,7 +171,9 @@ def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
 
 
 def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
-    """Return 100 x average precision of the items with ``gold`` 1. Tied items enter together, as in scikit-learn."""
+    """Return 100 x the average precision, where the relevant items are those with ``gold`` 1. Tied items enter
+    together, as in scikit-learn.
+    """
     above = _Thresholds(predicted_N, gold_N)
 
     def statistic(w_NR: Tensor) -> Tensor:
@@ -187,7 +196,9 @@ def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 class _Thresholds:
-    """Counter of the items at or above each of K distinct values, and of those among them with ``gold`` 1."""
+    """Counter that returns, for each of K distinct values, the number of items at or above the value, and how many of
+    these have ``gold`` 1.
+    """
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
         self.order_N = torch.argsort(predicted_N, descending=True, stable=True)
@@ -197,7 +208,7 @@ class _Thresholds:
         self.ends_K = torch.nonzero(last_N).squeeze(-1)
 
     def count(self, w_NR: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both counts for each value and resample, (K, R) each."""
+        """Return both counts for each of K values and R resamples, (K, R) each."""
         w_NR = w_NR[self.order_N].double()
         return w_NR.cumsum(0)[self.ends_K], (w_NR * self.positive_N1).cumsum(0)[self.ends_K]
 
@@ -216,13 +227,13 @@ def v_measure(clusters_N: Tensor, gold_N: Tensor, key: str | None = None) -> Est
 
 
 def _entropies(group_N: Tensor, w_NR: Tensor) -> Tensor:
-    """Return the entropy of the group sizes in each of R resamples, (R,)."""
+    """Return the entropy of the distribution of items over groups, in each of R resamples, (R,)."""
     sums_GR = torch.zeros(int(group_N.max()) + 1, w_NR.shape[1], dtype=torch.float64)
     return torch.special.entr(sums_GR.index_add_(0, group_N, w_NR.double()) / len(group_N)).sum(0)
 
 
 def _estimate(value: float, key: str | None, items: int, statistic: Callable[[Tensor], Tensor]) -> Estimate:
-    """Return ``value`` as an estimate, with replicates if ``key`` is given.
+    """Return ``value`` as an estimate, with bootstrap replicates if ``key`` is given.
 
     The replicates are ``statistic`` of the resampling weights (N, R), one block of resamples at a time.
     """
@@ -234,12 +245,14 @@ def _no_correlation(key: str | None) -> Estimate:
 
 
 def mean_of_queries(values_N: Tensor, key: str | None = None) -> Estimate:
-    """Return the `mean` over queries, with the score of each query if ``key`` is given."""
+    """Return the `mean` over queries. If ``key`` is given, the estimate also contains the score of each query."""
     return mean(values_N, key)._replace(values_N=100 * values_N.double().cpu() if key else None)
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
-    """Return the weighted mean of estimates on independent test sets, with the weighted scores of queries if known."""
+    """Return the weighted mean of estimates on independent test sets, and, if known for all, the weighted scores of
+    their queries.
+    """
     shares = np.array(weights if weights is not None else [1.0] * len(estimates), dtype=np.float64)
     shares = shares / shares.sum()
     value = sum(float(share) * one.value for share, one in zip(shares, estimates, strict=True))
@@ -260,7 +273,9 @@ def is_constant(values_N: Tensor) -> bool:
 
 
 class _Ranks:
-    """Mid-ranks of N values in a resample, computed from the order of all values without sorting again."""
+    """Mid-ranks of N values in a resample, computed from the sorted order of all values, so that resamples need not be
+    sorted.
+    """
 
     def __init__(self, values_N: Tensor) -> None:
         _, self.place_N = torch.unique(values_N.double(), return_inverse=True)
@@ -268,7 +283,7 @@ class _Ranks:
         self.order_N = torch.argsort(self.place_N, stable=True)
 
     def ranks(self, w_NR: Tensor) -> Tensor:
-        """Return the ranks in each of R resamples, minus their mean (n + 1) / 2, (N, R)."""
+        """Return the ranks of the N values in each of R resamples, minus the mean rank (n + 1) / 2, (N, R)."""
         if self.distinct == len(w_NR):
             size_KR = w_NR[self.order_N]
         else:
@@ -278,7 +293,9 @@ class _Ranks:
 
 
 def _correlation(w_NR: Tensor, x_NR: Tensor, y_NR: Tensor) -> Tensor:
-    """Return the weighted Pearson correlation (R,) of two sides whose weighted means are 0."""
+    """Return the weighted Pearson correlation, (R,), of two variables whose weighted means are 0 in each of R
+    resamples.
+    """
     wx_NR = w_NR * x_NR
     xy_R, xx_R = (wx_NR * y_NR).sum(0), wx_NR.mul_(x_NR).sum(0)
     return _ratio(xy_R, xx_R, (w_NR * y_NR).mul_(y_NR).sum(0))
@@ -291,7 +308,8 @@ def _ratio(xy_R: Tensor, xx_R: Tensor, yy_R: Tensor) -> Tensor:
 
 
 def _weights(key: str, items: int) -> Iterator[Tensor]:
-    """Yield how often each item was drawn in each resample, (N, R) float32, in blocks of resamples.
+    """Yield the number of times that each of N items was drawn in each of R resamples, (N, R) float32, in blocks of
+    resamples.
 
     Items are the first axis, so that the counts of an item are contiguous.
     """

@@ -33,7 +33,7 @@ class RankingMetric(NamedTuple):
 
     @property
     def tasks(self) -> list[str]:
-        """Return the distinct tasks of the scores, independent of the embedding size."""
+        """Return the distinct tasks of the scores, ignoring the embedding size."""
         names = [ScoreName.parse(name) for name in self.scores]
         return list(dict.fromkeys(replace(name, size=None).full_task for name in names))
 
@@ -41,7 +41,9 @@ class RankingMetric(NamedTuple):
         return float(np.mean([scores[name] for name in self.scores]))
 
     def title(self, corpora: Sequence[CorpusInfo]) -> str:
-        """Return a title: ``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3 tasks,``."""
+        """Return a title for the score: ``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3
+        tasks,``.
+        """
         first = ScoreName.parse(self.scores[0])
         metric, at, cutoff = first.metric.partition("@")
         words = f"{TITLES.get(metric, metric)}{at}{cutoff}"
@@ -52,7 +54,9 @@ class RankingMetric(NamedTuple):
 
 
 def retrieval_scores(names: Sequence[str]) -> list[str]:
-    """Return the names of all nDCG@10 scores, or of all MRR scores if there is no nDCG@10: the two are not averaged."""
+    """Return the names of all nDCG@10 scores, or the names of all MRR scores if there is no nDCG@10, so that the two
+    are never averaged.
+    """
     for metric in RETRIEVAL_METRICS:
         if matching := [name for name in names if ScoreName.parse(name).metric == metric]:
             return matching
@@ -60,7 +64,7 @@ def retrieval_scores(names: Sequence[str]) -> list[str]:
 
 
 def pair_scores(names: Sequence[str]) -> list[str]:
-    """Return the names of the Spearman correlations of all tasks of rated pairs."""
+    """Return the names of the Spearman correlations of all tasks with rated pairs."""
     return [name for name in names if ScoreName.parse(name).measure in PAIR_MEASURES]
 
 
@@ -72,7 +76,7 @@ def choose_verdict_metric(
     *,
     monitor_less_is_better: bool = False,
 ) -> RankingMetric | None:
-    """Choose the score whose values before and after training are compared in the verdict on a run.
+    """Choose the score that the verdict on a run compares before and after training.
 
     `comparison.contrasts.choose_ranking_metric` prefers STS averages, because runs of several objectives are ranked by
     the tasks of the papers. A single run is judged by the task that it was trained for, so its order is another one.
@@ -97,7 +101,9 @@ def choose_verdict_metric(
 
 
 def _custom_scores(names: Sequence[str]) -> list[str]:
-    """Return the names of the scores of rated pairs by the first user-defined metric: ``TASK/cosine/FUNCTION``."""
+    """Return the names of the scores that the first user-defined metric computes for tasks with rated pairs:
+    ``TASK/cosine/FUNCTION``.
+    """
     parsed = [(name, ScoreName.parse(name)) for name in names]
     pairs = {one.full_task for _, one in parsed if one.measure == "cosine/spearman"}
     own = [

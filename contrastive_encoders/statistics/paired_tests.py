@@ -28,32 +28,36 @@ class Spread(NamedTuple):
 
 
 class SwapTest(NamedTuple):
-    """Observed differences of P pairs of arms, (P,), and R differences with randomly swapped arms, ``null`` (R, P)."""
+    """Result of a permutation test of P pairs of arms: the observed differences, (P,), and R differences with randomly
+    swapped arms, ``null`` (R, P).
+    """
 
     observed: np.ndarray
     null: np.ndarray
 
     def p_values(self) -> np.ndarray:
-        """Return the two-sided p-values (P,), never 0 because the observed assignment is one of the possible ones."""
+        """Return the two-sided p-values (P,), which are never 0, because the observed assignment is one of the possible
+        assignments.
+        """
         tolerance = np.minimum(ROUNDING, np.abs(self.observed) / 2)
         as_far = np.abs(self.null) >= np.abs(self.observed) - tolerance
         return (as_far.sum(0) + 1) / (len(self.null) + 1)
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Return the mean and the standard deviation (n - 1) of values over seeds."""
+    """Return the mean of values over seeds and their standard deviation (with n - 1)."""
     values = np.asarray(values, np.float64)
     return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
 
 
 def interval(replicates_R: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the bootstrap, as `bootstrap.Estimate.interval` does."""
+    """Return the 95 % bootstrap interval as percentiles of the replicates, as `bootstrap.Estimate.interval` does."""
     low, high = np.quantile(replicates_R.astype(np.float64), [0.025, 0.975])
     return float(low), float(high)
 
 
 def tasks_interval(replicates_TR: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of T tasks, where both the tasks and their items are resampled."""
+    """Return the 95 % interval of the mean over T tasks, for which both the tasks and their items are resampled."""
     tasks, resamples = replicates_TR.shape
     rng = generator(f"over {tasks} tasks")
     drawn_RT = rng.integers(tasks, size=(resamples, tasks))
@@ -63,7 +67,7 @@ def tasks_interval(replicates_TR: np.ndarray) -> tuple[float, float]:
 
 
 def centered_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
-    """Rank the cosines of N pairs for each of S seeds, and subtract the mean rank, (S, N)."""
+    """Rank the cosines of N pairs for each of S seeds, and subtract the mean rank: (S, N)."""
     ranks_SN = stats.rankdata(np.array(cosines), axis=-1)
     return ranks_SN - ranks_SN.mean(-1, keepdims=True)
 
@@ -71,7 +75,8 @@ def centered_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
 def swap_test(
     sides: Sequence[tuple[np.ndarray, np.ndarray]], gold_N: np.ndarray, key: str, swaps: int = SWAPS
 ) -> SwapTest:
-    """Run a permutation test, paired by test pair, of the difference in Spearman's correlation as a mean over seeds.
+    """Run a permutation test, paired by sentence pair, of the difference in Spearman's correlation, averaged over
+    seeds.
 
     ``sides`` are the ``centered_ranks`` (S, N) of both arms, for each pair of arms; differences are first minus second.
     Under the null hypothesis the two arms are exchangeable on every test pair, so the ranks that all their seeds give
@@ -119,26 +124,34 @@ def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapT
 
 
 def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """Return terms (3, N, C), whose sums over N determine the correlations of C seeds with the centered gold ranks."""
+    """Return the terms, (3, N, C), whose sums over the N pairs determine the correlations of C seeds with the centered
+    gold ranks.
+    """
     return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])
 
 
 def _difference(first: np.ndarray, second: np.ndarray, gold_N: np.ndarray, pair_of: np.ndarray) -> np.ndarray:
-    """Return the mean difference over seeds of each pair of arms, (..., P), from sums (3, ..., C) of both sides."""
+    """Return the difference in correlation, averaged over seeds, for each of P pairs of arms, (..., P), computed from
+    the sums (3, ..., C) of both arms.
+    """
     by_seed = _correlation(first, gold_N) - _correlation(second, gold_N)
     totals = np.add.reduceat(by_seed, np.flatnonzero(np.diff(pair_of, prepend=-1)), axis=-1)
     return totals / np.bincount(pair_of)
 
 
 def _correlation(sums: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """Return 100 x the correlations, (...), from the sums (3, ...); 0 if a side is constant."""
+    """Return 100 x the correlations, (...), computed from the sums (3, ...) of `_moments`, or 0 if the ranks are
+    constant.
+    """
     total, squares, products = sums
     variance = np.maximum(squares - total**2 / len(gold_N), 0) * (gold_N @ gold_N)
     return 100 * np.divide(products, np.sqrt(variance), out=np.zeros_like(products), where=variance > 1e-9)
 
 
 def sign_p_value(differences_N: np.ndarray) -> float:
-    """Return the two-sided p-value of the sum of differences, by a permutation test that flips their signs."""
+    """Return the two-sided p-value of the sum of differences, from a permutation test that flips the signs of
+    differences.
+    """
     if not differences_N.any():
         return 1.0
     result = stats.permutation_test(
@@ -154,7 +167,7 @@ def sign_p_value(differences_N: np.ndarray) -> float:
 
 
 def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Return the two-sided p-value of a permutation test over seeds, or None if a group has fewer than six seeds."""
+    """Return the two-sided p-value of a permutation test over seeds, or None if either arm has fewer than six seeds."""
     if min(len(first), len(second)) < MIN_SEEDS:
         return None
     if np.ptp(np.concatenate([first, second])) == 0:
@@ -170,7 +183,9 @@ def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Apply Holm's correction (1979) to p-values: the smallest p times n, the next times n - 1, never decreasing."""
+    """Apply Holm's correction (1979) to n p-values: the smallest is multiplied by n, the next by n - 1, and so on, and
+    the results never decrease.
+    """
     adjusted, before = [0.0] * len(p_values), 0.0
     for place, index in enumerate(np.argsort(p_values, kind="stable")):
         before = max(before, min(1.0, (len(p_values) - place) * float(p_values[index])))
@@ -179,5 +194,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def generator(key: str) -> np.random.Generator:
-    """Return a random generator whose numbers only depend on the key, on any machine."""
+    """Return a random generator whose numbers depend only on ``key``, and are the same on every machine."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))

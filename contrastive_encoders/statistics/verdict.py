@@ -18,7 +18,7 @@ from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p
 
 
 def add_items_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
-    """Add the scores of test items before training to ``items``, for tasks whose texts have not changed since."""
+    """Add the scores of test items before training to ``items``, for tasks whose texts are still the same."""
     if before is None:
         return items
 
@@ -128,7 +128,9 @@ def _interval(headline: RankingMetric, items: ItemScores) -> list[float] | None:
 
 
 def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
-    """Return the p-value of a permutation test over queries, which may swap the scores before and after training."""
+    """Return the p-value of a permutation test over queries, which randomly swaps the scores before and after
+    training.
+    """
     if not (sides := _pair_sides(headline, items.values_before, items.values)):
         return None
     # Weights of the mean over tasks of the means over queries
@@ -139,7 +141,9 @@ def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
 def _pair_sides(
     headline: RankingMetric, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return each score's values before and after training, or an empty list if they are missing or differ in size."""
+    """Return the item scores before and after training for each score, or an empty list if any are missing or differ in
+    size.
+    """
     sides: Sequence[tuple[Any, Any]] = [(before.get(name), after.get(name)) for name in headline.scores]
     if any(one is None or other is None or one.shape != other.shape for one, other in sides):
         return []
@@ -147,7 +151,7 @@ def _pair_sides(
 
 
 def _count(headline: RankingMetric, items: ItemScores) -> tuple[int | None, str]:
-    """Return the number of test items of the scores, and their unit: queries or pairs."""
+    """Return the number of test items of the scores, and their unit, which is queries or pairs."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"
     tasks = [ScoreName.parse(name).full_task for name in headline.scores]
