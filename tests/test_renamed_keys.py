@@ -24,6 +24,7 @@ from contrastive_encoders.training.composition.config_errors import explained
 from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.composition.config_keys import known_keys
 from contrastive_encoders.training.composition.config_store import compose_config
+from tests.torture.jobs import jobs
 
 CONTEXTS = {  # command -> arguments of which the first that has a key is used
     "train": [
@@ -129,3 +130,12 @@ def test_old_names_are_refused_from_python():
     with pytest.raises(InputError) as refused:
         evaluate("encoder", alignment_above=3.0)
     assert (refused.value.key, refused.value.hint) == ("alignment_above", "Set alignment_threshold=3.0.")
+
+
+def test_the_torture_uses_current_keys(tmp_path):
+    """A long campaign reaches some kinds of job only sometimes."""
+    commands = {"embed", "evaluate", "generate", "compare"}
+    for job in jobs(tmp_path):
+        command = job.target if job.target in commands else "train"
+        keys = {override.lstrip("+~").split("=")[0] for override in job.overrides}
+        assert not keys & set(RENAMED_KEYS[command]), job.name

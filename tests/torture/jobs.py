@@ -124,7 +124,7 @@ def jobs(desk: Path) -> list[Job]:
     gense = ["recipe=gense", f"generator={desk / 't5'}", f"input={desk / 'texts.txt'}", *OPEN, *SHORT, "workers=1"]
     dino = ["recipe=dino_x2", f"generator={desk / 'lm'}", f"input={desk / 'texts.txt'}", *SHORT]
     both = ["recipe=dino_x1x2", f"generator={desk / 'lm'}", "num_x1=12", *SHORT]
-    embed = [bert, f"input={desk / 'texts.txt'}", "window=4"]
+    embed = [bert, f"input={desk / 'texts.txt'}", "chunk_rows=4"]
     generation = [
         "model=gense_generator",
         "data=nli_generation",
