@@ -91,6 +91,8 @@ def input_changed(campaign: Campaign, jobs: Sequence[Job]) -> None:
     folder, file = campaign.place(), campaign.home / "desk" / job.reads
     if not _cut_short(campaign, job, folder):
         return
+    if job.target == "generate" and not any(folder.rglob("shard-*")):
+        return  # another input is allowed before the first shard
     before, times = file.read_bytes(), file.stat()
     file.write_bytes(before.replace(b"ferry", b"barge").replace(b"clock", b"watch"))
     ended = campaign.run(job, folder, campaign.warm)
