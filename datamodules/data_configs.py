@@ -21,14 +21,14 @@ Assembly = Literal["pieces", "string"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Configuration keys of all data modules except for mixtures."""
+    """Configuration keys of all data modules except mixtures."""
 
     target: str = ""  # class that is built from this config
 
-    tokenizer: str = config_field(inherits_from="backbone", meaning="hub id or directory of the tokenizer")
+    tokenizer: str = config_field(inherits_from="backbone", meaning="tokenizer to use: a hub id or a directory")
     append_eos: bool | None = config_field(
         None,
-        "whether to append the end-of-sequence token to every text; null: as the tokenizer of the model does",
+        "whether to append the end-of-sequence token to every text; null: only if the tokenizer of the model does so",
         inherits_from="model.append_eos",
     )
     batch_size: int = config_field(
@@ -45,12 +45,17 @@ class DataConfig:
     )
     cache_dir: str | None = config_field(
         None,
-        "directory of the token stores; null: the environment variable CONTRASTIVE_ENCODERS_CACHE, or "
-        "~/.cache/contrastive-encoders",
+        "directory in which tokenized data (token stores) are cached; null: the environment variable "
+        "CONTRASTIVE_ENCODERS_CACHE, or ~/.cache/contrastive-encoders",
     )
-    num_workers: int = config_field(0, "number of processes that prepare batches", ge=0, le=4096)
+    num_workers: int = config_field(
+        0, "number of processes that prepare batches; 0: the training process prepares them", ge=0, le=4096
+    )
     tokenizer_workers: int = config_field(
-        1, "number of processes that tokenize; 1: a single process, with all threads of the tokenizer", ge=1, le=4096
+        1,
+        "number of processes that tokenize texts; 1: a single process, which uses all threads of the tokenizer",
+        ge=1,
+        le=4096,
     )
     verify: bool = config_field(
         inherits_from="verify", meaning="whether to check the SHA-256 of the entire token store before it is used"
@@ -69,22 +74,23 @@ class FileDataConfig(DataConfig):
     )
     columns: Sequence[str] | None = config_field(
         None,
-        "names of the text columns in the expected order, if they differ from the default names; OUTER.INNER for a "
-        "nested column",
+        "names of the text columns, in the order in which the data type lists them, if they differ from the "
+        "default names; OUTER.INNER for a nested column",
     )
-    split: str = config_field("train", 'split to use of a hub dataset, or of rows with a "split" column')
+    split: str = config_field("train", 'split to use: of a hub dataset, or of rows with a "split" column')
     on_error: OnError = config_field(
-        "fail", "treatment of rows that cannot be read; fail: raise an error; skip: drop and count them"
+        "fail", "how to handle rows that cannot be read; fail: raise an error; skip: drop and count them"
     )
     max_skipped: float = config_field(
         0.05,
-        "maximum fraction of undecodable or malformed rows that on_error=skip may drop; empty rows do not count",
+        "maximum fraction of rows that on_error=skip may drop because they are undecodable or malformed; empty "
+        "rows do not count",
         ge=0,
         le=1,
     )
     encoding: str | None = config_field(None, ENCODING_MEANING)
     strip_html: bool = config_field(
-        False, "whether to remove HTML tags from texts in rows and decode entities such as &amp;"
+        False, "whether to remove HTML tags from the texts in rows and decode HTML entities such as &amp;"
     )
     name: str | None = config_field(
         None, "name of the dataset config, if a hub dataset (data.path=OWNER/NAME) has several"
@@ -92,11 +98,12 @@ class FileDataConfig(DataConfig):
     revision: str | None = config_field(None, "branch, tag, or commit of a hub dataset; null: the current main branch")
     data_files: str | Sequence[str] | None = config_field(
         None,
-        "pattern, or list of patterns, of the files of a hub dataset to use; null: the files that the dataset defines",
+        "pattern, or list of patterns, that selects files of a hub dataset; null: the files that the dataset defines",
     )
     streaming: bool | None = config_field(
         None,
-        "whether to stream a hub dataset instead of storing a copy on disk; null: only if the split has 10 GB or more",
+        "whether to stream a hub dataset instead of storing a copy on disk; null: it is streamed if the split has "
+        "at least 10 GB",
     )
 
 
@@ -106,17 +113,17 @@ class RowDataConfig(DataConfig):
 
     max_length: int | None = config_field(
         128,
-        "maximum length in tokens, including special tokens; if not set: train_max_length, else "
-        "default_train_max_length (set by the model), else 128; null: the length that covers 99 % of the texts, up to "
-        "the maximum of the backbone",
+        "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts, up to "
+        "the maximum of the backbone. If the key is not set, the first of these that is set applies: "
+        "train_max_length of the run, default_train_max_length of the model, 128",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
     prompts: Prompts = config_field(
         None,
-        "prompts before the texts: one string for all columns, a list with one string per column, or a mapping from "
-        "column names to strings, e.g. {anchor: 'query: ', positive: 'passage: '}; null: the prompts of the "
-        "backbone; {}: no prompts",
+        "prompts that are prepended to the texts: one string for all columns, a list with one string per column, "
+        "or a mapping from column names to strings, e.g. {anchor: 'query: ', positive: 'passage: '}; null: the "
+        "prompts of the backbone; {}: no prompts",
     )
 
 
@@ -134,13 +141,13 @@ class SentenceDataConfig(RowDataConfig, FileDataConfig):
 
     deletion_ratio: float | None = config_field(
         None,
-        "fraction of the words that are deleted in a second copy of each text, for model=tsdae; null: no second copy",
+        "fraction of the words to delete from a second copy of each text, for model=tsdae; null: no second copy",
         inherits_from="deletion_ratio",
     )
     concat_sentences: int | None = config_field(
         None,
-        "number n of consecutive texts that are joined into a longer text, in every other group of n texts; null: "
-        "texts are not joined",
+        "number n of consecutive texts that are joined into one longer text; of each two groups of n texts, one is "
+        "joined and one is not; null: no texts are joined",
         ge=2,
     )
 
@@ -177,22 +184,22 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
     )
     max_held_out_documents: int = config_field(
         100_000,
-        "maximum number of documents that each query of the task held_out is ranked against; if there are more, a "
+        "maximum number of documents that are ranked for each query of the task held_out; if there are more, a "
         "sample is used",
         ge=1,
     )
     neighbor_group_size: int | None = config_field(
         None,
         "maximum number of rows per group, at most an eighth of batch_size; a group consists of rows whose first "
-        "texts are similar according to the untrained encoder, and all of its rows are in the same batch; null: "
-        "random batches",
+        "texts are similar according to the untrained encoder, and is never split between batches; null: random "
+        "batches",
         inherits_from="neighbor_group_size",
         ge=2,
     )
     max_length: int | None = config_field(
         None,
-        "maximum length in tokens, including special tokens; if not set: train_max_length, else null; if it is "
-        "null, the length that covers 99 % of the texts is used, up to the maximum of the backbone",
+        "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts, up to "
+        "the maximum of the backbone. If the key is not set, the default is train_max_length of the run, else null",
         inherits_from="train_max_length",
         ge=1,
     )
@@ -213,7 +220,7 @@ class ScoredTripletDataConfig(RowDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionDataConfig(TripletDataConfig):
-    """Configuration of question-answer pairs.
+    """Configuration of pairs of a question and its answer.
 
     Example:
         >>> from contrastive_encoders import QuestionDataConfig
@@ -238,38 +245,41 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
 
     postprocess: Literal["auto", "on", "off"] = config_field(
         "auto",
-        "whether to post-process the pairs; auto: only raw pairs of a generator, which have a manifest, or the "
-        "columns text_a, text_b, and label with strings as labels",
+        "whether to post-process the pairs; auto: only pairs that are raw output of a generator, that is, pairs "
+        "with a manifest, or with the columns text_a, text_b, and label, where labels are strings",
     )
     postprocess_steps: Sequence[str] = config_field(
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
         "post-processing steps, in the order in which they run",
     )
     ignore_case: bool = config_field(
-        False, "whether the post-processing step drop_identical ignores case and surrounding whitespace"
+        False,
+        "whether the post-processing step drop_identical ignores case and surrounding whitespace when it compares "
+        "texts",
     )
     smoothing: float = config_field(
         0.2,
-        "label smoothing in the post-processing step smooth; 0.2 changes the labels 0, 0.5, 1 to 0.1, 0.5, "
-        "0.9; 0: none",
+        "strength of label smoothing in the post-processing step smooth; 0.2 changes the labels 0, 0.5, 1 to 0.1, "
+        "0.5, 0.9; 0: no smoothing",
     )
     max_pairs_per_label: int = config_field(
         2, "maximum number of pairs with the same x1 and label that the post-processing step cap keeps; 0: no limit"
     )
     random_pairs: int = config_field(
         2,
-        "number of pairs with a random x2 and label 0 that the post-processing step augment adds for each x1; 0: none",
+        "number of pairs with label 0 that the post-processing step augment adds for each x1, by pairing it with a "
+        "random x2; 0: none",
     )
     random_pair_source: Literal["paper", "published"] = config_field(
         "paper",
-        "pairs from which the post-processing step 'augment' draws a random x2; paper: only pairs whose x1 differs, as "
-        "in the paper; published: all pairs, as in the published code",
+        "pairs from which the post-processing step augment draws a random x2; paper: only pairs with a different "
+        "x1, as in the paper; published: all pairs, as in the published code",
     )
-    postprocess_seed: int = config_field(42, "seed of the post-processing")
+    postprocess_seed: int = config_field(42, "random seed of the post-processing")
     dev_fraction: float = config_field(
         0.1,
-        "fraction of the pairs that is held out as the task dino-dev; if there are rows with split=valid, these are "
-        "held out instead",
+        "fraction of the pairs that is held out as the task dino-dev; if the data contains rows with split=valid, "
+        "these rows are held out instead",
         ge=0,
         lt=1,
     )
@@ -297,23 +307,23 @@ class GenerationDataConfig(FileDataConfig):
     )
     prompt_assembly: Assembly = config_field(
         inherits_from="prompt_assembly",
-        meaning="how prompts and sentences are tokenized; pieces: separately; string: after they are joined",
+        meaning="how prompts and sentences are tokenized; pieces: each separately; string: joined into one string",
     )
-    source_length: int = config_field(96, "maximum number of tokens of each sentence, without the prompt", ge=2)
+    source_length: int = config_field(96, "maximum number of tokens of each source sentence, without the prompt", ge=2)
     target_length: int = config_field(
         48, "maximum number of tokens of the target, including the end-of-sequence token", ge=2
     )
-    dev_path: str | None = config_field(None, "file of held-out triplets; null: the rows with split=dev_split")
+    dev_path: str | None = config_field(None, "file of held-out triplets; null: rows of data.path with split=dev_split")
     dev_split: str = config_field(
         "valid",
-        'value of the "split" column of held-out rows; if no row has this value, dev_fraction of the '
+        'value of the "split" column that marks held-out rows; if no row has this value, dev_fraction of the '
         "premises is held out",
     )
     dev_fraction: float = config_field(
-        0.02, "fraction of the premises to hold out, if dev_path is null and no row has split=dev_split", gt=0, lt=1
+        0.02, "fraction of the premises to hold out if dev_path is null and no row has split=dev_split", gt=0, lt=1
     )
     dev_rows: int | None = config_field(
-        None, "maximum number of held-out triplets, for a faster evaluation; null: all", ge=1
+        None, "maximum number of held-out triplets to evaluate, which makes the evaluation faster; null: all", ge=1
     )
 
 
@@ -322,15 +332,15 @@ class DocstringDataConfig(DataConfig):
     """Configuration keys of data from the docstrings of the installed Python packages."""
 
     held_out_every: int = config_field(
-        10, 'number n, where about one in n modules is held out for the task "pydocs"; 0: no module'
+        10, "number n, so that about one in n modules is held out for the task pydocs; 0: no module is held out"
     )
     held_out_part: int = config_field(
         0,
-        "index of the held-out modules, from 0 to held_out_every - 1; tune settings with another index than "
-        "the one that you report",
+        "index of the part of the modules that is held out, from 0 to held_out_every - 1; tune settings with a "
+        "different part than the one whose scores you report",
     )
     min_words: int = config_field(
-        1024, "minimum number of words in the docstrings of a module; modules with fewer words are not used"
+        1024, "minimum number of words in the docstrings of a module; modules with fewer words are skipped"
     )
 
 
@@ -348,8 +358,9 @@ class DocstringPairDataConfig(RowDataConfig, DocstringDataConfig):
 
     max_length: int | None = config_field(
         96,
-        "maximum length in tokens, including special tokens; if not set: train_max_length, else "
-        "default_train_max_length (set by the model), else 96; null: the length that covers 99 % of the texts",
+        "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts. If "
+        "the key is not set, the first of these that is set applies: train_max_length of the run, "
+        "default_train_max_length of the model, 96",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
@@ -369,47 +380,45 @@ class SpanDataConfig(DataConfig):
     )
     anchor_placement: AnchorPlacement = config_field(
         "grid",
-        "how the positions of anchors are drawn; uniform: anywhere in the document, as in the paper; "
-        "grid: within windows of max_span tokens, as in the published code",
+        "how the positions of anchors are drawn; uniform: anywhere in the document, as in the paper; grid: within "
+        "a window of a grid with max_span tokens per window, as in the published code",
     )
     positive_sampling: PositiveSampling = config_field(
         "nearby",
-        "position of positives; nearby: they touch or "
-        "overlap their anchor, or are inside it; adjacent: they touch it; subsuming: they are inside it",
+        "position of a positive relative to its anchor; nearby: it touches or overlaps the anchor, or is inside "
+        "it; adjacent: it touches the anchor; subsuming: it is inside the anchor",
     )
     align_to_words: bool = config_field(False, "whether spans start and end at word boundaries")
     min_document_length: int | None = config_field(
-        None, "minimum length of a document, in length_unit; null: 2 * anchors_per_document * max_span tokens"
+        None, "minimum length of a document, in the unit length_unit; null: 2 * anchors_per_document * max_span tokens"
     )
     length_unit: LengthUnit = config_field(
         "tokens", "unit of min_document_length; words: words separated by whitespace, as in the published script"
     )
     lowercase: bool = config_field(False, "whether to lowercase texts")
-    mlm_probability: float = config_field(
-        0.15, "fraction of an anchor's tokens that are predicted in masked language modeling"
-    )
+    mlm_probability: float = config_field(0.15, "fraction of an anchor's tokens that masked language modeling predicts")
     mask_strategy: MaskStrategy | None = config_field(
         None,
-        "how predicted tokens are replaced; bert: 80 % by the mask token, 10 % by a random token, 10 % not at "
-        "all; all: all by the mask token; null: bert",
+        "how predicted tokens are replaced; bert: 80 % by the mask token, 10 % by a random token, 10 % unchanged; "
+        "all: all by the mask token; null: bert",
     )
     mask_token: str | None = config_field(
         None, "mask token; null: the mask token of the model", inherits_from="model.mask_token"
     )
     max_length: int = config_field(
         512,
-        "maximum length of a sequence in tokens, including special tokens; if not set: train_max_length, else "
-        "default_train_max_length (set by the model), else 512",
+        "maximum length of a sequence in tokens, including special tokens. If the key is not set, the first of "
+        "these that is set applies: train_max_length of the run, default_train_max_length of the model, 512",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
     )
     prompts: Prompts = config_field(
-        None, "prompt before the spans; null: the default prompt of the backbone; {}: no prompt"
+        None, "prompt that is prepended to the spans; null: the default prompt of the backbone; {}: no prompt"
     )
     match_span_count_of: int | None = config_field(
         None,
-        "anchors_per_document of another run; batches and epochs get as many anchors as in that run; "
-        "null: the number is not matched",
+        "anchors_per_document of another run, whose number of anchors per batch and per epoch this run matches; "
+        "null: no matching",
     )
 
 
@@ -427,8 +436,8 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
 
     document: Literal["line", "file"] | None = config_field(
         None,
-        "what a document is in .txt files: a line or the entire file; null: line if the path is a file, "
-        "file if it is a directory",
+        "what one document is in .txt files: line (each line) or file (the entire file); null: line if the path is "
+        "a file, file if the path is a directory",
     )
     held_out_fraction: float = config_field(
         0.0,
@@ -437,14 +446,14 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
     )
     max_held_out_documents: int = config_field(
         100_000,
-        "maximum number of documents that each query of the task held_out is ranked against; if there are more, a "
+        "maximum number of documents that are ranked for each query of the task held_out; if there are more, a "
         "sample is used",
         ge=1,
     )
     prompts: Prompts = config_field(
         None,
-        "prompts before the texts of a pair: one string for both, or a list of two; null: the prompts of the "
-        "backbone (for spans, its default prompt); {}: no prompts",
+        "prompts that are prepended to the texts of a pair: one string for both, or a list of two; null: the "
+        "prompts of the backbone (for spans, its default prompt); {}: no prompts",
     )
 
 
@@ -463,7 +472,7 @@ class ModuleDataConfig(SpanDataConfig, DocstringDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureDataConfig:
-    """Configuration of a mixture of several datasets.
+    """Configuration of a mixture of several datasets (parts), from which batches are drawn.
 
     Example:
         >>> from contrastive_encoders import MixtureDataConfig, QuestionDataConfig
@@ -489,13 +498,13 @@ class MixtureDataConfig:
     )
     temperature: float = config_field(
         1.0,
-        "if no weights are set, parts are drawn in proportion to size^(1/temperature); 1 uses every row once, "
-        "larger values make the frequencies more equal",
+        "exponent for the frequencies if no weights are set: parts are drawn in proportion to "
+        "size^(1/temperature); 1: every row is used once per epoch; larger values: the frequencies are more equal",
     )
     homogeneous: bool = config_field(
         True,
-        "whether all rows of a batch come from one part; false: batches mix rows of all parts, which must have "
-        "the same columns",
+        "whether all rows of a batch come from one part; false: each batch mixes rows of all parts, which must "
+        "have the same columns",
     )
     batch_size: int = config_field(
         inherits_from="batch_size", meaning="number of rows per batch, summed over all processes", ge=1
@@ -506,7 +515,9 @@ class MixtureDataConfig:
         "transformers does",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the order in which parts are drawn")
-    num_workers: int = config_field(0, "number of processes that prepare batches", ge=0, le=4096)
+    num_workers: int = config_field(
+        0, "number of processes that prepare batches; 0: the training process prepares them", ge=0, le=4096
+    )
     quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
 
 

@@ -76,13 +76,13 @@ class DocumentSpans(StoredData):
 
     @abstractmethod
     def open_documents(self) -> DocumentSource:
-        """Return the source of the documents. They are not read yet."""
+        """Return the source of the documents, without reading them. They are not read yet."""
 
     def source(self) -> RowSource:
         return DocumentRows(self.documents)
 
     def tokenization(self, tokenizer: Any) -> LongDocuments:
-        """Return the tokenization of documents, with the minimum length of those that are stored.
+        """Return the tokenization of documents, which also determines the minimum length of stored documents.
 
         With ``auto``, the store contains every document from which the shortest spans could be sampled.
         """
@@ -130,7 +130,7 @@ class DocumentSpans(StoredData):
         return [Truncation(drawn, self.max_length, self.span_builder.share_behind(self.rows[:CHECKED_DOCUMENTS]))]
 
     def texts(self) -> Iterator[str]:
-        """Yield the raw documents, in lowercase if the stored documents are lowercased."""
+        """Yield the raw documents, which are lowercased if the stored documents are."""
         return (text.lower() if self.settings.lowercase else text for text in self.documents.texts())
 
     def manifest(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class DocumentSpans(StoredData):
         return max(shortest or 0, self._length_rule().tokens_needed)
 
     def _report(self, read: int, kept: int, longest: int) -> None:
-        """Log the dropped documents and the truncated spans.
+        """Log the number of dropped documents, and whether spans are truncated.
 
         Raises:
             InputError: No documents are left.
@@ -209,7 +209,7 @@ class DocumentSpans(StoredData):
 
 
 def _shortest(rule: SpanRule) -> int:
-    """Return the default of ``data.min_document_length``."""
+    """Return the default minimum document length (``data.min_document_length``)."""
     return max(2 * rule.anchors * rule.max_span, rule.tokens_needed)
 
 
@@ -230,7 +230,7 @@ def passes_per_epoch(anchors: int, match_span_count_of: int | None) -> int:
 
 
 class DocumentRows:
-    """Adapter that presents documents to the token store as rows of one text."""
+    """Adapter that presents documents to the token store as rows with one text each."""
 
     width = 1
 
@@ -251,7 +251,7 @@ class DocumentFiles(StoredData):
             raise InputError(
                 key="data.columns",
                 value=list(self.settings.columns),
-                expected="the name of one column, which contains the text",
+                expected="the name of one column, the column that contains the text",
             )
         return TextSource(
             self.settings.path,
@@ -267,7 +267,7 @@ class DocumentFiles(StoredData):
 
 
 class TextDocuments(DocumentSpans, DocumentFiles):
-    """Data module of spans from the user's documents."""
+    """Data module that samples spans from the user's documents."""
 
     settings: DocumentDataConfig
 
@@ -284,7 +284,7 @@ class TextDocuments(DocumentSpans, DocumentFiles):
 
 
 class PydocsDocuments(DocumentSpans):
-    """Data module of spans from the docstrings of the installed Python packages."""
+    """Data module that samples spans from the docstrings of the installed Python packages."""
 
     settings: ModuleDataConfig
 

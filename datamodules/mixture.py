@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 
 class PartCounts(NamedTuple):
-    """Size and number of draws of each part (dataset of the mixture), in batches, or in rows if batches contain rows of
-    all parts.
+    """Share, size, and number of draws of each part (dataset of the mixture). The unit is batches, or rows if batches
+    contain rows of all parts.
     """
 
     shares: dict[str, float]
@@ -112,7 +112,7 @@ class Mixture(pl.LightningDataModule):
                 part.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the stores and determine how often each part is drawn."""
+        """Open the token stores and determine how often each part is drawn."""
         if self._drawn is None:
             there = dict[str, int]()
             for name, part in self.parts.items():
@@ -147,7 +147,7 @@ class Mixture(pl.LightningDataModule):
                 raise InputError(
                     key=f"data.weights.{name}",
                     value=f"{share:.2g}",
-                    expected=f"a share of at least one of the {units} {self._unit} of an epoch",
+                    expected=f"a share that is large enough for at least one of the {units} {self._unit} of an epoch",
                     hint="Increase the weight, or remove the part.",
                 )
             if not self.settings.homogeneous and drawn.drawn[name] * self.batch_size > drawn.there[name] * units:
@@ -176,7 +176,7 @@ class Mixture(pl.LightningDataModule):
 
     @property
     def drawn(self) -> PartCounts:
-        """The share, the size, and the number of draws per epoch of each part."""
+        """The share of each part in an epoch, its size, and its number of draws per epoch."""
         self.setup()
         assert self._drawn is not None
         return self._drawn
@@ -187,7 +187,7 @@ class Mixture(pl.LightningDataModule):
         return sum(part.num_examples for part in self.parts.values())
 
     def mixed_batches(self, rank: int = 0, world: int = 1) -> MixedBatches:
-        """Return the dataset of batches, each with this rank's share of the global batch.
+        """Return the dataset of batches, each of which is this rank's share of a global batch.
 
         Raises:
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of a part.
@@ -209,8 +209,8 @@ class Mixture(pl.LightningDataModule):
                 yield from (batch._replace(part=name) for batch in part.samples())
 
     def texts(self) -> Iterator[str]:
-        """Yield the training texts of all parts, one of each part in turn. A vocabulary is built from the first texts
-        and should cover all parts.
+        """Yield the training texts of all parts, alternating between the parts. A vocabulary is built from the first
+        texts and should cover all parts.
         """
         rows = itertools.zip_longest(*(self._texts_of(name) for name in self.parts))
         return (text for row in rows for text in row if text is not None)
@@ -220,7 +220,7 @@ class Mixture(pl.LightningDataModule):
             yield from self.parts[name].texts()
 
     def manifest(self) -> dict[str, Any]:
-        """Return the manifest of the mixture, with the manifest, the share, and the number of draws of each part."""
+        """Return the manifest of the mixture: the manifest, the share, and the number of draws of each part."""
         part_shares, there, drawn = self.drawn
         return {
             "kind": "mixture",
@@ -246,7 +246,7 @@ class Mixture(pl.LightningDataModule):
         ]
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        """Count the sentences that occur in any part."""
+        """Count the test sentences that occur verbatim in the texts of any part."""
         return merge_overlaps([part.overlap(sentences) for part in self.parts.values()]).counts()
 
     def dev_batches(self, part: str, size: int, rank: int = 0, world: int = 1) -> Iterator[Any]:

@@ -16,8 +16,8 @@ def words_of(text: str) -> list[str]:
 
 
 class NearDuplicateIndex:
-    """Index that finds near-duplicates of ``texts``, which share at least half of the words of the shorter text with
-    them.
+    """Index of ``texts`` that finds near-duplicates: two texts that share at least half of the words of the shorter
+    one, in runs of eight words.
 
     Shared words are counted in shingles of `SHINGLE` consecutive words, and every `SHINGLE`-th shingle of a text is
     looked up. The number of shingles found for a copied part is proportional to its length, wherever it begins.
@@ -37,11 +37,11 @@ class NearDuplicateIndex:
                     self.texts_with[run] = {before, place}
 
     def has(self, words: Sequence[str]) -> bool:
-        """Return whether a text, given as its words, is a near-duplicate of an indexed text."""
+        """Return whether a text, given as a list of words, is a near-duplicate of any indexed text."""
         return bool(self.like(words))
 
     def like(self, words: Sequence[str]) -> list[int]:
-        """Return the indices of the indexed texts of which a text, given as its words, is a near-duplicate."""
+        """Return the indices of the indexed texts that are near-duplicates of a text, given as a list of words."""
         shared = Counter[int]()
         for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
             found = self.texts_with.get(hash(tuple(words[start : start + SHINGLE])), ())

@@ -34,9 +34,7 @@ Part = np.ndarray | int  # fixed ids, or the column whose ids are inserted
 
 
 class PremiseShare(NamedTuple):
-    """Random subset of all premises, chosen by a hash of their text, so that it is the same in every file and
-    process.
-    """
+    """Random subset of premises, chosen by a hash of each premise, so that it is the same in every file and process."""
 
     fraction: float
     seed: int
@@ -48,9 +46,7 @@ class PremiseShare(NamedTuple):
 
 
 class PromptedRows:
-    """Source of the rows to store: the three texts of each triplet or, if ``prompts`` is given, the texts with
-    prompts.
-    """
+    """Source of the rows to store: the three texts of each triplet, with prompts if ``prompts`` is given."""
 
     def __init__(
         self, records: RecordSource, share: PremiseShare | None, prompts: PromptIds | None, source_length: int
@@ -68,7 +64,7 @@ class PromptedRows:
             yield from records if self.prompts is None else self._prompted_records(records, self.prompts)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return values that identify the content, without reading it. Contains JSON types only."""
+        """Return values that identify the content of the source, without reading it. Contains JSON types only."""
         found: dict[str, Any] = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
         if self.joined and self.prompts:
             found["joined"] = [self.prompts.prompts.to_json(), self.source_length]
@@ -89,7 +85,7 @@ class PromptedRows:
 
 
 class Templates:
-    """Builder of batches of instances, from stored token ids and prompts.
+    """Builder of batches of training instances, from stored token ids and prompt templates.
 
     ``batch(store, rows, kinds)`` returns the ids that `PromptIds` gives, built from the stored ids.
     """
@@ -112,7 +108,9 @@ class Templates:
             self.sources = [*generation, [prefix, 0, between, 1, suffix], [prefix, 0, between, 2, suffix]]
 
     def batch(self, store: TokenStore, rows: np.ndarray, kinds: np.ndarray) -> Seq2SeqBatch:
-        """Return a batch of N instances, which are given by the (N,) rows of their triplets and their (N,) kinds."""
+        """Return a batch of N instances. Instance i is of kind ``kinds[i]``, and built from the triplet in row
+        ``rows[i]`` of the store.
+        """
         sources, targets = list[np.ndarray](), list[np.ndarray]()
         for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
             parts = [self._ids(store, row, part, self.source_length) for part in self.sources[kind]]
@@ -186,7 +184,7 @@ class NLIGeneration(StoredRows):
         ]
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts of the training rows, and the prompts at regular intervals.
+        """Yield the texts of the training rows and, at regular intervals, the prompts.
 
         A vocabulary must contain the words of the prompts.
         """
@@ -231,7 +229,7 @@ class NLIGeneration(StoredRows):
 
     @cached_property
     def alone(self) -> bool:
-        """True for a causal language model, False for an encoder-decoder."""
+        """True if the model is a causal language model (decoder only), False if it is an encoder-decoder."""
         return not load_config(self.settings.tokenizer).is_encoder_decoder
 
     def _prompted(self, records: RecordSource, share: PremiseShare | None) -> PromptedRows:
@@ -240,7 +238,9 @@ class NLIGeneration(StoredRows):
         return PromptedRows(records, share, prompt_ids, self.settings.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
-        """Return the source of the held-out rows, and the subset of its premises that is held out; None means all."""
+        """Return the source of the held-out rows, and the subset of its premises that is held out, or None if all of
+        its rows are.
+        """
         if self._held_out_source is None:
             records = self.records
             if self.settings.dev_path is not None or records.has_split(self.settings.dev_split):
@@ -260,6 +260,6 @@ class NLIGeneration(StoredRows):
             raise InputError(
                 key="data.dev_split",
                 value=self.settings.dev_split,
-                expected="another split than data.split, which the model is trained on",
+                expected="a split other than data.split, on which the model is trained",
                 hint="Choose another split, or set data.dev_path=FILE.",
             )

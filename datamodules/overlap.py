@@ -24,14 +24,14 @@ class Overlap(NamedTuple):
 
 
 def merge_overlaps(several: Sequence[Overlap]) -> Overlap:
-    """Merge the overlaps of several datasets with the same sentences."""
+    """Merge the overlaps of several datasets with the same test sentences."""
     return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
 
 
 def find_overlap(
     store: TokenStore, tokenization: RowTokenizer, sentences: Sequence[str], min_tokens: int = 8
 ) -> Overlap:
-    """Find the sentences that the texts of the store contain.
+    """Find the test sentences that occur in the texts of the token store.
 
     ``checked`` are the sentences with at least ``min_tokens`` tokens. ``found`` are those of them that one text
     contains.
@@ -52,7 +52,7 @@ def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
 
 
 def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
-    """Return, for each sequence of ids in ``needles``, whether a text contains it, (needles,) bool.
+    """Return, for each sequence of token ids in ``needles``, whether any text contains it, (needles,) bool.
 
     Each needle has at least ``min_tokens`` ids.
 
@@ -74,7 +74,7 @@ def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int)
 
 
 def _matching_windows(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (index into the sorted ``hashes``, positions of windows with this hash), block by block."""
+    """Yield, block by block, an index into the sorted ``hashes`` and the positions of the windows with this hash."""
     shift = np.uint64(64 - SIEVE_BITS)
     sieve = np.zeros(1 << SIEVE_BITS, dtype=bool)
     sieve[hashes >> shift] = True
@@ -92,7 +92,9 @@ def _matching_windows(ids: np.ndarray, hashes: np.ndarray, window: int) -> Itera
 
 
 def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
-    """Return the hash of each window, a polynomial in its ids modulo 2^64, (len(ids) - window + 1,) uint64."""
+    """Return the hash of each window of ids, which is a polynomial in its ids modulo 2^64, (len(ids) - window + 1,)
+    uint64.
+    """
     wide = ids.astype(np.uint64)
     hashes = np.zeros(len(ids) - window + 1, dtype=np.uint64)
     for offset in range(window):
@@ -102,7 +104,9 @@ def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
 
 
 def _occurs_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
-    """Return whether ``needle`` occurs at one of the positions and ends within the document at that position."""
+    """Return whether ``needle`` occurs at any of the positions, without extending beyond the end of the document
+    there.
+    """
     positions = positions[positions + len(needle) <= ends]
     for offset, id in enumerate(needle):
         if len(positions) == 0:

@@ -36,7 +36,7 @@ QUERY_KINDS = {TITLES: "titles", NEIGHBORS: "neighboring passages", SPANS: "span
 
 
 class DocumentPassage(NamedTuple):
-    """Consecutive sentences of a document, with the heading above them, which is "" if there is none."""
+    """Consecutive sentences of a document, and the heading above them ("" if there is none)."""
 
     heading: str
     text: str
@@ -63,8 +63,8 @@ class PassagePairs(DocumentFiles, TripletRows):
         return WholeRows(tokenizer, labeled=1)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
-        """Make a batch from (N,) rows of the store. The pairs of a passage form a group, so they are not negatives of
-        each other.
+        """Make a batch from N rows of the token store. The pairs of a passage form a group, so they are not negatives
+        of each other.
         """
         assert store.labels is not None
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
@@ -75,7 +75,7 @@ class PassagePairs(DocumentFiles, TripletRows):
 
 
 class PassageRows:
-    """Adapter that presents documents to the token store as rows of two texts, the pairs that are made from them.
+    """Adapter that makes pairs from documents, and presents them to the token store as rows with two texts each.
 
     The label of a row is the number of its passage.
     """
@@ -103,7 +103,7 @@ class PassageRows:
             )
 
     def corpus(self, kind: str) -> Iterator[str]:
-        """Yield the documents that the anchors of this kind of pair are ranked against: all spans, or all passages."""
+        """Yield the documents to rank for the anchors of this kind of pair: all spans, or all passages."""
         for document in self.documents.documents():
             passages = passages_of(document)
             if kind == SPANS:
@@ -121,7 +121,7 @@ class PassageRows:
 def passages_of(
     document: RawDocument, *, shortest: int = SHORTEST, longest: int = LONGEST, overlap: int = 0
 ) -> list[DocumentPassage]:
-    """Split each section into passages of ``shortest`` to ``longest`` words.
+    """Split each section of a document into passages of ``shortest`` to ``longest`` words.
 
     Paragraphs are merged, or split between sentences. A shorter piece is merged with the preceding text of its section.
     A passage begins with the last sentences of the preceding passage in its section, as many as have at most
@@ -153,7 +153,7 @@ def words_in(sentences: Sequence[Sequence[str]]) -> int:
 
 
 def last_sentences(sentences: Sequence[list[str]], most: int) -> list[list[str]]:
-    """Return the last sentences that together have at most ``most`` words."""
+    """Return the longest sequence of sentences at the end of a passage that has at most ``most`` words."""
     begin = len(sentences)
     while begin and words_in(sentences[begin - 1 :]) <= most:
         begin -= 1
@@ -161,8 +161,8 @@ def last_sentences(sentences: Sequence[list[str]], most: int) -> list[list[str]]
 
 
 def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
-    """Yield each pair that can be made from the passages, as (index of the passage, kind of pair, (anchor,
-    positive)).
+    """Yield each pair that can be made from the passages: the index of the passage, the kind of pair, and (anchor,
+    positive).
     """
     for place, (heading, text) in enumerate(passages):
         words = text.split()
@@ -178,8 +178,8 @@ def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tu
 
 
 def spans_of(words: Sequence[str]) -> tuple[str, str]:
-    """Return two random spans of a passage, the shorter one first. The draw depends on the words only, so it is the
-    same on every machine and in every run.
+    """Return two random spans of a passage, starting with the shorter one. The draw depends on the words only, so it is
+    the same on every machine and in every run.
     """
     seed = hashlib.blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     rule = SpanRule(1, 1, SHORTEST_SPAN, len(words) // 2, "uniform", "adjacent")

@@ -13,7 +13,7 @@ from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 
 class PairRows:
-    """Adapter that presents pairs to the token store as rows of two texts."""
+    """Adapter that presents pairs to the token store as rows with two texts each."""
 
     width = 2
 
@@ -39,7 +39,9 @@ class PairRows:
 
 
 class PydocsPairs(TripletRows):
-    """Data module of pairs from the docstrings of the installed Python packages, except those of the retrieval task."""
+    """Data module of pairs from the docstrings of the installed Python packages, except for docstrings that the
+    retrieval task uses.
+    """
 
     settings: DocstringPairDataConfig
     kind = QA

@@ -103,8 +103,8 @@ class TextRows(StoredData):
         self._num_appended = 0
 
     def settle_length(self, limit: int, behind: int = 0) -> int:
-        """Determine ``max_length`` and return it. If it is null, it is chosen once, at most ``limit``. The texts must
-        be stored.
+        """Determine the maximum length ``max_length`` and return it. If it is null, it is chosen once, at most
+        ``limit``. The texts must be stored.
 
         ``behind`` is the number of tokens that the model appends to every text within that length.
         """
@@ -142,7 +142,7 @@ class TextRows(StoredData):
         return [prompts.default] * width
 
     def task_prompts(self) -> list[str | None]:
-        """Return the two prompts of a held-out task, one for each side of its pairs.
+        """Return the two prompts of a held-out task, for the queries and for the documents.
 
         ``None`` means the encoder's prompt, which is the same.
         """
@@ -151,7 +151,7 @@ class TextRows(StoredData):
         return [None, None] if same else [*own]
 
     def prompted(self, source: RowSource) -> RowSource:
-        """Return a source of the same rows with prompts before their texts."""
+        """Return a source of the same rows in which prompts are prepended to the texts."""
         prompts = self.prompts_of(source.width)
         return PromptedSource(source, prompts) if any(prompts) else source
 
@@ -163,7 +163,7 @@ class TextRows(StoredData):
 
     @abstractmethod
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> Any:
-        """Make a batch of class ``yields`` from (N,) rows of the store."""
+        """Make a batch of class ``yields`` from N rows of the token store."""
 
     def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         limit = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # fallback if no model defines a maximum
@@ -176,7 +176,8 @@ class TextRows(StoredData):
 
     @property
     def rows_used(self) -> np.ndarray | None:
-        """Return the rows of the store that may be drawn, (examples,) ascending, or None for all.
+        """Return the rows of the token store that may be drawn, in ascending order, (examples,), or None if all may be
+        drawn.
 
         Call it after `setup`.
         """
@@ -185,7 +186,7 @@ class TextRows(StoredData):
         return np.sort(self.subset[np.arange(self.num_examples)])
 
     def used_texts(self) -> Iterator[tuple[str, ...]]:
-        """Yield the texts of the rows that may be drawn, in order and without prompts, as in the source.
+        """Yield the texts of the rows that may be drawn, in order, without prompts, and exactly as in the source.
 
         They are for models with a different tokenizer than the store's. The source is read and tokenized again to find
         the rows that the store has kept.
@@ -242,7 +243,7 @@ class Sentences(TextRows, StoredRows):
         return batch._replace(damaged=self.sequences.framed(np.concatenate(remaining), starts, ends))
 
     def _damaged(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
-        """Delete random words of a text, given as ids, but none of its prompt."""
+        """Delete random words of a text, given as token ids, except for words of its prompt."""
         prompt = common_prefix(ids, self.prompt_ids)
         return np.concatenate([ids[:prompt], self.delete_words(ids[prompt:], pass_index, row)])
 
@@ -287,7 +288,7 @@ POSITIVES = 0x9051  # random stream of the draws of a positive
 
 
 class Triplets(TripletRows, StoredRows):
-    """Data module of triplets from files.
+    """Data module of triplets that are read from files or from a dataset on the hub.
 
     If a row has a list of positives, one is drawn in every epoch. A share of the rows can be held out and scored.
     """
@@ -304,7 +305,7 @@ class Triplets(TripletRows, StoredRows):
         return self.held_out_split or self.records
 
     def batch(self, pass_index: int, examples: np.ndarray) -> TripletBatch:
-        """Make a batch from (N,) example numbers. The positive of a list is drawn from (seed, epoch, row)."""
+        """Make a batch from N example numbers. The positive of a list is drawn from (seed, epoch, row)."""
         batch: TripletBatch = super().batch(pass_index, examples)
         if not self.records.list_files:
             return batch
@@ -333,8 +334,8 @@ class Triplets(TripletRows, StoredRows):
 
 
 class ScoredTriplets(TextRows, StoredRows):
-    """Data module of triplets with a teacher's scores of the anchor with each other text, as `mine-negatives` writes
-    them.
+    """Data module of triplets with a teacher's scores, one for the anchor with each other text, as `mine-negatives`
+    writes them.
     """
 
     settings: ScoredTripletDataConfig
@@ -353,14 +354,14 @@ class ScoredTriplets(TextRows, StoredRows):
 
 
 class QuestionAnswers(Triplets):
-    """Data module of questions and answers: triplets with two columns."""
+    """Data module of pairs of a question and an answer, which are triplets without negatives."""
 
     settings: QuestionDataConfig
     kind = QA
 
 
 class SequenceReader:
-    """Reader of token sequences from the store.
+    """Reader of token sequences from the token store.
 
     Sequences have special tokens and are truncated at ``max_length``, as the tokenizer would do.
     """
@@ -379,16 +380,18 @@ class SequenceReader:
             )
 
     def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
-        """Return the texts of (N,) rows as N token sequences, from one column or from (N,) columns."""
+        """Return the texts of N rows as N token sequences, read from one column, or from a different column for each
+        row.
+        """
         return self.framed(store.ids, *store.bounds(rows, column))
 
     def from_column(self, first: int, store: TokenStore, rows: np.ndarray) -> Ragged:
-        """Return the texts of (N,) rows from column ``first`` on, with those of a row next to each other."""
+        """Return the texts in the columns from ``first`` on, for N rows. The texts of a row are adjacent."""
         columns = np.arange(first, store.width)
         return self(store, np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 
     def framed(self, flat: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Ragged:
-        """Truncate N slices of the ids (tokens,) to the maximum length, and add the special tokens to each."""
+        """Cut N slices out of ``flat``, truncate each to the maximum length, and add the special tokens."""
         kept = np.minimum(ends - starts, self.room)
         starts = ends - kept if self.keeps_end else starts
         lengths = kept + (len(self.before) + len(self.after))
@@ -403,13 +406,15 @@ class SequenceReader:
 
 
 def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
-    """Return the common prefix length of a text's ids and a prompt's ids, at most the length of the text minus one."""
+    """Return the length of the common prefix of a text's ids and a prompt's ids, at most the length of the text minus
+    one.
+    """
     limit = min(len(ids) - 1, len(prompt_ids))
     return int(np.cumprod(ids[:limit] == prompt_ids[:limit]).sum())
 
 
 def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:
-    """Return a group number for each of (N,) rows, (N,) int64.
+    """Return a number for each of N rows, (N,) int64, which is the same for rows with equal texts.
 
     Numbers are 64-bit hashes of the full texts in this column. Equal texts have the same number in any process.
     """

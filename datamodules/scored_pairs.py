@@ -1,4 +1,4 @@
-"""Data module of scored sentence pairs, which are post-processed once and partly held out (Schick and Schuetze
+"""Data module of scored sentence pairs, which are post-processed once and may be partly held out (Schick and Schuetze
 2021).
 """
 
@@ -141,7 +141,7 @@ class ScoredPairs(TextRows, StoredRows):
 
 
 class PreparedPairs:
-    """Source of the training pairs in a folder, which also contains the held-out pairs and the provenance."""
+    """Source of the training pairs in a folder that also contains the held-out pairs and the provenance."""
 
     width = 2
 
@@ -168,7 +168,7 @@ class PreparedPairs:
         return {**self.report, "rows": self.report["train"]}
 
     def announce(self) -> None:
-        """Log whether the pairs were post-processed, and how many pairs each post-processing step dropped or added."""
+        """Log whether the pairs were post-processed, and how many pairs each step dropped or added."""
         found = self.report
         elsewhere = {name: rows for name, rows in found["source"]["other_splits"].items() if name != VALID}
         unused = describe_skipped({**found["source"], "other_splits": elsewhere})
@@ -181,7 +181,7 @@ class PreparedPairs:
 
 
 def is_generated(records: RecordSource) -> bool:
-    """Return whether a generator of pairs wrote all files, according to their manifest or format."""
+    """Return whether all files were written by a generator of pairs, according to their manifest or their format."""
     return all(_is_generated(records, file) for file in records.files)
 
 
@@ -195,7 +195,7 @@ def _is_generated(records: RecordSource, file: Rows) -> bool:
 
 
 def decide(postprocess: str, labels: Iterable[float], smoothing: float, generated: bool) -> tuple[bool, str]:
-    """Return whether to post-process the pairs, and the reason.
+    """Return whether the pairs should be post-processed, and the reason.
 
     Raises:
         InputError: The labels would be smoothed twice.
@@ -236,7 +236,7 @@ def read_pairs(records: Iterable[Record]) -> list[Pair]:
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
-    """Write JSON lines with text_a, text_b, and label."""
+    """Write pairs as JSON lines with the keys text_a, text_b, and label."""
     with path.open("w", encoding="utf-8") as file:
         for pair in pairs:
             row = {"text_a": pair.left, "text_b": pair.right, "label": pair.score}
@@ -251,7 +251,7 @@ def _read(path: Path) -> Iterator[Pair]:
 
 
 def check_trainable(train: Sequence[Pair], name: str, reports: Sequence[StepReport]) -> None:
-    """Raise `InputError` unless there are two different labels to train on."""
+    """Raise `InputError` unless the pairs have at least two different labels."""
     steps = "; ".join(f"{one.step} dropped {one.dropped} and added {one.added}" for one in reports) or "no step ran"
     if not train:
         raise InputError(

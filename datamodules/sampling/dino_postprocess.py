@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """Effect of a post-processing step on the pairs."""
+    """Effect of a post-processing step on the pairs, such as the number of dropped pairs."""
 
     step: str
     dropped: int
@@ -50,7 +50,7 @@ class PostprocessSettings(NamedTuple):
     seed: int
 
     def check(self) -> None:
-        """Raise `InputError` for invalid settings."""
+        """Raise `InputError` if a setting is invalid."""
         if unknown := [step for step in self.steps if step not in STEPS]:
             raise InputError(key="data.postprocess_steps", value=unknown[0], expected=f"names from {', '.join(STEPS)}")
         if not 0 <= self.smoothing < 1:
@@ -94,7 +94,7 @@ def shuffle(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def deduplicate(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Keep only the first of several pairs with equal (x1, x2, label). The published code used a set, whose order
+    """Keep only the first of all pairs with the same (x1, x2, label). The published code used a set, whose order
     changed from run to run.
     """
     return list(dict.fromkeys(pairs))
@@ -113,7 +113,7 @@ def smooth(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Keep the first ``settings.max_pairs_per_label`` pairs of each (x1, label)."""
+    """Keep the first ``settings.max_pairs_per_label`` pairs of each combination of x1 and label."""
     if not settings.max_pairs_per_label:
         return list(pairs)
     seen, kept = Counter[tuple[str, float]](), []
@@ -125,7 +125,7 @@ def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Add pairs of each x1 with the x2 of random other pairs. Their label is 0, which is not smoothed.
+    """Add, for each x1, pairs with the x2 of random other pairs. Their label is 0, which is not smoothed.
 
     No pair is added for an x1 if there are no other pairs.
     """

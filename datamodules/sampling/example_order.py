@@ -1,4 +1,5 @@
-"""Order of examples: a permutation per epoch, computed position by position and distributed over ranks.
+"""Order of examples: a permutation for each epoch, whose positions are computed independently and distributed over
+ranks.
 
 The example at any position follows from (seed, epoch, position), so no index is kept in memory. An epoch of 61 million
 examples therefore starts immediately, and the k-th global batch contains the same examples with any number of
@@ -17,7 +18,7 @@ _SUBSET_STREAM = 0x5EB5  # separates the draw of a subset from the order of ever
 
 
 class Permutation:
-    """Pseudo-random bijection of 0..n-1 with random access and constant memory.
+    """Pseudo-random permutation of 0..n-1 with random access and constant memory.
 
     It is a Feistel network over Z_a x Z_a with a = ceil(sqrt(n)), with addition instead of XOR, so that its domain a*a
     exceeds n by at most 2*sqrt(n). Values outside 0..n-1 are mapped again until they are inside (cycle walking, Black
@@ -61,7 +62,7 @@ class NestedSubset:
     def __init__(self, n: int, fraction: float, seed: int) -> None:
         if not 0 < fraction <= 1:
             raise InputError(
-                key="data.fraction", value=fraction, expected="more than 0 and at most 1 (all of the data)"
+                key="data.fraction", value=fraction, expected="a number above 0 and at most 1 (all of the data)"
             )
         self.size = max(1, round(n * fraction)) if n else 0
         self._permutation = Permutation(n, seed, 0, stream=_SUBSET_STREAM) if 0 < self.size < n else None
@@ -111,14 +112,14 @@ class ExampleOrder:
         return self.num_full_batches + self.has_rest
 
     def batch(self, epoch: int, k: int) -> np.ndarray:
-        """Return this rank's examples of global batch k, (batch_size / world,) int64."""
+        """Return this rank's examples of global batch ``k``, (batch_size / world,) int64."""
         if not 0 <= k < len(self):
             raise IndexError(f"batch {k} of {len(self)}")
         end = min((k + 1) * self.batch_size, self.examples)
         return self.at(epoch, np.arange(k * self.batch_size + self.rank, end, self.world))
 
     def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Return the (k,) int64 examples at (k,) positions in the permutation of a pass."""
+        """Return the examples, (k,) int64, at the given positions, (k,), in the permutation of an epoch."""
         if self._permutation is None or self._permutation[0] != epoch:
             self._permutation = epoch, self._order_of(epoch)
         return self._permutation[1][places]
@@ -168,7 +169,7 @@ def check_batch_size(examples: int, batch_size: int, world: int) -> None:
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """Mix the bits so that every input bit affects every output bit.
+    """Mix the bits of 64-bit integers, so that every input bit affects every output bit.
 
     This is the finalizer of splitmix64 (Steele, Lea and Flood 2014).
     """
@@ -178,5 +179,7 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def _scale(values: np.ndarray, side: np.uint64) -> np.ndarray:
-    """Scale 64-bit hashes to 0..side-1 by multiplying their upper half; requires side < 2**31."""
+    """Scale 64-bit hashes to integers in 0..side-1, by multiplying their upper half; ``side`` must be less than
+    2**31.
+    """
     return ((values >> np.uint64(32)) * side) >> np.uint64(32)

@@ -31,7 +31,7 @@ PLACE_KEYS = 1 << 64  # keys of places are above those of texts, which name a gr
 
 
 class HeldOutOptions(NamedTuple):
-    """Options that define how rows are held out, and which queries and documents form the task."""
+    """Options that determine how rows are held out, and which queries and documents form the task."""
 
     columns: Sequence[int] = (0, 1)  # rows with an equal text in one of these columns stay together
     preferred_kind: str = ""  # kind of pair whose anchors are the queries, if the data has `MIN_PREFERRED` such pairs
@@ -73,7 +73,7 @@ class HeldOutSplit:
     def of(
         cls, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS
     ) -> "HeldOutSplit | None":
-        """Return the split, or None if the share is 0."""
+        """Return the split, or None if the fraction of held-out rows is 0."""
         return cls(source, share, cache, options) if share else None
 
     def __init__(self, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS) -> None:
@@ -108,7 +108,7 @@ class HeldOutSplit:
         return {**self.source.manifest(), NAME: counts}
 
     def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalData]:
-        """Return the task, or an empty list if there are too few rows.
+        """Return a list of the retrieval task, which is empty if there are too few rows.
 
         Args:
             prompts: Prompts of queries and documents. ``None`` means the encoder's prompt.
@@ -183,7 +183,7 @@ class HeldOutSplit:
         return HeldOutRows(set(chosen), columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
-        """Return the kind of pair that the task consists of, and the held-out rows of this kind.
+        """Return the kind of pair on which the task is based, and the held-out rows of this kind.
 
         It is the preferred kind if possible, else the most frequent kind.
 
@@ -198,7 +198,7 @@ class HeldOutSplit:
 
 
 class Ranking:
-    """Queries, all documents, and the relevant documents of each query.
+    """Data of a retrieval task: queries, all documents, and the relevant documents of each query.
 
     Texts that differ only in case and punctuation are treated as equal. A text that equals a query is not a document.
     """
@@ -216,7 +216,9 @@ class Ranking:
             self.add(keys, record)
 
     def add(self, keys: Sequence[int], record: Record, *, with_documents: bool = True) -> None:
-        """Add a row: its positives are relevant for its anchor, its hard negatives are documents only."""
+        """Add a row, whose positives are relevant documents for its anchor, and whose hard negatives are other
+        documents.
+        """
         others = list(zip(keys[1:], record.texts[1:], strict=True))
         for key, text in others[: record.positives]:
             if text and keys[0] in self.right and key not in self.queries:
@@ -232,7 +234,9 @@ class Ranking:
             self.other_documents = _smallest(self.other_documents, self.max_documents)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the texts and, for each query, the indices of its relevant and of its unranked documents."""
+        """Return the texts of the task and, for each query, the indices of its relevant documents and of documents that
+        are not ranked for it.
+        """
         others = {
             key: document
             for key, document in self.other_documents.items()
@@ -251,7 +255,9 @@ class Ranking:
         return {**texts, "relevant": relevant, "unranked": unranked}
 
     def _near_copies(self, documents: Mapping[int, str]) -> Mapping[int, list[int]]:
-        """Return, for each relevant document, the indices of the documents that are near-duplicates of it."""
+        """Return a mapping from each relevant document to the indices of the documents that are near-duplicates of
+        it.
+        """
         keys, found = list(self.right_documents), defaultdict[int, list[int]](list)
         near = NearDuplicateIndex(list(self.right_documents.values()))
         for place, text in enumerate(documents.values()):
@@ -261,12 +267,14 @@ class Ranking:
 
 
 def _smallest(documents: Mapping[int, str], number: int) -> dict[int, str]:
-    """Return the ``number`` documents with the smallest keys. Keys are hashes, so the row order has no effect."""
+    """Return the ``number`` documents with the smallest keys (hashes). Keys are hashes, so the row order has no
+    effect.
+    """
     return {key: documents[key] for key in sorted(documents)[:number]}
 
 
 class Groups:
-    """Groups of rows that share keys, directly or through other rows."""
+    """Groups of rows that have a key in common, directly or through other rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -281,8 +289,8 @@ class Groups:
         self.rows += 1
 
     def select(self, most: int, preferred: Mapping[int, int]) -> list[int]:
-        """Return the chosen rows: complete groups with at most ``most`` rows in total. The choice depends on the keys
-        only.
+        """Return the rows to hold out: complete groups with at most ``most`` rows in total. The choice depends on the
+        keys only.
 
         ``preferred`` contains the keys of the anchors of some rows. Their groups come first, those with the most of
         these anchors per row at the front, until `MIN_PREFERRED` or half of these anchors are chosen.
@@ -315,7 +323,7 @@ class Groups:
 
 
 def _rows_of_task(records: Iterable[Record]) -> list[Record]:
-    """Return the rows that the task consists of.
+    """Return the rows that form the retrieval task.
 
     A text is either a query or a document, since a document that equals a query would always be ranked first.
     """
@@ -330,15 +338,17 @@ def _rows_of_task(records: Iterable[Record]) -> list[Record]:
 
 
 def _compared_columns(record: Record, columns: Sequence[int]) -> list[int]:
-    """Return the columns of a row whose texts are compared with those of other rows. The first positive represents all
-    positives of a list.
+    """Return the columns whose texts are compared with those of other rows. The first positive represents all positives
+    of a list.
     """
     others = range(2, 1 + record.positives) if 1 in columns else ()
     return [*columns, *(column for column in others if record.texts[column])]
 
 
 def _keys(texts: Sequence[str]) -> list[int]:
-    """Return a key for each text. Texts that differ only in case and punctuation have the same key."""
+    """Return a key for each text, by which equal texts are recognized. Texts that differ only in case and punctuation
+    have the same key.
+    """
     return [_hash(" ".join(words_of(text)) or text.strip()) for text in texts]
 
 

@@ -1,4 +1,4 @@
-"""Order in which the parts (datasets) of a mixture are drawn in an epoch: in proportion to their weights, and evenly
+"""Order in which an epoch draws from the parts (datasets) of a mixture: in proportion to their weights, and evenly
 spread.
 
 No state is kept: the part at a position follows from (seed, epoch, position).
@@ -16,8 +16,8 @@ _STREAM = 0x313  # separates these draws from those of other users of a seed
 
 
 def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temperature: float) -> dict[str, float]:
-    """Return each part's share of an epoch. It is proportional to the weight or, if no weights are given, to size^(1 /
-    temperature).
+    """Return the share of each part in an epoch. It is proportional to the weight or, if no weights are given, to
+    size^(1 / temperature).
 
     Raises:
         InputError: A weight or the temperature is not a valid number, a weight names an unknown part, or a part has no
@@ -25,7 +25,9 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
     """
     if not 0 < temperature < math.inf:
         raise InputError(
-            key="data.temperature", value=temperature, expected="a number above 0; 1 draws parts in proportion to size"
+            key="data.temperature",
+            value=temperature,
+            expected="a number above 0, where 1 means that parts are drawn in proportion to their size",
         )
     if weights is None:
         logs = {name: math.log(size) / temperature for name, size in sizes.items()}
@@ -45,7 +47,9 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
         weight = weights[name]
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise InputError(
-                key=f"data.weights.{name}", value=weight, expected="a number of at least 0; 2 draws twice as often as 1"
+                key=f"data.weights.{name}",
+                value=weight,
+                expected="a number of at least 0, where a part with weight 2 is drawn twice as often as one with 1",
             )
     total = math.fsum(weights.values())
     if not 0 < total < math.inf:
@@ -54,7 +58,9 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
 
 
 def quotas(shares: Sequence[float], total: int) -> list[int]:
-    """Split ``total`` in proportion to the shares into integers that sum to it (largest remainder method)."""
+    """Split ``total`` into integers that are proportional to the shares and sum to ``total`` (largest remainder
+    method).
+    """
     exact = [share * total for share in shares]
     found = [math.floor(one + 1e-9) for one in exact]  # floating-point error may turn 3 into 2.9999999
     by_remainder = sorted(range(len(exact)), key=lambda part: found[part] - exact[part])
@@ -64,7 +70,7 @@ def quotas(shares: Sequence[float], total: int) -> list[int]:
 
 
 class Interleaving:
-    """Order of an epoch, in which each part is drawn as often as its entry in ``quotas`` says."""
+    """Order of the draws in an epoch, in which each part occurs as often as its entry in ``quotas`` says."""
 
     def __init__(self, quotas: Sequence[int], seed: int) -> None:
         self.sums = np.cumsum(quotas).tolist()
@@ -72,11 +78,11 @@ class Interleaving:
         self._block: tuple[tuple[int, int], np.ndarray] = ((-1, -1), np.empty(0, np.int64))
 
     def __len__(self) -> int:
-        """Return the number of positions in an epoch."""
+        """Return the number of draws in an epoch."""
         return int(self.sums[-1])
 
     def before(self, place: int) -> list[int]:
-        """Return, for each part, the number of its positions before ``place`` in the order without shuffling.
+        """Return, for each part, how many positions before ``place`` belong to it, in the order without shuffling.
 
         Among the first two, three, ... parts together, the share of the last one is rounded up or down, so that each
         position increments exactly one of the numbers.
@@ -89,7 +95,9 @@ class Interleaving:
         return [remaining, *found[::-1]]
 
     def at(self, epoch: int, place: int) -> tuple[int, int]:
-        """Return the part at position ``place`` of an epoch, and the number of earlier positions with the same part."""
+        """Return the part that is drawn at position ``place`` of an epoch, and the number of earlier draws of the same
+        part.
+        """
         block = place // BLOCK
         first, last = self.before(block * BLOCK), self.before(min((block + 1) * BLOCK, len(self)))
         if self._block[0] != (epoch, block):

@@ -21,7 +21,7 @@ from contrastive_encoders.datamodules.text_datamodule import StoredData
 
 @contextlib.contextmanager
 def naming_part(part: str) -> Iterator[None]:
-    """Context manager that adds the name of the part to the message of an `InputError`."""
+    """Context manager that adds the name of a part of the mixture to the message of an `InputError`."""
     try:
         yield
     except InputError as error:
@@ -124,7 +124,7 @@ class AllPartsBatches(MixedBatches):
         return batch._replace(part=np.repeat(self.names[part], len(places)))
 
     def _groups(self, batch: Any, part: int) -> torch.Tensor:
-        """Make the group numbers of a part distinct from those of other parts.
+        """Make the group numbers of a part distinct from the group numbers of other parts.
 
         Each row of a part without groups is its own group.
         """
@@ -153,7 +153,9 @@ def concatenate_batches(batches: Sequence[Any]) -> Any:
 
 
 def check_alike(samples: Mapping[str, Any]) -> None:
-    """Raise `InputError` if the rows of the parts cannot be in one batch. ``samples`` contains a batch of each part."""
+    """Raise `InputError` if rows of the parts cannot be combined in one batch. ``samples`` contains a batch of each
+    part.
+    """
     (first, sample), *others = samples.items()
     for name, other in others:
         if _description(other) != _description(sample):
@@ -167,8 +169,8 @@ def check_alike(samples: Mapping[str, Any]) -> None:
 
 
 def _description(batch: Any) -> str:
-    """Describe the properties of a batch that must be the same for all parts: class, texts per role in a row, and
-    maximum length.
+    """Describe the properties of a batch that must be the same for all parts: its class, the number of texts for each
+    role in a row, and the maximum length.
     """
     rows = len(batch.rows)
     roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]

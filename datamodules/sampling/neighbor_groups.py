@@ -1,4 +1,4 @@
-"""Group rows whose first texts are similar according to an encoder, so that they are placed in the same batch.
+"""Find groups of rows whose first texts are similar according to an encoder, so that each group is placed in one batch.
 
 Shape letters: N rows, D embedding dimension.
 """
@@ -18,7 +18,7 @@ _STREAM = 0x4E42  # separates the draw of the groups from the order of every epo
 
 
 def rows_to_group(examples: int, num_rows: int, seed: int) -> np.ndarray:
-    """Return ``num_rows`` random rows out of 0..examples-1, or all if there are fewer, in random order, int64."""
+    """Return ``num_rows`` random indices out of 0..examples-1, or all if there are fewer, in random order, as int64."""
     return Permutation(examples, seed, 0, stream=_STREAM)[np.arange(min(num_rows, examples))]
 
 

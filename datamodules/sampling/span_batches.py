@@ -21,13 +21,13 @@ SPANS, MASKS = 0, 1  # two random streams, so that spans do not depend on maskin
 
 
 class TokenTexts(Protocol):
-    """Interface of the token store that span batches use."""
+    """Interface of a token store from which span batches are built."""
 
     def text(self, row: int, /) -> np.ndarray: ...
 
 
 def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_SPAN) -> int:
-    """Return the largest max_span from 16 to 512 for which 9 of 10 documents are long enough, at most ``content``.
+    """Return the largest max_span, from 16 to 512 and at most ``content``, for which 9 of 10 documents are long enough.
 
     All documents have equal weight regardless of their length, since an epoch uses each document once.
 
@@ -106,8 +106,8 @@ class SpanBatchBuilder:
         )
 
     def share_behind(self, rows: np.ndarray) -> float:
-        """Return the share of the tokens in the spans of these rows that truncation removes, measured in the first
-        pass.
+        """Return the fraction of tokens that truncation removes from the spans of these rows, measured in the first
+        pass over the data.
         """
         drawn = cut = 0
         if self.rule.max_span > self.content:
@@ -119,12 +119,12 @@ class SpanBatchBuilder:
         return float(cut / max(1, drawn))
 
     def places(self, pass_index: int, row: int) -> tuple[int, Spans]:
-        """Return the length of a document in tokens, and the positions of its spans in this pass."""
+        """Return the length of a document in tokens, and the positions of its spans in the pass ``pass_index``."""
         ids = self.store.text(row)
         return len(ids), self._spans(ids, pass_index, row)
 
     def _spans(self, ids: np.ndarray, pass_index: int, row: int) -> Spans:
-        """Sample the spans of the anchors and positives, truncated to leave room for the special tokens."""
+        """Sample the spans of anchors and positives, and truncate them to leave room for special tokens."""
         rng = np.random.default_rng((self.seed, pass_index, row, SPANS))
         starts, lengths, near_starts, near_lengths = sample_spans(len(ids), self.rule, rng)
         if self.starts_word is not None:
@@ -134,7 +134,7 @@ class SpanBatchBuilder:
         return Spans(starts, np.minimum(lengths, self.content), near_starts, np.minimum(near_lengths, self.content))
 
     def _sequences(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the spans, each with special tokens, concatenated to (tokens,) int64."""
+        """Return the spans, each surrounded by special tokens, concatenated to one array, (tokens,) int64."""
         pieces: list[np.ndarray] = []
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             pieces += [self.specials.before, ids[start : start + length], self.specials.after]
@@ -195,12 +195,12 @@ def mask_tokens(
 
 
 def check_probability(probability: float) -> None:
-    """Raise `InputError` unless the MLM probability is at least 0 and less than 1."""
+    """Raise `InputError` unless the masking probability is at least 0 and less than 1."""
     if not 0 <= probability < 1:
         raise InputError(
             key="data.mlm_probability",
             value=probability,
-            expected="a fraction of the tokens, at least 0 (no MLM) and less than 1",
+            expected="a fraction of tokens that is at least 0 (no MLM) and less than 1",
         )
 
 

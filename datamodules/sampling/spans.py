@@ -15,7 +15,7 @@ _SEARCH = 32  # tokens searched at a time for the next word start; most words ar
 
 
 class Spans(NamedTuple):
-    """Starts and lengths of spans in tokens. Positives are grouped by anchor: [p11, p12, p21, p22]."""
+    """Start positions and lengths of spans, in tokens. Positives are grouped by anchor: [p11, p12, p21, p22]."""
 
     anchor_starts: np.ndarray  # (A,) int64
     anchor_lengths: np.ndarray  # (A,) int64
@@ -24,7 +24,7 @@ class Spans(NamedTuple):
 
 
 class SpanRule(NamedTuple):
-    """Parameters of the sampling of spans from a document.
+    """Parameters that determine how spans are sampled from a document.
 
     ``anchor_placement="grid"`` follows the published code: an anchor is inside one of the windows [0, max_span),
     [max_span, ...). ``anchor_placement="uniform"`` follows the paper's text: anchors are anywhere, at least 2 *
@@ -40,7 +40,7 @@ class SpanRule(NamedTuple):
 
     @property
     def tokens_needed(self) -> int:
-        """Return the minimum length of a document from which spans can be drawn.
+        """Return the minimum length, in tokens, of a document from which spans can be drawn.
 
         The grid needs 2 * A windows. With the paper's distance between anchors, A spans and A - 1 gaps must fit.
         """
@@ -70,7 +70,7 @@ class SpanRule(NamedTuple):
 
 
 def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> Spans:
-    """Draw A anchors and P positives per anchor from a document of ``num_tokens`` tokens.
+    """Draw A anchor spans, and P positive spans for each anchor, from a document of ``num_tokens`` tokens.
 
     Raises:
         ValueError: The document is shorter than the rule needs.
@@ -105,7 +105,7 @@ def _uniform_index(uniform: float, count: int) -> int:
 
 
 def _grid_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
-    """Draw the start of each anchor: a window of the grid, then an offset within the window.
+    """Draw the start of each anchor: first a window of the grid, then an offset within this window.
 
     A chosen window is removed from the list of candidates together with its neighbors in that list. If few candidates
     remain for the next anchors, the first or last candidate is taken, so that the rest stays contiguous.
@@ -127,14 +127,14 @@ def _grid_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: l
 
 
 def _remaining(index: int, removed: list[int]) -> int:
-    """Return the window at ``index`` in the list of the windows that are not in ``removed``."""
+    """Return the number of the window at position ``index`` among the windows that are not in ``removed``."""
     for window in removed:
         index += window <= index
     return index
 
 
 def _distant_starts(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
-    """Draw the starts of anchors from left to right, at least 2 * max_span tokens apart.
+    """Draw the starts of anchors, which are at least 2 * max_span tokens apart.
 
     A single anchor is uniform over the document.
 
@@ -195,7 +195,7 @@ _POSITIVES = {"nearby": _nearby, "subsuming": _subsuming, "adjacent": _adjacent}
 def align_to_words(
     ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, max_span: int, starts_word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move both boundaries of each span forward to the next word start, so that no word is split.
+    """Move the start and the end of each span forward to the next word start, so that no word is split.
 
     All borders follow the same rule, so spans that touch still touch, and spans inside other spans stay inside. A span
     that would become longer than ``max_span`` ends at the last word start that fits. A span within a single word

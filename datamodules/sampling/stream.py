@@ -17,7 +17,9 @@ from contrastive_encoders.datamodules.sampling.example_order import ExampleOrder
 
 
 class Batches(Protocol):
-    """Dataset whose item (epoch, k) is this rank's share of global batch k of the epoch, the same in any worker."""
+    """Dataset whose item (epoch, k) is this rank's share of global batch k of the epoch, which is the same in any
+    worker process.
+    """
 
     identity: dict[str, Any]  # properties that must be the same to resume a stream
 
@@ -29,7 +31,7 @@ class Batches(Protocol):
 
 
 class BatchStream:
-    """Loader that yields the remaining batches of the current epoch. The next iteration is the next epoch.
+    """Data loader that yields the remaining batches of the current epoch. The next iteration is the next epoch.
 
     Args:
         whole: Dataset with the batches of all ranks together.
@@ -75,7 +77,7 @@ class BatchStream:
             yield batch
 
     def global_batches(self) -> Iterator[Any]:
-        """Yield batches endlessly from the first epoch on, each with the shares of all ranks."""
+        """Yield batches endlessly, starting at the first epoch; each contains the shares of all ranks."""
         return (self._whole[epoch, place] for epoch in itertools.count() for place in range(len(self)))
 
     def _loader(self, epoch: int, start: int) -> DataLoader:
@@ -96,7 +98,7 @@ class BatchStream:
         return {"epoch": self._epoch, "consumed": self._consumed, **self._identity, "data_id": self._data_id}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the state to resume after the last consumed batch.
+        """Set the state from which to resume, after the last consumed batch.
 
         A state without data_id, as in older checkpoints, is accepted unchecked.
         """
@@ -122,8 +124,8 @@ class BatchStream:
 
 
 def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: Any) -> BatchStream:
-    """Return the stream of ``batches(rank, world)`` for a trainer. If ``trainer`` is None, it is for a single
-    process.
+    """Return the batch stream of a trainer, from the dataset ``batches(rank, world)``. If ``trainer`` is None, it is
+    for a single process.
     """
     if trainer is None:
         return BatchStream(batches(0, 1), **options)
@@ -133,7 +135,8 @@ def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: 
 
 
 class EpochBatches(Dataset):
-    """Dataset of the batches of an epoch: ``build(pass_index, examples)`` makes a batch of the examples in their order.
+    """Dataset of the batches of an epoch, where ``build(pass_index, examples)`` makes a batch of the given examples, in
+    order.
 
     An epoch may pass over the data several times. Pass ``epoch * passes + i`` has its own order and random draws.
     """
@@ -154,7 +157,7 @@ class EpochBatches(Dataset):
 
 
 class _ErrorsAsItems(Dataset):
-    """Dataset that returns an `InputError` as an item.
+    """Dataset that returns an `InputError` as an item instead of raising it.
 
     Otherwise, torch would replace the error of a worker by one without fields, whose message is a traceback.
     """

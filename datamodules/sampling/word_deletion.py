@@ -18,8 +18,8 @@ DELETION = 2  # separate random stream, next to those of spans and masks
 
 
 class WordDeletion:
-    """Callable that deletes each word of a text with probability ``share``. If no word would remain, one random word is
-    kept.
+    """Callable that deletes each word of a text with probability ``share``, as input noise. If no word would remain,
+    one random word is kept.
 
     The draws are a function of (seed, pass over the data, row of the store).
     """
@@ -35,7 +35,7 @@ class WordDeletion:
         self.starts, self.marks = word_start_table(tokenizer), punctuation_table(tokenizer)
 
     def __call__(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
-        """Return the ids of the remaining words, in order, of a text with (n,) ids, n >= 1."""
+        """Return the ids of the words that remain, in order, given the ids of a text, (n,) with n >= 1."""
         begins_n = self.starts[ids].copy()
         begins_n[0] = True
         edge_n = edge_marks(self.marks[ids], begins_n)
@@ -51,7 +51,9 @@ class WordDeletion:
 
 
 def edge_marks(mark_n: np.ndarray, begins_n: np.ndarray) -> np.ndarray:
-    """Return whether each token is punctuation at the beginning or end of a whitespace-separated unit, (n,) bool."""
+    """Return, for each token, whether it is punctuation at the beginning or end of a whitespace-separated word, (n,)
+    bool.
+    """
     unit_n, places_n = np.cumsum(begins_n) - 1, np.arange(len(mark_n))
     first = np.full(unit_n[-1] + 1, len(mark_n))
     last = np.full(unit_n[-1] + 1, -1)
@@ -61,13 +63,15 @@ def edge_marks(mark_n: np.ndarray, begins_n: np.ndarray) -> np.ndarray:
 
 
 def punctuation_table(tokenizer: Any) -> np.ndarray:
-    """Return for each id whether it consists of punctuation marks or symbols only, (len(tokenizer),) bool."""
+    """Return, for each token id, whether the token consists only of punctuation marks or symbols, (len(tokenizer),)
+    bool.
+    """
     spelled = tokenizer.backend_tokenizer.decode_batch([[id] for id in range(len(tokenizer))])
     return np.array([_is_punctuation(text.strip().removeprefix("##")) for text in spelled], dtype=bool)
 
 
 def _is_punctuation(text: str) -> bool:
-    """Return whether a text consists of punctuation and symbols only. Parts of multi-byte characters, decoded as
-    U+FFFD, are neither.
+    """Return whether a string consists only of punctuation marks and symbols. Parts of multi-byte characters, decoded
+    as U+FFFD, are neither.
     """
     return bool(text) and "\ufffd" not in text and all(unicodedata.category(one)[0] in "PS" for one in text)
