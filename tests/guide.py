@@ -10,12 +10,12 @@ from omegaconf import DictConfig
 import contrastive_encoders.cli.compare
 import contrastive_encoders.cli.embed
 import contrastive_encoders.cli.evaluate
-import contrastive_encoders.cli.export  # noqa: F401  they register the config classes
+import contrastive_encoders.cli.export
+import contrastive_encoders.cli.mine_negatives  # noqa: F401  they register the config classes
 from contrastive_encoders.cli.download_data import read_arguments as read_corpora
 from contrastive_encoders.cli.generate import kind_of
 from contrastive_encoders.cli.hydra_main import config_of
 from contrastive_encoders.cli.main import adapt_arguments, improve_arguments, race_arguments
-from contrastive_encoders.cli.mine_negatives import MineConfig
 from contrastive_encoders.cli.preview import read_arguments as read_preview
 from contrastive_encoders.cli.sweep import read_arguments as read_sweep
 from contrastive_encoders.comparison.compare_config import CompareConfig
@@ -25,6 +25,7 @@ from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.export_config import ExportConfig
+from contrastive_encoders.synthesis.mining.mine_config import MineConfig
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.composition.config_files import CONFIGS

@@ -71,9 +71,10 @@ MUST_NOT_KNOW = {
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first import takes seconds
 # The library runs models that are more than a transformer and a pooling, mines negatives, and writes its folders
 USERS = (
-    "cli/mine_negatives.py",
     "encoders/loading/sentence_transformers_fallback.py",
     "export/sentence_transformers.py",
+    "synthesis/mining/cached_reranker.py",
+    "synthesis/mining/mine.py",
 )
 EXCEPT = {path: {"sentence_transformers"} for path in USERS}
 DANGEROUS = {

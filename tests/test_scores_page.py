@@ -7,7 +7,7 @@ from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from contrastive_encoders.evaluation.paper_tables import AVERAGES
-from contrastive_encoders.evaluation.tsv import SENTEVAL
+from contrastive_encoders.evaluation.tables import SENTEVAL
 from tests.guide import text_of
 
 

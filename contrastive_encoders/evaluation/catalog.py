@@ -9,6 +9,7 @@ from typing import NamedTuple
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import SENTEVAL, table
 from contrastive_encoders.evaluation.task import Task, TaskEntry
 from contrastive_encoders.evaluation.tasks import (
     askubuntu,
@@ -21,7 +22,6 @@ from contrastive_encoders.evaluation.tasks import (
     retrieval,
     sts,
 )
-from contrastive_encoders.evaluation.tsv import SENTEVAL, table
 from contrastive_encoders.io.rows import count_rows
 
 log = logging.getLogger(__name__)

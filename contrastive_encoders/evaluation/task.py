@@ -10,8 +10,6 @@ from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.statistics.bootstrap import Estimate
 
-EMPTY = "."  # replaces an empty text, which tokenizers treat differently
-
 
 class ScoringOptions(NamedTuple):
     """Options for scoring a task: its device, and whether to compute intervals."""

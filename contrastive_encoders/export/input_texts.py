@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.file_discovery import form_of, list_files
-from contrastive_encoders.io.rows import AUTO, Encoding, count_rows, read_windows
+from contrastive_encoders.io.rows import count_rows, read_windows
+from contrastive_encoders.io.text_files import AUTO, Encoding
 
 COLUMN = "text"
 ADVICE = " Set column to the column of the texts, or correct the row."

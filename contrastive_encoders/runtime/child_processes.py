@@ -48,6 +48,16 @@ def exit_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True, name="exit with parent").start()
 
 
+class ExitWithParentHook:
+    """Attribute of an object that makes a worker process exit with this process, once the worker unpickles it."""
+
+    def __init__(self) -> None:
+        self.parent = os.getpid()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        exit_with_parent(state["parent"])
+
+
 def start(
     command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:

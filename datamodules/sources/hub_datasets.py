@@ -14,7 +14,8 @@ from contrastive_encoders.io.file_discovery import DOCUMENTS, FORMS, TextFile, f
 from contrastive_encoders.io.hub import hub_answers
 from contrastive_encoders.io.manifest import describe_files
 from contrastive_encoders.io.nested_columns import top_level
-from contrastive_encoders.io.rows import AUTO, BadRow, Encoding, ParsedRow, read_rows
+from contrastive_encoders.io.rows import read_rows
+from contrastive_encoders.io.text_files import AUTO, BadRow, Encoding, ParsedRow
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 LARGE = 10 * 2**30  # bytes: larger datasets are streamed, without a copy on disk

@@ -25,8 +25,8 @@ from contrastive_encoders.datamodules.sources.sections import DocumentSection, s
 from contrastive_encoders.io.documents import SOURCE
 from contrastive_encoders.io.file_discovery import DOCUMENTS, count_kinds, count_skipped, form_of
 from contrastive_encoders.io.html_cells import has_tags
-from contrastive_encoders.io.rows import DOCUMENT, LINE, BadRow, ParsedRow, text_in
-from contrastive_encoders.io.text_files import Encoding
+from contrastive_encoders.io.rows import DOCUMENT, text_in
+from contrastive_encoders.io.text_files import LINE, BadRow, Encoding, ParsedRow
 
 MAX_LISTED = 20  # skipped rows per fault whose place is listed; all are counted
 MAX_FILES = 4  # files with unusable rows that a message names

@@ -32,8 +32,8 @@ from contrastive_encoders.io.column_names import choose_columns
 from contrastive_encoders.io.file_discovery import form_of, local_path
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.nested_columns import value_in
-from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, BadRow, ParsedRow, text_in
-from contrastive_encoders.io.text_files import Encoding, Fault
+from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, text_in
+from contrastive_encoders.io.text_files import BadRow, Encoding, Fault, ParsedRow
 
 LIST_CHECK_ROWS = 50  # rows that are read to find out whether their positives are lists
 TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # file types whose values are all strings

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.datamodules.sources.row_schemas import SkippedRow
 from contrastive_encoders.io.nested_columns import MISSING, value_in
-from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, BadRow, ParsedRow, text_in
+from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, text_in
+from contrastive_encoders.io.text_files import BadRow, ParsedRow
 
 
 class TextLists(NamedTuple):

@@ -20,9 +20,9 @@ import pytest
 import torch
 
 from contrastive_encoders.cli import mine_negatives
-from contrastive_encoders.cli.mine_negatives import CachedReranker
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.synthesis.mining.cached_reranker import CachedReranker
 from tests.conftest import COMMON, ROOT, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
 from tests.encoders.test_matryoshka import export_whole

@@ -8,8 +8,8 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.catalog import ENTRIES
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import read_table, table
 from contrastive_encoders.evaluation.tasks.cqadupstack import FORUMS
-from contrastive_encoders.evaluation.tsv import read_columns, table
 
 
 def write(root: Path, name: str, *rows: str) -> None:
@@ -81,8 +81,8 @@ def test_the_published_ids_have_189_and_186_queries(real_data, tmp_path):
             pytest.skip(f"{source} is not there")
         write(tmp_path, "AskUbuntu/" + split)
         table(tmp_path, "AskUbuntu/" + split).write_bytes(source.read_bytes())
-        for _, (query, candidates) in read_columns(source, ["query_id", "candidate_ids"]):
-            ids |= {query, *candidates.split()}
+        for row in read_table(source, ["query_id", "candidate_ids"]):
+            ids |= {row.values["query_id"], *row.values["candidate_ids"].split()}
     write(tmp_path, "AskUbuntu/texts", "id|title|body", *(f"{i}|title {i}|" for i in sorted(ids)))
     dev, test = read(tmp_path, "askubuntu-dev"), read(tmp_path, "askubuntu")
     assert (len(dev.queries), len(test.queries)) == (189, 186)
@@ -146,10 +146,8 @@ def test_votes_out_of_range_and_empty_tables(tmp_path):
 def test_the_published_twitter_sets_agree_with_their_labels(real_data):
     turl = read(real_data, "twitterurl").pairs
     labels = [
-        (left, right, label == "1")
-        for _, (left, right, label) in read_columns(
-            real_data / "TwitterURL/test.tsv", ["sentence1", "sentence2", "label"]
-        )
+        (row.values["sentence1"], row.values["sentence2"], row.values["label"] == "1")
+        for row in read_table(real_data / "TwitterURL/test.tsv", ["sentence1", "sentence2", "label"])
     ]
     decided = [
         (left, right, votes > 3)
@@ -159,6 +157,6 @@ def test_the_published_twitter_sets_agree_with_their_labels(real_data):
     assert len(turl.gold) == 10120
     assert decided == labels
     pit = read(real_data, "pit").pairs
-    given = [label for _, [label] in read_columns(real_data / "PIT2015/test.tsv", ["label"])]
+    given = [row.values["label"] for row in read_table(real_data / "PIT2015/test.tsv", ["label"])]
     assert len(given) == 972
     assert given == [{-1: "0", 0: "-1", 1: "1"}[int(np.sign(score - 3))] for score in pit.gold]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.tsv import read_columns
+from contrastive_encoders.evaluation.tables import read_table
 
 
 def load(root, suite) -> list[RatedPairs]:
@@ -137,4 +137,4 @@ def test_any_text_without_tabs_and_line_ends_is_read_back(tmp_path_factory, rows
     text = end.join("\t".join(row) for row in [("first", "second"), *rows]) + (end if last else "")
     path = tmp_path_factory.mktemp("any") / "any.tsv"
     path.write_bytes(text.encode())
-    assert [(second, first) for _, (first, second) in read_columns(path, ["second", "first"])] == rows
+    assert [(row.values["first"], row.values["second"]) for row in read_table(path, ["second", "first"])] == rows

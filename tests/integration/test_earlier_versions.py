@@ -6,7 +6,6 @@ import shutil
 import pytest
 import torch
 
-from contrastive_encoders.cli.mine_negatives import about, is_finished
 from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.records import RecordSource
@@ -14,6 +13,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import PAIRS
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import MARKER, check_owner
+from contrastive_encoders.synthesis.mining.mined_file import is_finished, record_path
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest, to_json_lines
 
 
@@ -141,9 +141,9 @@ def test_a_manifest_of_somebody_else_is_none_of_ours(pairs):
 def test_mined_negatives(tmp_path):
     output = tmp_path / "mined.jsonl"
     output.write_text("{}\n")
-    about(output).write_text(json.dumps({"version": 2, "identity": {"a": 1}}))
+    record_path(output).write_text(json.dumps({"version": 2, "identity": {"a": 1}}))
     assert is_finished(output, {"a": 1}, overwrite=False)
-    age(about(output), None)
+    age(record_path(output), None)
     with pytest.raises(InputError, match="earlier"):
         is_finished(output, {"a": 1}, overwrite=False)
     assert not is_finished(output, {"a": 1}, overwrite=True)

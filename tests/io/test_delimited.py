@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrastive_encoders.io.rows import BadRow, count_rows, read_rows
+from contrastive_encoders.io.rows import count_rows, read_rows
+from contrastive_encoders.io.text_files import BadRow
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))

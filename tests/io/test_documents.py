@@ -12,7 +12,8 @@ import openpyxl
 import pytest
 
 from contrastive_encoders.io.documents import markdown_of
-from contrastive_encoders.io.rows import DOCUMENT, BadRow, count_rows, read_rows
+from contrastive_encoders.io.rows import DOCUMENT, count_rows, read_rows
+from contrastive_encoders.io.text_files import BadRow
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 PACKAGE = "http://schemas.openxmlformats.org/package/2006"

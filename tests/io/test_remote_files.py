@@ -15,7 +15,8 @@ from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.io import remote_files
 from contrastive_encoders.io.file_discovery import list_files, local_path
 from contrastive_encoders.io.manifest import describe_files
-from contrastive_encoders.io.rows import ParsedRow, read_rows
+from contrastive_encoders.io.rows import read_rows
+from contrastive_encoders.io.text_files import ParsedRow
 from contrastive_encoders.synthesis.task_spec import read_spec_file
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}

@@ -9,7 +9,8 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import QA
-from contrastive_encoders.io.rows import BadRow, read_rows
+from contrastive_encoders.io.rows import read_rows
+from contrastive_encoders.io.text_files import BadRow
 from tests.data import TextSource
 
 openpyxl = pytest.importorskip("openpyxl")

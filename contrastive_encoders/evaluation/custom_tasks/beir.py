@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, RetrievalData
-from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, read, read_header
+from contrastive_encoders.evaluation.tables import TableRow, read_custom_table, read_header
 from contrastive_encoders.io.column_names import GAINS, IDS, RELEVANCE, choose_columns
 from contrastive_encoders.io.delimited import LINES_INSPECTED, detect_separator
 from contrastive_encoders.io.file_discovery import FORMS, form_of
-from contrastive_encoders.io.rows import AUTO, LINE, Encoding, ParsedRow, read_rows, require_valid_row
+from contrastive_encoders.io.rows import read_rows
+from contrastive_encoders.io.text_files import AUTO, LINE, Encoding, require_valid_row
 
 log = logging.getLogger(__name__)
 
@@ -193,8 +194,8 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
     texts = dict[str, tuple[str, str]]()
     for file in files:
         (key,) = choose_columns(read_header(file, encoding), IDS) or IDS[0]
-        for one in read([file], [key, "text"], ["title"], encoding):
-            name, head = one.word(key), one.row.values.get("title")
+        for one in read_custom_table(file, [key, "text"], ["title"], encoding):
+            name, head = one.word(key), one.values.get("title")
             if name in texts:
                 raise InputError(
                     location=one.where,
@@ -228,7 +229,7 @@ def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     columns = read_header(file, encoding)
     query, document = choose_columns(columns, RELEVANCE) or RELEVANCE[0]
     (gain,) = choose_columns(columns, GAINS) or (None,)
-    for one in read([file], [query, document], [gain] if gain else [], encoding):
+    for one in read_custom_table(file, [query, document], [gain] if gain else [], encoding):
         yield one, query, document, gain
 
 
@@ -271,7 +272,7 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
                 value=row.values[LINE],
                 hint="Correct the line or delete it.",
             )
-        yield TableRow(location, ParsedRow(dict(zip(columns, cells, strict=True)), row.line)), query, document, gain
+        yield TableRow(location, dict(zip(columns, cells, strict=True))), query, document, gain
 
 
 def _cells(line: str, separator: str) -> list[str]:

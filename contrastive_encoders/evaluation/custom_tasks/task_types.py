@@ -20,13 +20,13 @@ from contrastive_encoders.evaluation.custom_tasks.beir import (
     is_beir,
     read_set,
 )
-from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, files_of, read, read_header
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import TableRow, read_custom_table, read_header
 from contrastive_encoders.evaluation.task import ScoringOptions, Task
 from contrastive_encoders.evaluation.tasks.classification import Classification, ClassificationSpec
 from contrastive_encoders.evaluation.tasks.knn_kmeans import SCORES, KNNKMeansTask
-from contrastive_encoders.evaluation.tasks.labeled import read_label, senteval_order
+from contrastive_encoders.evaluation.tasks.labeled import senteval_order
 from contrastive_encoders.evaluation.tasks.paraphrase import Paraphrases
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask, parse_metric
 from contrastive_encoders.evaluation.tasks.sts import CustomMetricPairs, SimilarityTask
@@ -76,7 +76,7 @@ class CustomTask:
 
     def files(self) -> list[Path]:
         """Return the files that the task is read from."""
-        return files_of(self.path or [], "path")
+        return [file.path for file in list_files(self.path or [], "path")]
 
     @classmethod
     def matches_columns(cls, columns: Sequence[str]) -> bool:
@@ -106,7 +106,7 @@ class CustomTask:
         files, others, count = self.files(), set[str](), 0
         for file in files:
             names = self._names(file)
-            for row in read([file], names, encoding=self.text_encoding):
+            for row in read_custom_table(file, names, encoding=self.text_encoding):
                 if split is None or row.split_name() in (None, split):
                     count += 1
                     yield row, names
@@ -295,7 +295,7 @@ class CustomLabels(CustomTask):
             )
         parts = {}
         for part, part_rows in rows.items():
-            labels = [read_label(row.where, label, row.word(label), known) for row, _, label in part_rows]
+            labels = [row.label(label, known) for row, _, label in part_rows]
             split_rows = senteval_order(
                 str(self.path), ([row.text(text) for row, text, _ in part_rows],), labels, labels, (0,)
             )
@@ -359,7 +359,7 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
     """
     if isinstance(path, str) and is_beir(Path(path)):
         return "retrieval"
-    file = files_of(path, "path")[0]
+    file = list_files(path, "path")[0].path
     columns = read_header(file, Encoding(encoding, "encoding"))
     for kind, cls in KINDS.items():
         if cls.matches_columns(columns):

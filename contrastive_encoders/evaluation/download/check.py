@@ -7,7 +7,7 @@ from pathlib import Path
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.download.dataset_specs import TEXTS, DatasetSpec, TableSpec
 from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus, required_tables, select_sets
-from contrastive_encoders.evaluation.tsv import read_columns, read_number
+from contrastive_encoders.evaluation.tables import TableRow, read_table
 
 _FETCH_HINT = "Delete the file and download it again."
 _CHECKED_COLUMNS = ("label", "score", "subset", "split", "entailment")
@@ -47,7 +47,7 @@ def _check_table(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStat
 
 def _check_texts(table: TableSpec, path: Path) -> TableStatus:
     columns = [name for name in table.columns if name in _CHECKED_COLUMNS or name in TEXTS]
-    rows = list(read_columns(path, columns))
+    rows = list(read_table(path, columns))
     if state := _count_state(table, len(rows)):
         return TableStatus(table.key, state, f"{path}: {len(rows)} rows instead of {table.rows}. {_FETCH_HINT}")
     if problem := next(_problems(table, columns, rows), None):
@@ -62,10 +62,9 @@ def _count_state(table: TableSpec, rows: int) -> str:
     return "long" if table.rows is not None and rows > table.rows else ""
 
 
-def _problems(table: TableSpec, columns: list[str], rows: list[tuple[str, list[str]]]) -> Iterator[str]:
-    position = {name: columns.index(name) for name in columns}
+def _problems(table: TableSpec, columns: list[str], rows: list[TableRow]) -> Iterator[str]:
     if table.labels:
-        counts = Counter(cells[position["label"]] for _, cells in rows)
+        counts = Counter(row.values["label"] for row in rows)
         unknown = sorted(set(counts) - set(table.labels))
         if unknown:
             yield f"labels {', '.join(map(repr, unknown[:5]))}; expected {', '.join(table.labels)}"
@@ -73,20 +72,19 @@ def _problems(table: TableSpec, columns: list[str], rows: list[tuple[str, list[s
             if official not in (None, counts[label]):
                 yield f"{counts[label]} rows of label {label} instead of {official}"
     if table.scores:
-        for where, cells in rows:
-            read_number(where, "score", cells[position["score"]], *table.scores)
-    texts = [position[name] for name in TEXTS if name in position]
-    yield from _text_problems(table, texts, rows)
+        for row in rows:
+            row.number("score", *table.scores)
+    yield from _text_problems(table, [name for name in TEXTS if name in columns], rows)
 
 
-def _text_problems(table: TableSpec, texts: list[int], rows: list[tuple[str, list[str]]]) -> Iterator[str]:
-    empty = [where for where, cells in rows if not all(cells[column].strip() for column in texts)]
+def _text_problems(table: TableSpec, texts: list[str], rows: list[TableRow]) -> Iterator[str]:
+    empty = [row.where for row in rows if not all(row.values[name].strip() for name in texts)]
     if table.empty is not None and len(empty) != table.empty:
         yield f"{len(empty)} rows with an empty text, expected {table.empty}" + (
             f"; the first is line {empty[0].rpartition(':')[2]}" if empty else ""
         )
     if table.distinct:
-        counts = Counter(cells[texts[0]] for _, cells in rows)
+        counts = Counter(row.values[texts[0]] for row in rows)
         repeated = [text for text, count in counts.items() if count > 1]
         if repeated:
             yield f"{len(repeated)} sentences occur more than once, expected none; the first is {repeated[0][:60]!r}"

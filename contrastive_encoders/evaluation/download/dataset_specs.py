@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.evaluation.tsv import table
+from contrastive_encoders.evaluation.tables import table
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
 from contrastive_encoders.io.download import File
 

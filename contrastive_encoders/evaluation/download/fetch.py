@@ -12,7 +12,7 @@ import numpy as np
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS, DatasetSpec, Rows, TableSpec
 from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus, select_sets
-from contrastive_encoders.evaluation.tsv import read_columns
+from contrastive_encoders.evaluation.tables import read_table
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
 from contrastive_encoders.io.atomic import atomic_file, atomic_write
 from contrastive_encoders.io.download import DownloadError, Downloads, find_in_folder
@@ -170,5 +170,5 @@ def _derive(root: Path, origin: DatasetSpec, rows: dict[str, TableStatus], reaso
 def _convert_texts(table: TableSpec, path: Path) -> Rows:
     change = table.change
     assert change is not None, "only tables in SentEval's form are derived from others"
-    for _, cells in read_columns(path, table.columns):
-        yield [change(cell) if name in TEXTS else cell for name, cell in zip(table.columns, cells, strict=True)]
+    for row in read_table(path, table.columns):
+        yield [change(row.values[name]) if name in TEXTS else row.values[name] for name in table.columns]

@@ -11,7 +11,7 @@ from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
 from contrastive_encoders.evaluation.download import captions, domain, labeled, sts
 from contrastive_encoders.evaluation.download.dataset_specs import FORM, DatasetSpec, TableSpec
-from contrastive_encoders.evaluation.tsv import table
+from contrastive_encoders.evaluation.tables import table
 from contrastive_encoders.io.download import RECORD
 from contrastive_encoders.io.manifest import sha256_of
 

@@ -9,7 +9,6 @@ from functools import partial
 from contrastive_encoders.evaluation.download.dataset_specs import (
     DatasetSpec,
     DownloadLocation,
-    File,
     Rows,
     TableSpec,
     cells,
@@ -23,6 +22,7 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
 from contrastive_encoders.evaluation.download.senteval_preprocessing import moses, moses_lower
 from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, YEARS
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
+from contrastive_encoders.io.download import File
 
 _WIKI, _QCRI = "http://ixa2.si.ehu.es/stswiki/images", "http://alt.qcri.org"
 SUBSETS = {

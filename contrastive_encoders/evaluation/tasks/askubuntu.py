@@ -20,8 +20,8 @@ from torch import Tensor
 from contrastive_encoders.core import InputError, Prompted
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions, TaskEntry
-from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
+from contrastive_encoders.evaluation.tables import EMPTY, read_table, table
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
 
 METRICS = ("map", "p@1", "p@5", "mrr")
@@ -101,25 +101,26 @@ def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> AskUbunt
 
 def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
     """Yield (location, query id, positive ids, candidate ids) for each query that has a positive."""
-    for where, (query, positives, candidates) in read_columns(path, ["query_id", "positive_ids", "candidate_ids"]):
-        similar, candidate_ids = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
+    for row in read_table(path, ["query_id", "positive_ids", "candidate_ids"]):
+        similar, candidate_ids = set(row.values["positive_ids"].split()), row.text("candidate_ids").split()
         if similar and similar.isdisjoint(candidate_ids):
             raise InputError(
-                location=where,
+                location=row.where,
                 key="positive_ids",
                 expected="at least one of the candidate_ids, for the average precision",
                 hint="Download the table again or delete the row.",
             )
         if similar:
-            yield where, read_text(where, "query_id", query), similar, candidate_ids
+            yield row.where, row.text("query_id"), similar, candidate_ids
 
 
 def _askubuntu_texts(path: Path, ids: set[str], text: str) -> dict[str, str]:
-    return {
-        key: TEXTS[text].format(title=title.strip(), body=body.strip()).strip() or EMPTY
-        for _, (key, title, body) in read_columns(path, ["id", "title", "body"])
-        if key in ids
-    }
+    texts = dict[str, str]()
+    for row in read_table(path, ["id", "title", "body"]):
+        if row.values["id"] in ids:
+            parts = {name: row.values[name].strip() for name in ("title", "body")}
+            texts[row.values["id"]] = TEXTS[text].format(**parts).strip() or EMPTY
+    return texts
 
 
 ENTRIES = {

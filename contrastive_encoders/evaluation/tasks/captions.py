@@ -34,9 +34,9 @@ from torch.nn.functional import linear, normalize
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import read_table, table
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer
-from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
 
 log = logging.getLogger(__name__)
@@ -291,11 +291,12 @@ def read_captions(root: Path, name: str, config: EvaluateConfig, sizes: Sizes = 
 def _read_split(root: Path, split: str) -> CaptionedImages:
     path = table(root, f"COCO/{split}")
     captions_of: dict[int, list[str]] = {}
-    for where, (image, caption) in read_columns(path, ["image", "caption"]):
+    for row in read_table(path, ["image", "caption"]):
+        image = row.values["image"]
         if not (image.isascii() and image.isdigit()):
             expected = "the row of its embedding, counted from 0"
-            raise InputError(location=where, key="image", value=repr(image), expected=expected)
-        captions_of.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")
+            raise InputError(location=row.where, key="image", value=repr(image), expected=expected)
+        captions_of.setdefault(int(image), []).append(row.text("caption") + " .")
     for number in range(max(captions_of, default=-1) + 1):
         if (count := len(captions_of.get(number, []))) != CAPTIONS:
             raise InputError(

@@ -23,7 +23,8 @@ from contrastive_encoders.core import InputError, Prompted
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions
+from contrastive_encoders.evaluation.tables import EMPTY
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks.classifiers import (
     FOLD_SEED,
     FOLDS,

@@ -25,8 +25,8 @@ from torch.nn.functional import normalize
 from contrastive_encoders.core import InputError, Prompted
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions, TaskEntry
-from contrastive_encoders.evaluation.tsv import read_columns, table
+from contrastive_encoders.evaluation.tables import read_table, table
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
 
 log = logging.getLogger(__name__)
@@ -155,10 +155,11 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
     corpus = _corpus(table(root, "CQADupStack/corpus"))
     path = table(root, f"CQADupStack/{split}")
     queries_of: dict[str, dict[str, list[str]]] = {}
-    for where, (forum, query, relevant) in read_columns(path, ["forum", "query_id", "relevant_ids"]):
+    for row in read_table(path, columns := ("forum", "query_id", "relevant_ids")):
+        forum, query, relevant = (row.values[name] for name in columns)
         if query not in corpus.get(forum, {}):
             raise InputError(
-                location=where,
+                location=row.where,
                 value=f"{query!r} of forum {forum!r}",
                 expected="questions in CQADupStack/corpus",
                 hint="The corpus is truncated or from another version. Download both tables again.",
@@ -182,8 +183,8 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
 def _corpus(path: Path) -> dict[str, dict[str, str]]:
     """Read the texts of each forum by their ids."""
     corpus: dict[str, dict[str, str]] = {}
-    for _, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
-        corpus.setdefault(forum, {})[key] = text.strip() or EMPTY
+    for row in read_table(path, ["forum", "id", "text"]):
+        corpus.setdefault(row.values["forum"], {})[row.values["id"]] = row.text("text", may_be_empty=True)
     return corpus
 
 

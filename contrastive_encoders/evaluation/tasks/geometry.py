@@ -30,9 +30,9 @@ from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import SENTEVAL
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, STSB, STSLayout, read_pairs
-from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
 
 THRESHOLD = 4.0

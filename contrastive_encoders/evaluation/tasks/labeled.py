@@ -1,19 +1,16 @@
 """Tables and labels of SentEval's classification and probing sets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import TableRow, read_table, table
 from contrastive_encoders.evaluation.task import TaskEntry
 from contrastive_encoders.evaluation.tasks.classification import Classification, ClassificationSpec, LabeledSplit
-from contrastive_encoders.evaluation.tsv import ROW_HINT, read_columns, read_text, table
-
-Known = TypeVar("Known")
 
 
 class LabeledLayout(NamedTuple):
@@ -66,18 +63,6 @@ LAYOUTS = {
 }
 
 
-def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -> Known:
-    """Return the value of a label in ``known``, for example its class number.
-
-    Raises:
-        InputError: the label is not one of ``known``.
-    """
-    if cell not in known:
-        names = ", ".join(list(known)[:10]) + (", ..." if len(known) > 10 else "")
-        raise InputError(location=where, key=column, value=repr(cell), expected=f"one of {names}", hint=ROW_HINT)
-    return known[cell]
-
-
 def senteval_order(
     where: str, sides: Sequence[list[str]], labels: list[int], ranks: list[int], sort_by: tuple[int, ...]
 ) -> LabeledSplit:
@@ -99,10 +84,10 @@ def _part(layout: LabeledLayout, path: Path) -> LabeledSplit:
     known = {label: number for number, label in enumerate(layout.labels)}
     sides: tuple[list[str], ...] = tuple([] for _ in layout.sentences)
     labels: list[int] = []
-    for where, (label, *cells) in read_columns(path, [layout.label, *layout.sentences]):
-        labels.append(read_label(where, layout.label, label, known))
-        for side, column, cell in zip(sides, layout.sentences, cells, strict=True):
-            side.append(cell.strip() if layout.may_be_empty else read_text(where, column, cell))
+    for row in read_table(path, [layout.label, *layout.sentences]):
+        labels.append(row.label(layout.label, known))
+        for side, column in zip(sides, layout.sentences, strict=True):
+            side.append(row.values[column].strip() if layout.may_be_empty else row.text(column))
     # SNLI is sorted while its labels are still text
     alphabetic = {label: rank for rank, label in enumerate(sorted(layout.labels))}
     by_word = layout.recipe.combination == "inference"
@@ -135,17 +120,15 @@ LINEAR_ONLY = ("wordcontent",)
 
 def _read_probing(recipe: ClassificationSpec, root: Path, name: str, config: EvaluateConfig) -> Classification:
     path = table(root, f"PROBING/{name}")
-    rows_of: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS.values()}
-    for where, (split, label, sentence) in read_columns(path, ["split", "label", "sentence"]):
-        rows_of[read_label(where, "split", split, PROBING_SPLITS)].append(
-            (where, read_text(where, "label", label), read_text(where, "sentence", sentence))
-        )
+    rows_of: dict[str, list[TableRow]] = {split: [] for split in PROBING_SPLITS.values()}
+    for row in read_table(path, ["split", "label", "sentence"]):
+        rows_of[row.label("split", PROBING_SPLITS)].append(row)
     # A label that is missing from the training rows could never be predicted
-    known = {label: number for number, label in enumerate(sorted({label for _, label, _ in rows_of["train"]}))}
+    known = {label: number for number, label in enumerate(sorted({row.word("label") for row in rows_of["train"]}))}
     parts = {}
     for split, rows in rows_of.items():
-        labels = [read_label(where, "label", label, known) for where, label, _ in rows]
-        sentences = [sentence for _, _, sentence in rows]
+        labels = [row.label("label", known) for row in rows]
+        sentences = [row.text("sentence") for row in rows]
         parts[split] = senteval_order(f"{path}, split {split}", (sentences,), labels, labels, (0,))
     return Classification(name, recipe, list(known), parts, config)
 

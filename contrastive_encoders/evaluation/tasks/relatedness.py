@@ -28,10 +28,10 @@ from contrastive_encoders.core import RatedPairs
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import SENTEVAL
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer, one_thread
 from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, STSLayout, read_pairs
-from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, pearson, spearman
 
 log = logging.getLogger(__name__)

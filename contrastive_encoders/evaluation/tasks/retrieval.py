@@ -32,8 +32,8 @@ from contrastive_encoders.core import (
 )
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import read_table, table
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
-from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, mean_of_queries
 
 METRICS = ("mrr", "recall@10", "ndcg@10")
@@ -198,10 +198,7 @@ def with_role(texts: Sequence[str], role: Role) -> Prompted:
 
 def _read(root: Path, name: str, config: EvaluateConfig) -> RetrievalTask:
     columns = ("query", "document")
-    rows = [
-        [read_text(where, column, cell) for column, cell in zip(columns, cells, strict=True)]
-        for where, cells in read_columns(table(root, f"{name}/test"), columns)
-    ]
+    rows = [[row.text(column) for column in columns] for row in read_table(table(root, f"{name}/test"), columns)]
     queries, documents = ([row[side] for row in rows] for side in range(2))
     return RetrievalTask(RetrievalData(name, queries, documents))
 

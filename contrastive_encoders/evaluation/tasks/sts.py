@@ -22,8 +22,8 @@ from contrastive_encoders.core import InputError, RatedPairs
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.tables import read_table, table
 from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
-from contrastive_encoders.evaluation.tsv import read_columns, read_number, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, is_constant, of_function, pearson, spearman
 
 log = logging.getLogger(__name__)
@@ -165,11 +165,11 @@ def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") 
     pairs, gold = RatedPairs(name, [], [], np.empty(0), []), list[float]()
     for path in (table(root, one, name) for one in layout.rows):
         rows_before = len(gold)
-        for where, (left, right, rated, *subset) in read_columns(path, columns):
-            pairs.left.append(read_text(where, "sentence1", left))
-            pairs.right.append(read_text(where, "sentence2", right))
-            gold.append(read_number(where, rating, rated, layout.low, layout.high))
-            pairs.subsets.append(read_text(where, "subset", subset[0]) if subset else name)
+        for row in read_table(path, columns):
+            pairs.left.append(row.text("sentence1"))
+            pairs.right.append(row.text("sentence2"))
+            gold.append(row.number(rating, layout.low, layout.high))
+            pairs.subsets.append(row.text("subset") if layout.has_subsets else name)
         if len(gold) == rows_before:
             expected, hint = "sentence pairs below the header", "Download the table again."
             raise InputError(location=str(path), value="no rows", expected=expected, hint=hint)

@@ -15,7 +15,8 @@ import numpy as np
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
 from contrastive_encoders.io.manifest import sha256_of, sha256_of_all
-from contrastive_encoders.io.rows import (
+from contrastive_encoders.io.rows import read_rows, text_in
+from contrastive_encoders.io.text_files import (
     AUTO,
     EMPTY,
     LINE,
@@ -23,9 +24,7 @@ from contrastive_encoders.io.rows import (
     Encoding,
     ParsedRow,
     bad_row_error,
-    read_rows,
     require_valid_row,
-    text_in,
 )
 
 FORMS = {  # for each input_type
