@@ -1,1 +1,1 @@
-"""Losses as functions of tensors, with the same values on one process as on several."""
+"""Losses as functions of tensors, whose values do not depend on the number of processes."""

@@ -31,7 +31,7 @@ TIE = 1e-6  # tolerance for equal cosines of a guide, because the order of float
 
 
 class ContrastiveOutput(NamedTuple):
-    """Loss and metrics as scalars, whose mean over ranks is the value of the global batch."""
+    """Loss and metrics of this rank, as scalars; their means over all ranks are the values for the global batch."""
 
     loss: Tensor
     accuracy: Tensor  # fraction of rows whose partner is closer than any other candidate; detached
@@ -39,7 +39,7 @@ class ContrastiveOutput(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """Embeddings of another encoder, the guide, which filter false negatives (GISTEmbed, Solatorio 2024).
+    """Embeddings from another encoder, the guide, by which false negatives are excluded (GISTEmbed, Solatorio 2024).
 
     A candidate is excluded from the negatives of a row if its cosine with the row exceeds the cosine of the row's
     partner minus the margin. A candidate that ties with the partner, such as the same text, is also excluded. The
@@ -52,14 +52,16 @@ class Guide(NamedTuple):
 
 
 class FalseNegativeMask(NamedTuple):
-    """Mask of the candidates that a guide finds too close to a row, computed from normalized embeddings."""
+    """Mask of the candidates that are too similar to a row according to a guide's normalized embeddings."""
 
     rows_RG: Tensor
     candidates_CG: Tensor
     most_R: Tensor  # negatives have cosines below this value
 
     def mask(self, block: slice) -> Tensor:
-        """Return the mask of a block of rows, (K, C) bool. It is true for a row's partner and for the row itself."""
+        """Return the mask of C candidates for a block of K rows, (K, C) bool. It is true for a row's partner and for
+        the row itself.
+        """
         return self.rows_RG[block] @ self.candidates_CG.T >= self.most_R[block, None]
 
 
@@ -166,7 +168,8 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
 def softmax_over_candidates(
     rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, *, temperature: float, block_rows: int | None = None
 ) -> SoftmaxSums:
-    """Sum -log softmax(rows @ candidates.T / temperature)[partner] over rows, and find the correct rows.
+    """Return the sum over rows of -log softmax(rows @ candidates.T / temperature)[partner], and the rows whose partner
+    is closest.
 
     Rows must be normalized and have the dtype of the computation. Memory beyond the gradients is ``block_rows`` x C.
     """
@@ -278,7 +281,8 @@ def info_nce(
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
-    """Return the group of each candidate. Positives have the group of their row, and hard negatives have no group.
+    """Return the group number of each candidate. Positives have the group of their row, and hard negatives have no
+    group.
 
     ``each`` is the number of hard negatives per row.
     """
@@ -294,7 +298,7 @@ def _nearness(
 
 
 def nearness_of(guide: Guide, rows_RG: Tensor, candidates_CG: Tensor, partner_R: Tensor) -> FalseNegativeMask:
-    """Return the mask of false negatives, given the normalized embeddings and the margins of a guide."""
+    """Return the mask of false negatives that a guide determines by its normalized embeddings and its margins."""
     cosine_R = (rows_RG * candidates_CG[partner_R]).sum(-1)
     margin_R = torch.maximum(torch.full_like(cosine_R, guide.absolute_margin), guide.relative_margin * cosine_R.abs())
     return FalseNegativeMask(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
@@ -309,7 +313,7 @@ def stack_normalized(*views: Tensor | None) -> Tensor:
 
 
 def reduce_sums(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
-    """Reduce the sums over rows to the output of a loss. ``others`` is the maximum number of negatives of a row."""
+    """Convert sums over rows to the output of a loss. ``others`` is the maximum number of negatives of a row."""
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "per_rank":
         loss = scale_gradient_by_world_size(loss)

@@ -1,4 +1,5 @@
-"""CoSENT (Huang et al., 2024): of two pairs of texts, the pair with the higher score must have the higher similarity.
+"""CoSENT loss (Huang et al., 2024): of any two text pairs, the pair with the higher score should have the higher
+similarity.
 
 Shape letters: B pairs on this rank, C pairs of all ranks, D embedding width.
 """

@@ -12,7 +12,7 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def masked_lm_sum(logits_MV: Tensor, labels_M: Tensor) -> Tensor:
-    """Sum -log softmax(logits)[label] over M predicted tokens, in float32.
+    """Return the sum of -log softmax(logits)[label] over M predicted tokens, in float32.
 
     If there are no tokens, or if every label is -100, the sum is 0 and still has a gradient path.
     """

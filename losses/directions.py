@@ -1,4 +1,5 @@
-"""In-batch contrastive loss of query-document pairs in up to four directions, such as query to document.
+"""In-batch contrastive loss for query-document pairs, with up to four directions of comparison, such as query to
+document.
 
 The other directions are document to query, query to query, and document to document.
 
@@ -45,7 +46,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def check_directions(directions: Sequence[str], partition_mode: str) -> None:
-    """Check that the directions and the partition mode define a loss.
+    """Check that the directions and the partition mode are valid in combination.
 
     Raises:
         ValueError: If a value is unknown or repeated, or if the combination is not supported.
@@ -56,15 +57,15 @@ def check_directions(directions: Sequence[str], partition_mode: str) -> None:
         )
     if "query_to_doc" not in directions or len(set(directions)) < len(directions):
         raise ValueError(
-            f"directions={list(directions)}: expected query_to_doc, which contains the positive pairs, and no "
-            "direction twice."
+            f"directions={list(directions)}: expected a list that contains query_to_doc, the direction of the "
+            f"positive pairs, and no direction twice."
         )
     if partition_mode not in get_args(Partition):
         raise ValueError(f"partition_mode={partition_mode}: expected joint or per_direction.")
     if partition_mode == "per_direction" and {"query_to_query", "doc_to_doc"} & set(directions):
         raise ValueError(
             "partition_mode=per_direction: expected joint, because query_to_query and doc_to_doc do not contain the "
-            "positive pairs and cannot have a separate softmax."
+            "positive pairs, so a softmax over one of them alone has no target."
         )
 
 
@@ -179,7 +180,7 @@ def _equal(
     *,
     accepted_BP: Tensor | None = None,
 ) -> EqualTexts:
-    """Return which candidates of all directions are not negatives of a query and its positive."""
+    """Return the mask of the candidates, in all directions, that are not negatives for a query and its positive."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
     queries_C, documents_C = gather_plain(queries_B), gather_plain(torch.cat([positives_B, behind]))
     positives_C = gather_plain(positives_B)
@@ -188,7 +189,9 @@ def _equal(
     questions = known_pairs(positives_B, queries_B, None, accepted_BP)  # (document, query)
 
     def only_in(block: str, texts_C: Tensor) -> Tensor:
-        """Return a hash per candidate: from ``texts_C`` for those of direction ``block``, `NO_TEXT` for others."""
+        """Return a hash per candidate: ``texts_C`` for the candidates of the direction ``block``, and `NO_TEXT` for all
+        others.
+        """
         sizes = {"query": len(queries_C), "doc": len(documents_C)}
         none = {to: texts_C.new_full((size,), NO_TEXT) for to, size in sizes.items()}
         return torch.cat([texts_C if one == block else none[one.split("_to_")[1]] for one in blocks])
@@ -218,7 +221,7 @@ def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, in
 
 
 def _groups(blocks: Sequence[str], query_B: Tensor, groups: Tensor | None, each: int) -> Tensor:
-    """Return the group of each candidate of all directions. Rows of the same group exclude a candidate."""
+    """Return the group number of each candidate in all directions. Rows of the same group exclude a candidate."""
     queries_C = gather_plain(query_B)
     documents_C = gather_plain(torch.cat([query_B, query_B.repeat_interleave(each)]))
     same_anchor_C = candidate_groups(groups, each)

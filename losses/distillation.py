@@ -1,4 +1,4 @@
-"""Distillation losses: from a teacher's scores for the texts of an anchor, or from a teacher's embeddings.
+"""Distillation losses, which use a teacher's scores for the texts of an anchor, or a teacher's embeddings.
 
 Each loss is a mean over rows, so that the mean over ranks is the value of the global batch.
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def similarity_scores(anchors_BW: Tensor, others_BCW: Tensor, *, cosine: bool) -> Tensor:
-    """Return the dot products, or cosines, of each of B anchors with its C texts, (B, C) float32."""
+    """Return the dot product or the cosine of each of B anchors with each of its C texts, (B, C) float32."""
     anchors_BW, others_BCW = anchors_BW.float(), others_BCW.float()
     if cosine:
         anchors_BW, others_BCW = F.normalize(anchors_BW, dim=-1), F.normalize(others_BCW, dim=-1)
@@ -44,10 +44,14 @@ def kl_of_scores(scores_BC: Tensor, teacher_BC: Tensor, *, temperature: float) -
 
 
 def cosine_to(vectors_NW: Tensor, teacher_NW: Tensor) -> Tensor:
-    """Return the mean of 1 - cosine with the teacher's embeddings, () float32 (EmbedDistill, Kim et al., 2023)."""
+    """Return the mean of 1 - cosine between student and teacher embeddings, () float32 (EmbedDistill, Kim et al.,
+    2023).
+    """
     return (1 - F.cosine_similarity(vectors_NW.float(), teacher_NW.float(), dim=-1)).mean()
 
 
 def mse_to(vectors_NW: Tensor, teacher_NW: Tensor) -> Tensor:
-    """Return the mean squared error to the teacher's embeddings, () float32 (Reimers and Gurevych, EMNLP 2020)."""
+    """Return the mean squared error between student and teacher embeddings, () float32 (Reimers and Gurevych, EMNLP
+    2020).
+    """
     return F.mse_loss(vectors_NW.float(), teacher_NW.float())

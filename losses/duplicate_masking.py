@@ -1,4 +1,4 @@
-"""Masks of equal texts in a batch, which are not negatives of each other. Texts are compared by a hash of their tokens.
+"""Masks that exclude equal texts in a batch from each other's negatives. Texts are compared by a hash of their tokens.
 
 Shape letters: N texts of a view, R rows on this rank, C candidates of all ranks, K rows of a block.
 """
@@ -20,7 +20,8 @@ _PAIRS_AT_ONCE = 2**22  # pairs of a text and a candidate
 
 
 class EqualTexts(NamedTuple):
-    """Mask of the candidates that are not negatives of a row, defined by hashes of rows (R,) and candidates (C,).
+    """Mask of the candidates that are not negatives of a row because of equal hashes; there are R rows and C
+    candidates.
 
     A candidate is excluded if both hashes of one of the ``pairs`` are equal, or if one of the ``answers`` excludes it.
     """
@@ -29,7 +30,7 @@ class EqualTexts(NamedTuple):
     answers: Sequence["Answers"] = ()
 
     def excluded(self, block: slice) -> Tensor:
-        """Return the mask of a block of rows, (K, C) bool. It is also true for the partner of a row."""
+        """Return the mask of C candidates for a block of K rows, (K, C) bool: also true for the row's partner."""
         (row_R, candidate_C), *others = self.pairs
         equal_KC = row_R[block, None] == candidate_C
         for row_R, candidate_C in others:
@@ -40,14 +41,14 @@ class EqualTexts(NamedTuple):
 
 
 class KnownPairs(NamedTuple):
-    """Hashes of P known pairs from all ranks, each a text and a text that matches it, its answer."""
+    """Hashes of P known pairs from all ranks; a pair consists of a text and its answer, a text that matches it."""
 
     text_P: Tensor
     answer_P: Tensor
 
 
 class Answers(NamedTuple):
-    """Mask of the candidates that a known pair contains as an answer to the row's text; created by `match_answers`."""
+    """Mask of the candidates that are, in a known pair, the answer to the row's text; `match_answers` creates it."""
 
     text_P: Tensor  # texts of the known pairs
     label_P: Tensor  # labels of the answers: the label of an equal candidate, or C if there is none
@@ -56,7 +57,7 @@ class Answers(NamedTuple):
     group_C: Tensor | None = None  # below C; if one candidate of a group is an answer, all of the group are excluded
 
     def excluded(self, block: slice) -> Tensor:
-        """Return the mask of a block of rows, (K, C) bool."""
+        """Return the mask of C candidates for a block of K rows, (K, C) bool."""
         row_K, size = self.row_R[block], len(self.label_C)
         count_LK = row_K.new_zeros((size + 1, len(row_K)), dtype=torch.float32)  # faster than integers on the CPU
         for text_P, label_P in zip(self.text_P.split(size), self.label_P.split(size), strict=True):
@@ -69,7 +70,7 @@ class Answers(NamedTuple):
 
 
 def match_answers(known: KnownPairs, row_R: Tensor, candidate_C: Tensor, group_C: Tensor | None = None) -> Answers:
-    """Create the mask of the candidates that are answers to the texts of the rows in the known pairs."""
+    """Create the mask of the candidates that are, in a known pair, the answer to a row's text."""
     order_C = candidate_C.sort().values
     place_P = torch.searchsorted(order_C, known.answer_P).clamp_(max=len(order_C) - 1)
     label_P = torch.where(order_C[place_P] == known.answer_P, place_P, len(order_C))
@@ -121,7 +122,9 @@ def equal_views(own_R: Tensor, partner_R: Tensor) -> EqualTexts:
 
 
 def equal_labels(texts_C: Tensor) -> Tensor:
-    """Return an integer label below C for each of C texts, equal for equal texts, without a synchronization."""
+    """Return an integer label below C for each of C texts, which is equal for equal texts, without a device
+    synchronization.
+    """
     return torch.searchsorted(texts_C.sort().values, texts_C)
 
 
@@ -134,7 +137,8 @@ def count_negatives(
     accepted: Tensor | None = None,
     exclude_equal: bool = True,
 ) -> Tensor:
-    """Return the number of negatives of each anchor, (B,), in a global batch, which contains the texts of all ranks.
+    """Return the number of negatives of each of B anchors, (B,), in the global batch, which contains the texts of all
+    ranks.
 
     Negatives are the positives and hard negatives that the loss does not exclude. If ``exclude_equal`` is False,
     only texts that differ from the anchor's positive count. Positives of the same group in ``groups`` and the (B, P)
@@ -150,7 +154,9 @@ def count_negatives(
 
 
 def count_negatives_of_views(left_B: Tensor, right_B: Tensor, *, exclude_equal: bool = True) -> Tensor:
-    """Return the number of negatives of each text in both views, (2B,). Candidates are all other texts (`nt_xent`)."""
+    """Return the number of negatives of each text in two views of B texts, (2B,). Candidates are all other texts
+    (`nt_xent`).
+    """
     own_R, partner_R = torch.cat([left_B, right_B]), torch.cat([right_B, left_B])
     if exclude_equal:
         return _count(equal_views(own_R, partner_R), len(own_R), len(own_R))
@@ -172,7 +178,7 @@ def _count(
 
 
 def text_hashes(ids: Tensor, lengths: np.ndarray, excluded: slice = slice(0, 0)) -> Tensor:
-    """Return the hash of each of N token sequences, which are concatenated in ``ids``: (N,) int64 on the same device.
+    """Return the hash of each of N token sequences, (N,) int64; ``ids`` contains the concatenated sequences.
 
     The hash is the sum of key times id over positions, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014). Two
     different texts with a vocabulary below 2^18 collide with a probability below 2^-45. There is no synchronization
@@ -194,7 +200,7 @@ def text_hashes(ids: Tensor, lengths: np.ndarray, excluded: slice = slice(0, 0))
 
 @cache
 def _keys(blocks: int) -> np.ndarray:
-    """Return odd random integers, `_KEYS_AT_ONCE` for each block, which are the same in every process."""
+    """Return `_KEYS_AT_ONCE` odd random integers for each block, which are the same in every process."""
     drawn = [
         np.random.default_rng((0x7E57, block)).integers(-(2**63), 2**63 - 1, _KEYS_AT_ONCE, dtype=np.int64)
         for block in range(blocks)

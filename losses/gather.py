@@ -1,4 +1,5 @@
-"""Gather operations with gradients. Only this module uses the world size in losses.
+"""Operations that gather and reduce tensors over ranks, with and without gradients. Only this module uses the world
+size in losses.
 
 One convention makes every loss independent of the number of processes: each rank returns a value whose MEAN over ranks
 is the single-process value. Averaging gradients over ranks, as DDP does, then gives the single-process gradient. A mean
@@ -13,7 +14,7 @@ from torch import Tensor
 
 
 def world_size() -> int:
-    """Return the number of processes; 1 outside a process group."""
+    """Return the number of processes in the process group, or 1 if there is no process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -52,12 +53,13 @@ def gather_plain(values: Tensor) -> Tensor:
 
 
 def global_sum(value: Tensor) -> Tensor:
-    """Multiply by the world size, so that the mean of the return values over ranks is the sum of the inputs."""
+    """Multiply a value by the world size, so that the mean of the results over all ranks is the sum of the values."""
     return value * world_size()
 
 
 def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
-    """Return this rank's contribution to a mean over the items of all ranks, whose number may differ between ranks.
+    """Return this rank's contribution to a mean over the items of all ranks; the number of items may differ between
+    ranks.
 
     Items are tokens, for example. ``value`` is the sum over this rank's ``count`` items. The mean of the return values
     over ranks is the sum over all items divided by their number. If no rank has any item, the result is 0, with a

@@ -71,7 +71,7 @@ def metric_loss(
 
 
 def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: Mapping[str, Any]) -> torch.nn.Module:
-    """Create an instance of the loss or miner class with this name.
+    """Create an instance of the loss class or miner class ``name``.
 
     Raises:
         ValueError: If there is no such class for pairs, or if it does not accept these options.

@@ -1,4 +1,4 @@
-"""Losses of SBERT on sentence pairs (Reimers and Gurevych, 2019, section 3).
+"""SBERT's losses for sentence pairs (Reimers and Gurevych, 2019, section 3).
 
 The cosine of two sentences is regressed on their score, or their relation is classified from u, v, and |u - v|.
 
@@ -16,7 +16,7 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 class Regression(NamedTuple):
-    """Loss and mean cosine as scalars, whose mean over ranks is the value of the global batch.
+    """Loss and mean cosine of this rank, as scalars; their means over all ranks are the values for the global batch.
 
     Every rank has equally many pairs.
     """
@@ -38,7 +38,7 @@ def cosine_regression(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor) -> Re
 
 
 class Classified(NamedTuple):
-    """Loss and accuracy as scalars, whose mean over ranks is the value of the global batch.
+    """Loss and accuracy of this rank, as scalars; their means over all ranks are the values for the global batch.
 
     Every rank has equally many pairs.
     """

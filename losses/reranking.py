@@ -1,4 +1,4 @@
-"""Losses of a cross-encoder, which reads a query together with a document and returns one logit per pair.
+"""Losses for a cross-encoder, which returns one logit for a query and a document.
 
 Shape letters: P pairs, B lists on this rank, L documents of a list.
 """
@@ -22,7 +22,8 @@ def binary_relevance(logits_P: Tensor, targets_P: Tensor) -> Tensor:
 
 
 def listwise(logits_BL: Tensor, labels_BL: Tensor) -> Tensor:
-    """Compute the mean cross-entropy of softmax(logits) and softmax(labels) over lists, in float32 (float64 stays).
+    """Compute the cross-entropy of softmax(logits) and softmax(labels) for each list, and its mean over lists, in
+    float32 (float64 stays).
 
     This is ListNet with top-one probabilities (Cao et al., ICML 2007). Every rank has equally many lists, so that the
     mean over ranks is the mean over all lists.

@@ -98,13 +98,13 @@ class ModelRecipe(ModelConfig, Recipe):
         return self.engine == "openai"
 
     def check_engine(self) -> None:
-        """Raise `InputError` for missing devices, or for keys that do not apply to ``engine``."""
+        """Raise `InputError` if devices are missing, or keys are set that do not apply to ``engine``."""
         if not self.served:
             if self.base_url is not None:
                 raise InputError(
                     key="base_url",
                     value=self.base_url,
-                    expected="null with engine=local",
+                    expected="null if engine=local",
                     hint="Remove base_url, or choose the engine openai to use a server.",
                 )
             if self.cluster is None:
@@ -118,7 +118,7 @@ class ModelRecipe(ModelConfig, Recipe):
                 key=key,
                 value=getattr(self, key),
                 expected="the default value, because engine=openai loads no weights",
-                hint="The number of simultaneous requests is requests.in_flight.",
+                hint="Remove this key. The number of simultaneous requests is requests.in_flight.",
             )
 
     def identify_model(self) -> dict[str, Any]:
@@ -136,7 +136,9 @@ class ModelRecipe(ModelConfig, Recipe):
         return "the server's" if self.served else self.precision
 
     def short_name(self, name: str | None) -> str:
-        """Return the name of a model for records. For a directory, this is the last component of its path."""
+        """Return the short name of a model that is written to manifests and reports. For a directory, this is the last
+        component of its path.
+        """
         path = Path(str(name))
         return path.resolve().name if path.exists() and not self.served else str(name)
 
@@ -149,7 +151,7 @@ class ModelRecipe(ModelConfig, Recipe):
         return open_pool(start, self.devices, self.cluster, self.num_cpus, self.num_gpus)
 
     def writer(self) -> Start:
-        """Return the function that, in a worker, loads a causal language model or creates the client of a server."""
+        """Return the function with which a worker loads a causal language model or creates the client of a server."""
         if self.served:
             return self.server
         return partial(

@@ -33,10 +33,11 @@ PER_LABEL = {"overgenerate": 5, "retry": 2}  # published values
 class GenerateConfig:
     """Configuration keys of all recipes."""
 
-    recipe: Mapping[str, Any] = config_field(meaning="recipe: its class, its name, and its instructions")
+    recipe: Mapping[str, Any] = config_field(meaning="class, name, and instructions of the recipe")
     generator: str | None = config_field(
         None,
-        "hub id or directory of a causal language model (base or instruct); for GenSE recipes, of a GenSE generator",
+        "language model that writes the texts: hub id or directory of a causal language model (base or instruct), or, "
+        "for GenSE recipes, of a GenSE generator",
     )
     input: str | Sequence[str] | None = config_field(
         None,
@@ -45,23 +46,26 @@ class GenerateConfig:
     )
     output: str | None = config_field(
         None,
-        "output directory for shard-NNNNN.jsonl and manifest.json; dino_x1x2 writes first sentences to OUTPUT/x1",
+        "output directory, to which shard-NNNNN.jsonl and manifest.json are written; recipe=dino_x1x2 writes first "
+        "sentences to OUTPUT/x1",
     )
     overwrite: bool = config_field(False, "whether to delete an existing data set in output")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
     encoder: str | None = config_field(
         None,
-        "encoder whose similarities of the texts are added to report.html: a hub id, a checkpoint, or the directory of "
-        "a run, a sentence-transformers model, or a transformers model",
+        "encoder that computes the similarities of the texts in report.html: a hub id, a checkpoint, or a directory "
+        "(of a run, a sentence-transformers model, or a transformers model)",
     )
     annotation_sample: int | None = config_field(
         None,
-        "number of texts or pairs to write, without labels, to annotation.csv for a person to label; pairs whose "
-        "labels are similarities are post-processed as for training",
+        "number of texts or pairs to draw into annotation.csv, without their labels, for a person to label; pairs "
+        "with similarity labels are drawn after the default post-processing of data=dino",
         ge=1,
     )
     annotation_sheet: str | None = config_field(
-        None, "annotation.csv with a person's labels, which are compared with the labels of the texts (DINO, table 3)"
+        None,
+        "completed annotation.csv, whose labels by a person are compared with the intended labels of the texts (DINO, "
+        "table 3)",
     )
 
 
@@ -73,15 +77,15 @@ class Requests:
     timeout: float = config_field(120, "maximum time to wait for a response, in seconds", gt=0)
     max_retries: int = config_field(
         20,
-        "maximum number of retries of a request, each after a delay of up to 8 seconds; after the last, the command "
-        "fails and can be resumed",
+        "maximum number of retries of a request, each after a delay of up to 8 seconds; if the last retry fails, the "
+        "command fails and can be resumed",
         ge=0,
     )
     body: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "additional JSON keys of every request, described in the server's manual: "
-            "+requests.body.KEY=VALUE; VALUE null removes a default key"
+            "meaning": "additional JSON keys of every request, which the server's manual describes; "
+            "+requests.body.KEY=VALUE adds a key, and the value null removes a default key"
         },
     )
 
@@ -92,13 +96,13 @@ class ModelConfig(GenerateConfig):
 
     engine: Literal["local", "openai"] = config_field(
         "local",
-        "where the model runs; local: on this machine; openai: on the server at base_url with OpenAI's API, such as "
-        "vLLM, llama.cpp, TGI, or Ollama, whose API key is in the environment variable OPENAI_API_KEY",
+        "where the model runs; local: on this machine; openai: on the server at base_url, which offers OpenAI's API, "
+        "such as vLLM, llama.cpp, TGI, or Ollama; the API key is read from the environment variable OPENAI_API_KEY",
     )
     base_url: str | None = config_field(
         None,
-        "URL of the server for engine=openai, http://HOST:PORT/v1; generator is then the name of the model on the "
-        "server, and lengths of sentences are counted in words",
+        "URL of the server for engine=openai, such as http://HOST:PORT/v1; with a server, generator is the name of "
+        "the model on the server, and lengths of sentences are counted in words",
     )
     requests: Requests = group(Requests, "requests to the server for engine=openai")
     chat_template: bool = config_field(
@@ -112,8 +116,9 @@ class ModelConfig(GenerateConfig):
     devices: int = config_field(1, "number of worker processes; each uses one GPU, if any", ge=1)
     cluster: str | None = config_field(
         None,
-        "Ray cluster that runs the workers, as many as devices: auto, ray://HOST:PORT, or ray, which starts a cluster "
-        "on this machine; null: no cluster, the workers are processes on this machine",
+        "Ray cluster that runs the workers (their number is devices); auto: the cluster to which this machine belongs; "
+        "ray://HOST:PORT: the cluster at this address; ray: a new cluster on this machine; null: no cluster, the "
+        "workers are processes on this machine",
     )
     num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
     num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
@@ -129,15 +134,16 @@ class Plan:
     strategy: Literal["overgenerate", "retry"] = config_field(
         "overgenerate",
         "sampling strategy; overgenerate: draw per_label samples and keep those that pass the filters; retry: draw "
-        "samples until per_label different ones have passed",
+        "samples until per_label different texts have passed the filters",
     )
     per_label: int | None = config_field(
         None,
-        "number of second sentences per first sentence and label; null: 5, or 2 with strategy=retry; dino_x1: unused",
+        "number of second sentences per first sentence and label; null: 5, or 2 if strategy=retry; recipe=dino_x1 "
+        "does not use this key",
         ge=1,
     )
-    max_tries: int = config_field(5, "maximum number of samples per input and label with strategy=retry")
-    decay: float = config_field(100, "decay constant lambda of self-debiasing; 0: off", ge=0)
+    max_tries: int = config_field(5, "maximum number of samples per input and label if strategy=retry")
+    decay: float = config_field(100, "decay constant lambda of self-debiasing; 0: no self-debiasing", ge=0)
     epsilon: float = config_field(
         0.01, "lower bound of the factors by which self-debiasing multiplies probabilities", ge=0, le=1
     )
@@ -192,7 +198,9 @@ class RulesConfig(GenerateConfig):
 
 @dataclass(kw_only=True)
 class TripletConfig(ModelConfig, RulesConfig):
-    """Configuration keys of recipes whose candidates GenSE's generator judges."""
+    """Configuration keys of recipes that write triplets, whose candidates can be judged by GenSE's generator or by an
+    instruct model.
+    """
 
     prompts: Mapping[str, Any] = config_field(
         meaning="prompts that are used if the generator's directory contains none; prompts=FILE.yaml: custom prompts"
@@ -228,7 +236,8 @@ class GenseConfig(SentencesConfig):
 
     candidates: int = config_field(
         1,
-        "number of candidates per sentence and direction, of which the discriminator selects the most probable",
+        "number of candidates per sentence and direction (entailment, contradiction), of which the discriminator "
+        "selects the most probable",
         ge=1,
     )
     max_source_tokens: int = config_field(
@@ -253,8 +262,8 @@ class RetrievalConfig(SentencesConfig):
     bm25: Bm25 = group(Bm25, "BM25 retrieval")
     contradictions: Literal["none", "retrieved"] = config_field(
         "none",
-        "source of contradictions; none: write pairs of a sentence and an entailment; retrieved: write triplets, with "
-        "contradictions among the retrieved sentences",
+        "source of contradictions; none: the recipe writes pairs of a sentence and an entailment; retrieved: the "
+        "recipe writes triplets, whose contradictions are selected from the retrieved sentences",
     )
 
 
@@ -272,10 +281,10 @@ class Language:
     source: str | None = config_field(
         None,
         "code of the source language in the tokenizer, such as eng_Latn (NLLB), en (M2M-100), or en_XX (mBART); null: "
-        "for tokenizers without language codes",
+        "the tokenizer has no language codes",
     )
     target: str | None = config_field(
-        None, "code of the target language in the tokenizer; null: for tokenizers without language codes"
+        None, "code of the target language in the tokenizer; null: the tokenizer has no language codes"
     )
 
 
@@ -326,8 +335,8 @@ class Windows:
     max_words: int = config_field(200, "maximum number of words of a passage; passages consist of full sentences", ge=1)
     overlap: int = config_field(
         0,
-        "maximum number of words that a passage repeats from the end of the previous passage of its section; only full "
-        "sentences are repeated; 0: none",
+        "maximum number of words that a passage repeats from the end of the previous passage of its section; only "
+        "full sentences are repeated; 0: passages do not overlap",
         ge=0,
     )
     min_words: int = config_field(
@@ -355,15 +364,21 @@ class QuestionRules:
         None, "minimum probability, according to the judge, that the passage answers the question", ge=0, le=1
     )
     max_rank: int | None = config_field(
-        20, "maximum rank of the passage among all passages, sorted by similarity to the question under encoder", ge=1
+        20,
+        "maximum rank of the passage if all passages are sorted by their similarity to the question, which encoder "
+        "computes",
+        ge=1,
     )
     max_copied: float | None = config_field(
-        0.8, "maximum fraction of words copied from the passage, in runs of at least three words", ge=0, le=1
+        0.8,
+        "maximum fraction of the question's words that are copied from the passage, in runs of at least three words",
+        ge=0,
+        le=1,
     )
     max_from_prompt: float | None = config_field(
         0.15,
-        "maximum fraction of words copied from the prompt's examples, in runs of at least three words that are not in "
-        "the passage",
+        "maximum fraction of the question's words that are copied from the prompt's examples, in runs of at least "
+        "three words that are not in the passage",
         ge=0,
         le=1,
     )
@@ -409,8 +424,8 @@ class QueriesConfig(ModelConfig):
     )
     dev_fraction: float = config_field(
         0.1,
-        "fraction of the documents whose questions are for development, such as selecting a learning rate; OUTPUT/dev "
-        "contains these questions",
+        "fraction of the documents whose questions are used for development, such as selecting a learning rate; "
+        "OUTPUT/dev contains these questions",
         ge=0,
         lt=1,
     )
@@ -420,8 +435,8 @@ class QueriesConfig(ModelConfig):
     )
     use_judge: bool = config_field(
         True,
-        "whether to judge questions, which takes a third of the time; with engine=openai, questions are judged only if "
-        "rules.min_p_yes is set",
+        "whether to judge questions, which takes a third of the total time; if engine=openai, questions are judged "
+        "only if rules.min_p_yes is set",
     )
     judge: str | None = config_field(
         None, "language model that judges whether a passage answers a question; null: the generator"
@@ -429,13 +444,14 @@ class QueriesConfig(ModelConfig):
     rules: QuestionRules = group(QuestionRules, "rules that a question must satisfy to be kept")
     negatives: int = config_field(
         3,
-        "number of hard negatives per training row: the nearest passages of other documents under encoder; questions "
-        "with fewer hard negatives are left out",
+        "number of hard negatives per training row, which are the passages of other documents that are nearest to the "
+        "question according to encoder; questions with fewer hard negatives are left out",
         ge=0,
     )
     negative_margin: float = config_field(
         0.05,
-        "minimum relative margin between the cosine similarities of the question to its passage and to a negative",
+        "minimum relative margin by which the question's cosine similarity to a negative must be lower than the "
+        "similarity to its passage",
         ge=0,
         le=1,
     )

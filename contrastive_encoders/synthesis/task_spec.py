@@ -33,7 +33,9 @@ class Label(NamedTuple):
 
 
 class TaskSpec(NamedTuple):
-    """A task. It writes first sentences (x1) if no instruction contains ``<X1>``, and x2 for a given x1 if all do."""
+    """Specification of a task: its labels and their instructions. It writes first sentences (x1) if no instruction
+    contains ``<X1>``, and x2 for a given x1 if all do.
+    """
 
     task_name: str
     labels: tuple[Label, ...]
@@ -67,7 +69,7 @@ class TaskSpec(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """Task that writes first sentences, task that writes second sentences, or both."""
+    """The task that writes first sentences, the task that writes second sentences, or both."""
 
     x1: TaskSpec | None
     x2: TaskSpec | None
@@ -121,7 +123,7 @@ def _tasks(found: Mapping[str, Any], where: str) -> Tasks:
 
 
 def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
-    """Read the YAML or JSON file of the config key ``key``.
+    """Read the YAML or JSON file that the config key ``key`` names.
 
     Raises:
         InputError: The file does not exist, is not UTF-8, or is not a YAML or JSON mapping.
@@ -141,7 +143,7 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecKeys:
-    """Keys of a task spec in a YAML or JSON file."""
+    """Configuration keys of a task spec in a YAML or JSON file."""
 
     task_name: str
     labels: Mapping[str, Any]
@@ -149,7 +151,7 @@ class SpecKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelKeys:
-    """Keys of a label in a task spec file."""
+    """Configuration keys of a label in a task spec file."""
 
     instruction: str
     counter_labels: Sequence[Any] | None = None

@@ -99,7 +99,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     @abstractmethod
     def identify(self) -> dict[str, Any]:
-        """Return the settings that identify the scored rows."""
+        """Return the settings that determine the scored rows."""
 
     def claim(self) -> bool:
         return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite)
@@ -119,7 +119,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         return NamedGenerator(str(self.generator), str(self.generator), self.identify_model(), prompts, True)
 
     def writer(self) -> Start:
-        """Return the function that, in a worker, loads the generator or creates the client of a server."""
+        """Return the function with which a worker loads the generator or creates the client of a server."""
         assert self.judge is not None
         if self.served:
             return self.server
@@ -128,7 +128,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         return partial(load_judge, self.judge, self.device, **options)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """Return further entries of the manifest. ``counts`` are the counts of prepared sentences."""
+        """Return additional entries of the manifest. ``counts`` are the counts of prepared sentences."""
         judge = self.judge
         return {
             "generator": {"name": judge.name if judge and self.judged else None, "weights": judge and judge.weights},
@@ -226,7 +226,7 @@ def write_triplets(source: Path, folder: Path, rules: Rules, workers: int | None
 
 
 class SentenceCandidates(NamedTuple):
-    """Candidate hypotheses for a premise, by direction."""
+    """Candidate hypotheses for a premise, by direction (entailment or contradiction)."""
 
     premise: str
     texts: dict[Direction, list[tuple[str, bool]]]  # text, and whether it is complete; nothing for a missing direction
@@ -234,7 +234,7 @@ class SentenceCandidates(NamedTuple):
 
 
 class CandidateSource(Protocol):
-    """Function that returns candidates: texts that may follow from each input or contradict it.
+    """Function that returns candidates for each input: texts that may follow from it or contradict it.
 
     ``first`` is the position of the first input in the dataset.
     """
@@ -256,7 +256,7 @@ class Baseline(TripletRecipe):
 
     @abstractmethod
     def method(self) -> dict[str, Any]:
-        """Return the settings that identify the candidates."""
+        """Return the settings that determine the candidates."""
 
     @abstractmethod
     def premises(self) -> Premises:
@@ -264,7 +264,7 @@ class Baseline(TripletRecipe):
 
     @abstractmethod
     def source(self, inputs: Iterable[Any]) -> Callable[[], CandidateSource]:
-        """Return the function that, in a worker, loads the source of candidates."""
+        """Return the function with which a worker loads the source of candidates."""
 
     def identify(self) -> dict[str, Any]:
         return {
@@ -367,7 +367,7 @@ def count_candidates(rows: Sequence[Mapping[str, Any]]) -> dict[str, LabelCounts
 
 
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool) -> bool:
-    """Claim the folder for triplets, and return whether triplets and scored rows are already finished.
+    """Claim the folder for a dataset of triplets, and return whether its triplets and scored rows are already finished.
 
     Scored rows that were deleted are not required.
 

@@ -1,4 +1,4 @@
-"""Key-value caches for a changing batch of sequences (rows) that all end at the same column.
+"""Key-value caches for decoding a batch of right-aligned sequences (rows) that join and leave the batch at any time.
 
 All rows write their next token into column ``time``. The prompt of a new row is placed in the columns before ``time``,
 so older and longer rows begin further left. No step copies the cache: the model attends to a view that begins at the
@@ -74,7 +74,7 @@ class _Layer(CacheLayerMixin):
 
 
 class RowCache(Cache):
-    """Key-value cache whose first ``rows`` rows are in use."""
+    """Key-value cache with spare rows and columns, of which the first ``rows`` rows are in use."""
 
     layers: list[_Layer]  # type: ignore[assignment]
 
@@ -94,7 +94,7 @@ class RowCache(Cache):
         self.place(shared.layers, shared.lengths_R, source, target)
 
     def real(self, more: int = 0) -> Tensor:
-        """Return the attention mask of R rows and the T columns of the window, (R, T) bool: False for padding.
+        """Return the attention mask of the R rows over the T columns in use, (R, T) bool: False for padding.
 
         ``more`` columns are appended that belong to all rows.
         """
@@ -103,12 +103,14 @@ class RowCache(Cache):
         return torch.arange(self.time - self.begin + more, device=device) >= starts_R1
 
     def window(self) -> Cache:
-        """Return a view of the rows and columns in use as a cache, without copying."""
+        """Return a cache that is a view of the rows and columns in use, without copying."""
         used = (slice(0, self.rows), slice(None), slice(self.begin, self.time))
         return Cache(layers=[_Layer(self, layer.keys[used], layer.values[used]) for layer in self.layers])
 
     def place(self, layers: Sequence[KeyValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
-        """Copy the rows ``source`` of left-padded ``layers`` into the rows ``target``, up to column ``time``."""
+        """Copy the rows ``source`` of left-padded ``layers`` into the rows ``target``, so that they end before column
+        ``time``.
+        """
         columns = layers[0].keys_RHTD.shape[2]
         self._reserve(max(self.rows, int(target.max()) + 1), columns, layers)
         self.rows = max(self.rows, int(target.max()) + 1)
@@ -133,7 +135,9 @@ class RowCache(Cache):
         self._settle()
 
     def advance(self) -> None:
-        """Advance ``time`` to the next column. Call this after the column ``time`` has been written."""
+        """Move ``time``, the column of the next token, one column to the right, and make space if the buffers are full.
+        Call this after the column ``time`` has been written.
+        """
         self.time += 1
         used = self.time - self.begin
         if self.time < self._columns():
@@ -151,7 +155,9 @@ class RowCache(Cache):
         return int(self.layers[0].keys.shape[2]) if self.layers else 0
 
     def _reserve(self, rows: int, columns: int, like: Sequence[KeyValues]) -> None:
-        """Allocate or shift buffers, so that there are ``rows`` rows and ``columns`` columns before ``time``."""
+        """Allocate or shift buffers, so that they contain ``rows`` rows, and ``columns`` columns before column
+        ``time``.
+        """
         used = self.time - self.begin
         wanted = max(used, columns)
         if not self.layers or rows > len(self.starts_R) or wanted + 1 > self._columns():
@@ -189,7 +195,9 @@ class RowCache(Cache):
 
 
 class CrossAttentionCache(RowCache):
-    """Cache of the decoder's rows, with the cross-attention keys and values of each row in the cache ``read``."""
+    """Self-attention cache of an encoder-decoder; the cache ``read`` contains the cross-attention keys and values of
+    each row.
+    """
 
     def __init__(self) -> None:
         super().__init__()

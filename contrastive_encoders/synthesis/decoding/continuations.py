@@ -9,7 +9,7 @@ PromptText = str | tuple[int, ...]  # a text, or its token ids
 
 
 class Prompt(NamedTuple):
-    """A text to continue by one or more samples."""
+    """A prompt from which one or more samples are drawn."""
 
     key: tuple[int | str, ...]  # identity for the random numbers, e.g. (hash of the input, label)
     text: PromptText  # ends before the sentence, with an opening quotation mark; encoder inputs do not
@@ -36,7 +36,8 @@ class Continuation(NamedTuple):
 
 
 def split_chat_prompt(text: str) -> tuple[str, str]:
-    """Split a prompt of a chat model into the user's message and the beginning of the answer, which is the last line.
+    """Split a prompt for a chat model: its last line is the beginning of the answer, and the lines before it are the
+    user's message.
 
     If the prompt is a single line, it is the user's message, and the answer has no given beginning.
     """
@@ -52,10 +53,13 @@ class Decoding:
     """Sampling options and batch sizes of decoding. Batch sizes do not change any text."""
 
     max_new_tokens: int = config_field(40, "maximum length of a generated text, in tokens", ge=1, le=MAX_NEW_TOKENS)
-    top_p: float | None = config_field(0.9, "probability mass of nucleus (top-p) sampling; 1 or null: off", gt=0, le=1)
+    top_p: float | None = config_field(
+        0.9, "probability mass of nucleus (top-p) sampling; 1 or null: no top-p sampling", gt=0, le=1
+    )
     top_k: int | None = config_field(
         None,
-        "number of likeliest tokens for top-k sampling; 0: off; null: 5 for second sentences of DINO, otherwise off",
+        "number of likeliest tokens from which top-k sampling draws; 0: no top-k sampling; null: 5 for the second "
+        "sentences of DINO, otherwise no top-k sampling",
         ge=0,
     )
     temperature: float = config_field(1.0, "sampling temperature", gt=0)
@@ -74,8 +78,9 @@ class Decoding:
     )
     kv_cache_tokens: int = config_field(
         16384,
-        "maximum number of tokens in the key-value cache, including padding (number of sequences x length that is "
-        "reserved for the longest); a sample that exceeds it is decoded alone",
+        "maximum size of the key-value cache in tokens, including padding: the number of sequences in the batch times "
+        "the length reserved for the longest one; a sample that alone exceeds this size is decoded in a batch of its "
+        "own",
         ge=1,
     )
 

@@ -1,4 +1,6 @@
-"""Use a generator or an instruct model as a discriminator, as in GenSE: it judges whether a hypothesis follows."""
+"""Use a generator or an instruct model as a discriminator, which judges whether a hypothesis follows from a premise
+(GenSE).
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -41,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class ScoredText(TypedDict):
-    """A text that was written for a premise, with the probability that it follows."""
+    """A text that was written for a premise, with the probability that the text follows from the premise."""
 
     text: str
     p_true: float | None  # P("true") of {"true", "false"}: the text follows from the premise; None: not judged
@@ -92,7 +94,9 @@ class Discriminator:
             )
 
     def check_room(self, max_tokens: int) -> None:
-        """Raise `InputError` if the prompt with a sentence of ``max_tokens`` tokens fills the context of the model."""
+        """Raise `InputError` if a prompt with a sentence of ``max_tokens`` tokens leaves no space for an answer in the
+        model's context.
+        """
         for direction in DIRECTIONS:
             [empty] = self.ids.generation(direction, [""], max_tokens)
             if (longest := len(empty) + max_tokens) >= self.generator.context:
@@ -105,12 +109,14 @@ class Discriminator:
                 )
 
     def questions(self, direction: Direction, sentences: Sequence[str], max_tokens: int) -> list[PromptText]:
-        """Return the prompt of ``direction`` for each sentence. Sentences are truncated to ``max_tokens`` tokens."""
+        """Return, for each sentence, the prompt that asks for an entailment or a contradiction of it, according to
+        ``direction``. Sentences are truncated to ``max_tokens`` tokens.
+        """
         return [tuple(ids) for ids in self.ids.generation(direction, sentences, max_tokens)]
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
-        """Return P("true") of each pair.
+        """Return P("true"), the probability that the second sentence follows from the first, for each pair.
 
         Equal pairs are processed once, and pairs of similar length are processed together.
         """
@@ -189,7 +195,7 @@ def find_generator(name: str) -> str:
 def choose_prompts(
     generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
 ) -> Prompts:
-    """Return the prompts that the generator was trained with, from its ``generator.json``.
+    """Return the prompts with which the generator was trained, according to its ``generator.json``.
 
     If there is no such file, return the published prompts, joined by ``assembly`` or "pieces".
 

@@ -50,7 +50,7 @@ class EncoderDecoder(Generator):
         return CrossAttentionCache()
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """Decode tokens of the decoder to text. ``before`` is ignored, since the prompt is read by the encoder."""
+        """Convert the decoder's token ids to text. ``before`` is ignored, since the prompt is read by the encoder."""
         plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return cast(str, self.tokenizer.decode(list(ids), **plain))
 

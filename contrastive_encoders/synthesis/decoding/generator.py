@@ -97,7 +97,8 @@ class Generator:
         return PrefillOutput(zero_padding(cache, real_RT), lengths_R, logits_RV)
 
     def shared(self, ids: Sequence[list[int]]) -> int:
-        """Return the length of the common prefix of the prompts, rounded down, or 0 if it is too short to be shared.
+        """Return the length of the common prefix of the prompts, rounded down, or 0 if the prefix is too short to be
+        processed once for all.
 
         Return 0 also for a model with sliding-window attention, since gaps in the cache would count as tokens of the
         window.
@@ -109,7 +110,8 @@ class Generator:
         return number if len(ids) > 1 and number >= MIN_SHARED_TOKENS else 0
 
     def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[PrefixState, Tensor]":
-        """Run groups of rows through the model. Return the states, and logits of the R rows in order, (R, V).
+        """Run groups of prompts with common prefixes through the model. Return the states, and logits of the R rows in
+        order, (R, V).
 
         The common prefix of each group and of all rows is processed once.
         """
@@ -123,14 +125,16 @@ class Generator:
         return self.behind(read.rows(owners), rest)
 
     def _beginning(self, ids: tuple[int, ...]) -> "PrefixState":
-        """Return the states of a common prefix as one row. The states are cached for the next forward pass."""
+        """Return the keys and values of a common prefix, as one row. The states are cached for the next forward
+        pass.
+        """
         if ids not in self.beginnings:
             self.beginnings.clear()
             self.beginnings[ids] = self.behind(None, [list(ids)])[0]
         return self.beginnings[ids]
 
     def behind(self, read: "PrefixState | None", ids: Sequence[list[int]]) -> "tuple[PrefixState, Tensor]":
-        """Run at least one further token of each row after the states ``read``.
+        """Process the tokens that follow the states ``read`` in each row, at least one token per row.
 
         Returns:
             The states of all tokens so far, and the logits after the last token of each row, (R, V).
@@ -150,7 +154,7 @@ class Generator:
         return self._forward(ids_RT, real_RT, position_ids(real_RT), None)
 
     def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
-        """Return the columns of `first_logits` for the A token ids in ``answers``, (R, A) float32."""
+        """Return the first-token logits of R prompts for the A token ids in ``answers`` only, (R, A) float32."""
         with _restrict_head(self.model, answers):
             return self.first_logits(ids)
 
@@ -196,7 +200,7 @@ class Generator:
         return [of[text] if isinstance(text, str) else list(text) for text in texts]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """Decode ``ids`` to the text that follows the token ``before``.
+        """Decode ``ids`` to text, as the continuation of a text that ends with the token id ``before``.
 
         Without a preceding token, SentencePiece would drop the space at the beginning of the text.
         """
@@ -204,7 +208,8 @@ class Generator:
         return text[len(head) :] if text.startswith(head) else self._text(ids)
 
     def tokens_with(self, part: str) -> Tensor:
-        """Return a mask of the tokens after which a continuation may contain ``part``, (V,) bool on the CPU.
+        """Return a mask of the V tokens after whose sampling a continuation may contain the string ``part``, (V,) bool
+        on the CPU.
 
         A single ASCII character is always inside one token. Longer strings may be spread over several tokens, so they
         may occur after any token.
@@ -232,7 +237,7 @@ class Generator:
 
 
 class PrefixState(NamedTuple):
-    """Keys and values of the tokens read so far, with gaps in rows that have read fewer tokens than others."""
+    """Keys and values of the tokens processed so far, with gaps in rows that contain fewer tokens than others."""
 
     layers: list[KeyValues]
     real_RT: Tensor  # bool: False in the gaps
@@ -260,7 +265,7 @@ class PrefixState(NamedTuple):
 
 
 def group_similar(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Group neighboring prompts that are equal except for, at most, their last `PROMPT_END_TOKENS` tokens."""
+    """Group consecutive prompts that differ only in their last `PROMPT_END_TOKENS` tokens or fewer."""
     group = list[list[int]]()
     for one in ids:
         if group and common_prefix_length([group[0], one]) < max(len(group[0]), len(one)) - PROMPT_END_TOKENS:
@@ -276,7 +281,7 @@ def common_prefix_length(ids: Sequence[list[int]]) -> int:
 
 
 def apply_chat_template(tokenizer: Tokenizer, question: str) -> str:
-    """Format the user's question by the chat template, up to the beginning of the answer."""
+    """Format the user's message by the chat template, up to the position where the answer begins."""
     messages = [{"role": "user", "content": question}]
     template = FIXED_DATE + tokenizer.get_chat_template()
     options: dict[str, Any] = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
@@ -352,7 +357,7 @@ def position_ids(real_RT: Tensor) -> Tensor:
 
 
 def zero_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeyValues]:
-    """Return the keys and values of the cache, with those of padding tokens set to zero.
+    """Return the keys and values in the cache, with the keys and values of padding tokens set to zero.
 
     Masked keys have weight zero, but zero times NaN is NaN.
     """
@@ -432,7 +437,7 @@ def not_finite_error(name: str) -> InputError:
 
 
 def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids of all end-of-sequence tokens: of the model, its generation config, and the tokenizer."""
+    """Return the ids of all end-of-sequence tokens that the model, its generation config, or the tokenizer defines."""
     named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
     if model.generation_config is not None:
         named.append(model.generation_config.eos_token_id)

@@ -32,7 +32,7 @@ DEFAULT_ROWS = {"cpu": 128}  # defaults; on a CPU, matmuls do not get faster per
 
 
 class PrefillRow(NamedTuple):
-    """Reference to the keys, values, and logits of a prompt: a row of a forward pass."""
+    """Reference to the keys, values, and logits of a prompt: the output of a forward pass, and a row of this output."""
 
     shared: PrefillOutput
     row: int
@@ -88,7 +88,9 @@ def decode(
 
 
 class PromptIntake:
-    """Source of new samples: requests prompts, runs them through the model, and draws each sample's first token."""
+    """Source of new samples, which requests prompts, runs them through the model, and draws each sample's first
+    token.
+    """
 
     def __init__(self, prompts: Iterator[Prompt | None], batch: "Batch") -> None:
         self.prompts, self.batch = prompts, batch
@@ -106,7 +108,8 @@ class PromptIntake:
 
     @torch.inference_mode()
     def pull(self) -> tuple[list[Sample], list[Continuation]]:
-        """Request prompts, and return their samples with a first token, and continuations for rejected samples.
+        """Request prompts, and return their samples, each with its first token, and the continuations of rejected
+        samples.
 
         The samples need about as many rows as the batch has.
         """
@@ -313,7 +316,9 @@ class Batch:
 
 
 class StopCriteria:
-    """Check whether samples are finished. Text is decoded only after tokens that can complete the stop string."""
+    """Conditions under which a sample is finished. Text is decoded only after tokens that can complete the stop
+    string.
+    """
 
     def __init__(self, generator: Generator, how: Decoding) -> None:
         self.generator, self.how = generator, how
@@ -323,7 +328,7 @@ class StopCriteria:
         self.eos = set() if how.ban_eos else set(generator.eos)
 
     def of(self, sample: Sample) -> Continuation | None:
-        """Return the continuation if the sample is finished, and mark the sample as finished, or return None."""
+        """Return the continuation and mark the sample as finished, or return None if the sample is not finished."""
         text = ""
         last = sample.tokens[-1]
         ended = last in self.eos

@@ -78,7 +78,7 @@ def _top_k_mask(ranked_RK: Tensor, top_k: int | None) -> Tensor:
 
 
 def _top_p_mask(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tensor:
-    """Return a mask of the tokens for which the total probability of all likelier tokens is below ``top_p``.
+    """Return a mask of the tokens whose likelier tokens together have a probability below ``top_p``.
 
     ``total_R1`` is the logarithm of the total mass; ``None`` means the mass of the row.
     """
@@ -103,7 +103,7 @@ def digest(seed: int, key: Sequence[int | str]) -> int:
 
 
 def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarray:
-    """Return random numbers in [0, 1) for S samples and P positions, (S, P) float64.
+    """Return reproducible random numbers in [0, 1) for S samples and P token positions, (S, P) float64.
 
     The number depends only on the digest of the prompt, the sample, and the position.
     """

@@ -1,4 +1,6 @@
-"""Evaluate a completed question sheet: the fractions of kept and of rejected questions that their passage answers."""
+"""Evaluate a completed question sheet: among kept and among rejected questions, the fraction that the passage
+answers.
+"""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +15,7 @@ from contrastive_encoders.synthesis.report.annotate import read_column
 
 
 def answers_table(folder: Path, sheet: Path) -> str:
-    """Return a Markdown table with the fraction of questions that their passage answers according to the sheet.
+    """Return a Markdown table with the fraction of questions whose passage answers them, as judged on the sheet.
 
     The table has a row for the kept and for the rejected questions of each style, with Wilson's 95 % interval. Which
     questions the latest rules kept is read from ``folder``.

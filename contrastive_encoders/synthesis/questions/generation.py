@@ -1,4 +1,4 @@
-"""Write and judge questions for passages, as tasks of workers.
+"""Worker tasks that write and judge questions for passages.
 
 A question depends only on (seed, text of the passage, style, number). Shards, processes, and the order of answers do
 not change it.
@@ -30,7 +30,7 @@ PASSAGES_PER_BATCH = 32  # passages that are judged between progress reports
 
 
 class QuestionCandidate(TypedDict):
-    """A generated question with the judge's probability."""
+    """A generated question, with the judge's probability that the passage answers it."""
 
     passage: int  # index in the collection
     style: str
@@ -115,7 +115,7 @@ class QuestionShardBuilder:
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt]:
-        """Yield the prompts, passage by passage, because prompts with the same passage may have a common prefix."""
+        """Yield the prompts, ordered by passage, because prompts with the same passage may have a common prefix."""
         shards = self.shards
         for task in self.tasks:
             payload: ShardInputs = task.payload
@@ -134,7 +134,7 @@ class QuestionShardBuilder:
                     yield Prompt((passage.digest, style), asked, samples=range(shards.number))
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer to its shard, and return the shard if all answers have arrived, otherwise None."""
+        """Add an answer to its shard, and return the shard if the answer completes it, otherwise None."""
         place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
         ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens
@@ -191,7 +191,9 @@ class JudgedQuestions:
 
 
 def judge_questions(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCandidate]:
-    """Yield each question with P(yes). Equal questions of a passage are judged once; empty questions are not judged."""
+    """Yield each question with P(yes), the probability that its passage answers it. Equal questions of a passage are
+    judged once; empty questions are not judged.
+    """
     pairs = [(one.passage.whole, row["text"]) for one in some for row in one.candidates]
     wanted = [pair for pair in dict.fromkeys(pairs) if pair[1]]
     found = dict(zip(wanted, score(wanted), strict=True))
@@ -201,7 +203,9 @@ def judge_questions(some: Sequence[PassageQuestions], score: Any) -> Iterator[Qu
 
 
 class PassageJudge(Discriminator):
-    """Judge of several questions per passage, like `Discriminator`. Each passage is processed once."""
+    """Judge that returns, for several questions per passage, the probability that the passage answers the question.
+    Each passage is processed once.
+    """
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:

@@ -135,7 +135,7 @@ def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) 
 
 
 def write_sheet(folder: Path, questions: Sequence[Question], collection: Collection, seed: int) -> None:
-    """Write the sheet of questions for manual judgment, and its key.
+    """Write the sheet of questions for manual judgment, and the answer key of the sheet.
 
     Half of the questions on the sheet were kept by the rules, if there are enough. An existing sheet is not changed,
     since it may be partly completed.

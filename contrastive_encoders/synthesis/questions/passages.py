@@ -1,4 +1,4 @@
-"""Split documents into passages, and divide the documents into train, dev, and held-out splits (parts).
+"""Split documents into passages, and divide the documents into the splits train, dev, and held_out.
 
 Near-duplicate documents form a group. Each group is assigned to one part, by a hash of its texts and a seed. A question
 of one part is therefore not answered by a text that also occurs in another part, and adding documents does not move
@@ -46,13 +46,13 @@ class CorpusPassage(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """Return the heading and the text, joined for the encoder like title and text in BEIR."""
+        """Return the heading and the text, joined as BEIR joins title and text for an encoder."""
         return f"{self.heading} {self.text}".strip()
 
 
 @dataclass
 class Collection:
-    """All passages of the documents in order, and the part (split) of each document."""
+    """All passages of the documents in order, and the split (train, dev, or held_out) of each document."""
 
     passages: list[CorpusPassage]
     documents: list[str]  # location of each document
@@ -208,7 +208,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
 
 
 def _drop_near_duplicates(collection: Collection, part: str, others: Sequence[str]) -> None:
-    """Drop the passages of ``part`` that are near-duplicates of passages in ``others``, such as a shared section."""
+    """Drop the passages of the split ``part`` that are near-duplicates of passages in the splits ``others``."""
     parts = [collection.part(place) for place in range(len(collection.passages))]
     near = NearDuplicateIndex([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
     kept = [

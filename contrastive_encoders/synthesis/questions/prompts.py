@@ -26,7 +26,9 @@ class QuestionPrompts(NamedTuple):
 
     @property
     def examples(self) -> str:
-        """Return the example paragraphs of all templates: those without a placeholder for heading or passage."""
+        """Return the example paragraphs in all templates, which are the paragraphs without a placeholder for heading or
+        passage.
+        """
         paragraphs = (part for template in self.styles.values() for part in template.split("\n\n"))
         return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACEHOLDERS.search(part)))
 

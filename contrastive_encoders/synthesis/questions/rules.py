@@ -61,7 +61,7 @@ def apply_rules(
     rules: QuestionRules,
     examples: str,
 ) -> list[Question]:
-    """Apply the rules to all candidates in order. A duplicate is similar to an earlier question that was kept.
+    """Apply the rules to all candidate questions in order. A duplicate is similar to an earlier question that was kept.
 
     ``examples`` are the examples in the prompts, which questions should not repeat.
     """
@@ -103,6 +103,8 @@ def _broken(
 
 
 def tally(questions: Sequence[Question]) -> dict[str, dict[str, int]]:
-    """Count, for each rule, all questions that violate it, and those for which it is the first violated rule."""
+    """Count, for each rule, the questions that violate it, and the questions for which it is the first violated
+    rule.
+    """
     first, every = Counter(one.outcome for one in questions), Counter(why for one in questions for why in one.broken)
     return {why: {"left_out": first[why], "break_it": every[why]} for why in REASONS}

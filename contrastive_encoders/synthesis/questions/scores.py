@@ -48,7 +48,9 @@ def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
 
 
 class NearestPassages(NamedTuple):
-    """Ranks, similarities, and nearest passages of Q questions under an encoder. K passages are stored per question."""
+    """For Q questions: the rank and similarity of the question's passage, and the nearest passages, according to an
+    encoder. K passages are stored per question.
+    """
 
     ranks_Q: np.ndarray  # int32: rank of its own passage, the best among ties; `NO_RANK`: not computed
     cosines_Q: np.ndarray  # float32, with its own passage

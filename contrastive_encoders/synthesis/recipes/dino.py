@@ -66,7 +66,9 @@ class Dino(DinoConfig, ModelRecipe):
                 expected="null, because this recipe writes the first sentences; the recipe dino_x2 reads them",
             )
         if self.tasks.x1 is None:
-            require(self, "input", "a file of the first sentences; the recipe dino_x1x2 writes them, too")
+            require(
+                self, "input", "a file of the first sentences; the recipe dino_x1x2 also writes the first sentences"
+            )
         if self.tasks.x1 is not None and self.num_x1 < len(self.tasks.x1.labels):
             expected = f"{len(self.tasks.x1.labels)} or more, one for each label"
             raise InputError(key="num_x1", value=self.num_x1, expected=expected)
@@ -105,7 +107,9 @@ class Dino(DinoConfig, ModelRecipe):
         return self._count_marks(FirstSentences(drawn, number, identity | {"sample": number}))
 
     def _count_marks(self, given: "FirstSentences") -> "FirstSentences":
-        """Add the number of texts with quotation marks to the identity, because these marks are replaced in prompts."""
+        """Add the number of texts with quotation marks to the identifying settings, because these marks are replaced in
+        prompts.
+        """
         number = sum(map(has_quotation, given.texts))
         if not number:
             return given
@@ -183,7 +187,7 @@ class Dino(DinoConfig, ModelRecipe):
 
 
 class FirstSentences(NamedTuple):
-    """First sentences, their number, and the entries that identify them in the dataset's identity."""
+    """First sentences, their number, and the settings that identify them in the dataset's manifest."""
 
     texts: Iterable[str]
     number: int
@@ -201,7 +205,9 @@ class WrittenTexts:
 
 
 def read_first_sentences(stage: "DinoStage") -> FirstSentences:
-    """Read the first sentences that a stage has written. They are identified by a hash of the stage's identity."""
+    """Read the first sentences that a previous stage has written. They are identified by a hash of the stage's
+    identity.
+    """
     identity = json.dumps(stage.identity, sort_keys=True).encode()
     texts = WrittenTexts(stage.folder)
     return FirstSentences(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})
@@ -231,7 +237,7 @@ class DinoShards(DecodedShards):
 
 
 class InputTask(NamedTuple):
-    """An input, with the labels for which texts are written."""
+    """An input text, with the labels for which texts are written."""
 
     place: int  # position of the input; determines the random numbers
     x1: str | None  # None: x1 is written
@@ -276,7 +282,7 @@ class DinoShardState:
 
 @dataclass
 class SampleGroup:
-    """Samples that are drawn for an input and a label."""
+    """Samples that are drawn for one input and one label, in one or more rounds."""
 
     unit: InputTask
     label: Label

@@ -79,7 +79,7 @@ class Gense(GenseConfig, SentenceRecipe):
 
 
 def closing_mark(prompts: Prompts) -> str:
-    """Return the stop string of written texts.
+    """Return the stop string, which ends a generated text.
 
     This is a quotation mark if the prompts end in an opening quotation mark, like those of DINO. Otherwise, it is an
     empty string, since only the end-of-sequence token ends a text.
@@ -190,7 +190,9 @@ class GenseShardBuilder:
         return FinishedShard(shard.number, shard.tokens, rows, count_candidates(rows))
 
     def _has_conflicting(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
-        """Return whether a quotation mark ends texts and ``marks`` finds quotation marks in the premise."""
+        """Return whether generated texts end at a quotation mark although ``marks`` finds quotation marks in the
+        premise.
+        """
         return self.shards.how.stop == STOP and marks(row.premise)
 
     def _score(self, shard: GenseShardState) -> list[dict[str, Any]]:
@@ -207,7 +209,7 @@ class GenseShardBuilder:
         return scored
 
     def _begin(self) -> Iterator[OpenSentence]:
-        """Yield each sentence of the tasks, in order, with empty slots for its candidates."""
+        """Yield each sentence of the tasks, in order, without candidates yet."""
         for task in self.tasks:
             payload: ShardInputs = task.payload
             shard = GenseShardState(task.number, units=len(payload.inputs))

@@ -34,7 +34,9 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 
 @dataclass(kw_only=True)
 class BackTranslation(BackTranslationConfig, SentenceBaseline):
-    """Recipe ``gense_back_translation``: pairs of a sentence and its back-translation, which may be judged."""
+    """Recipe ``gense_back_translation``: pairs of a sentence and its back-translation, which a discriminator may
+    judge.
+    """
 
     def method(self) -> dict[str, Any]:
         identity: dict[str, Any] = {"search": asdict(self.search)}
@@ -151,7 +153,7 @@ def load_translators(
 
 
 class BackTranslatedCandidates:
-    """Source whose only candidate for a sentence is its back-translation, as an entailment."""
+    """Source of candidates that returns one entailment for a sentence, its back-translation."""
 
     def __init__(self, forward: Translator, backward: Translator) -> None:
         self.forward, self.backward = forward, backward

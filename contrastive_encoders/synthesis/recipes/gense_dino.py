@@ -69,7 +69,7 @@ def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[Sentence
 
 
 class InputCandidates:
-    """Source that returns its inputs, which already contain the candidates."""
+    """Source of candidates that returns its inputs, because they already contain the candidates."""
 
     def __call__(self, first: int, inputs: Sequence[SentenceCandidates]) -> list[SentenceCandidates]:
         return list(inputs)

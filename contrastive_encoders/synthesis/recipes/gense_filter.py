@@ -1,4 +1,4 @@
-"""Select triplets from the scored rows of another recipe by other rules, without a model."""
+"""Apply other rules to the scored rows that another recipe has written, without a model."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -48,7 +48,7 @@ class Retrieval(RetrievalConfig, SentenceBaseline):
 
 
 class RetrievedCandidates:
-    """Source whose candidates are the nearest sentences by BM25, the same for all directions.
+    """Source of candidates that returns the nearest sentences by BM25, as entailments and as contradictions.
 
     The discriminator decides to which direction a candidate belongs.
     """

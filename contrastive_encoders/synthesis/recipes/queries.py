@@ -144,7 +144,7 @@ class Queries(QueriesConfig, ModelRecipe):
         }
 
     def _key(self, place: int) -> tuple[str, str]:
-        """Return the heading and text of a passage, which identify the same passage in another dataset."""
+        """Return the heading and text of a passage, by which the passage is found in an earlier dataset."""
         passage = self.collection.passages[place]
         return passage.heading, passage.text
 
@@ -157,8 +157,8 @@ class Queries(QueriesConfig, ModelRecipe):
             raise InputError(
                 key="held_out_fraction",
                 value=f"{self.held_out_fraction:g}",
-                expected=f"less than 1 together with dev_fraction ({self.dev_fraction:g}), so that documents for "
-                "training remain",
+                expected=f"a sum of less than 1 with dev_fraction ({self.dev_fraction:g}), so that documents remain "
+                f"for training",
             )
 
     def _plan_stages(self, weights: Mapping[str, Any]) -> None:
@@ -343,7 +343,7 @@ class Queries(QueriesConfig, ModelRecipe):
             raise InputError(
                 key="rules",
                 value=f"{number:,} of {len(questions):,} questions (rejected as {why})",
-                expected=f"rules that keep at least one question of the documents of {' and '.join(lacking)}",
+                expected=f"rules that keep at least one question for {' and for '.join(lacking)}",
                 location=str(folder),
                 hint=f"{FEW_KEPT_HINT} Use more documents, or relax the rules. The questions are not generated again.",
             )
@@ -402,7 +402,7 @@ def round_trip_json(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def no_judge() -> None:
-    """Load no model in a worker, because questions are not judged."""
+    """Start function of a worker that loads no model, because questions are not judged."""
 
 
 def skip_judging(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard]]:
@@ -414,7 +414,7 @@ def skip_judging(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None
 
 @dataclass(frozen=True)
 class WrittenQuestions:
-    """Iterable over passages in order, each with its questions, which are read from shards in ``folder``."""
+    """Iterable over the passages in order, each with its questions, which are read from the shards in ``folder``."""
 
     folder: Path
     passages: Sequence[CorpusPassage]

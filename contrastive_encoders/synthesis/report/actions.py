@@ -1,4 +1,6 @@
-"""Actions on a finished dataset: add similarities under an encoder, and write and evaluate an annotation sheet."""
+"""Actions on a finished dataset: add an encoder's similarities to the report, write an annotation sheet, and evaluate a
+completed sheet.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -30,7 +32,7 @@ class DatasetActions(NamedTuple):
         return [name for name, value in self._asdict().items() if value is not None]
 
     def check(self) -> None:
-        """Raise `InputError` for actions that exclude each other. Call this before anything is written."""
+        """Raise `InputError` if actions are requested that exclude each other. Call this before anything is written."""
         if self.annotation_sample is not None and self.annotation_sheet is not None:
             raise InputError(
                 key="annotation_sheet",
@@ -67,7 +69,7 @@ class DatasetActions(NamedTuple):
 
 
 def regenerate_report(folder: Path, encoder: str, device: str) -> None:
-    """Write the report again, with the similarities of the texts under an encoder.
+    """Write the report again, with the similarities that an encoder computes for the pairs of texts.
 
     Raises:
         InputError: The folder contains no dataset, or a dataset without pairs.

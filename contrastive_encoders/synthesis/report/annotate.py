@@ -27,7 +27,7 @@ SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # smoothed values
 
 
 class Item(NamedTuple):
-    """Texts of a line of the sheet, with the intended label, which is not on the sheet."""
+    """Texts in a line of the sheet, with the intended label, which the sheet does not show."""
 
     text_a: str
     text_b: str
@@ -105,7 +105,7 @@ class Agreement(NamedTuple):
 
 
 def read_agreement(folder: Path, sheet: Path) -> Agreement:
-    """Compute the agreement of a completed sheet with its key.
+    """Compute the agreement of the labels on a completed sheet with the intended labels in its answer key.
 
     Raises:
         InputError: There is no sheet or key, an id is unknown, or a label is invalid.
@@ -130,7 +130,7 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
 
 
 def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict[str, str], list[tuple[str, str, str]]]:
-    """Read one column of a completed sheet, and its key.
+    """Read one column of a completed sheet, and the answer key of the sheet.
 
     Returns:
         The labels that annotators may assign, the meaning of each id, and for each line its location, its id, and the
@@ -143,7 +143,7 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
         found = json.loads((folder / KEY).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            key="annotation_sheet", value=sheet, expected=f"a sheet whose key {folder / KEY} exists"
+            key="annotation_sheet", value=sheet, expected=f"a sheet whose answer key {folder / KEY} exists"
         ) from None
     try:
         text = sheet.read_text(encoding="utf-8-sig")

@@ -1,4 +1,4 @@
-"""Write the dataset card in the format of the Hugging Face Hub."""
+"""Write dataset cards in the format of the Hugging Face Hub."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ SETTINGS = ("method", "generator", "precision", "decoding", "plan", "bm25", "for
 
 
 class Method(NamedTuple):
-    """Text for the card about how candidates were created."""
+    """Description, for the dataset card, of how candidates were created."""
 
     made: str  # "written by ..."
     rows: str = "triplets"

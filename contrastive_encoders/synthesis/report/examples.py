@@ -18,7 +18,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def draw_examples(texts: GeneratedTexts, seed: int) -> list[ReportText]:
-    """Sample accepted texts, equally many per label, and rejected texts, equally many per label and reason."""
+    """Sample the same number of accepted texts for each label, and of rejected texts for each label and reason."""
     draw = random.Random(f"{seed}/examples")
     accepted = draw.sample(texts.accepted, len(texts.accepted))
     left_out = draw.sample(texts.left_out, len(texts.left_out))

@@ -31,7 +31,9 @@ def lengths(measured: Mapping[str, LabelStatistics]) -> Figure:
 
 
 def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
-    """Draw the distribution of the lexical overlap: words in both texts of a pair over words in either."""
+    """Draw the distribution of the lexical overlap of pairs: the number of words in both texts divided by the number of
+    words in either.
+    """
     curves = [Curve(label, middles(0, 1, BINS), one.overlaps) for label, one in measured.items()]
     caption = (
         "Number of words in both texts of a pair over the number in either (Jaccard), without case and punctuation."
@@ -40,7 +42,7 @@ def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
 
 
 def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure:
-    """Draw the distribution of the cosine similarities of pairs under an encoder, for each label."""
+    """Draw the distribution of the pairs' cosine similarities, which an encoder computes, for each label."""
     lowest = min((value for found in cosines.values() for value in found), default=0.0)
     begin = min(math.floor(lowest * BINS) / BINS, 0.0)
     bins = round((1 - begin) * BINS)
@@ -70,7 +72,7 @@ def middles(begin: float, end: float, bins: int) -> list[float]:
 
 
 def _shares(name: str, title: str, caption: str, x_title: str, curves: Sequence[Curve], form: str = ".3g") -> Figure:
-    """Draw the share of texts in each bin, with a line for each label."""
+    """Draw a line for each label: the fraction of its texts in each bin."""
     labels = [one.label for one in curves]
     points = [
         {"label": one.label, "x": x, "texts": count, "share": count / max(sum(one.counts), 1)}

@@ -1,4 +1,4 @@
-"""Read the texts for a report: all texts of a dataset or, for a large dataset, those of evenly spaced shards."""
+"""Read the texts for a report: all texts of a dataset or, for a large dataset, the texts in evenly spaced shards."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice

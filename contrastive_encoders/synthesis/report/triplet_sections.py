@@ -64,7 +64,9 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> ReportSection
 
 
 def _disagreement_sections(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[ReportSection]:
-    """Return the section on the discriminator's disagreement, or an empty list if nothing was judged."""
+    """Return the section about texts on whose label the discriminator disagrees, or an empty list if nothing was
+    judged.
+    """
     if not answers:
         return []
     from contrastive_encoders.synthesis.report.figures import answers as answers_figure  # imports Altair

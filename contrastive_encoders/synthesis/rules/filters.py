@@ -1,4 +1,4 @@
-"""Filters of generated texts: those of the published DINO code, and optional ones.
+"""Filters of generated texts: the filters of the published DINO code, and additional, optional filters.
 
 Texts are never stripped: " A" stays " A".
 """
@@ -40,8 +40,8 @@ class Filters:
     min_words: int = config_field(0, "minimum number of words of a generated text", ge=0)
     copies: Copies = config_field(
         "keep",
-        "which copies of the first sentence are dropped; keep: none; exact: exact copies; normalized: also copies that "
-        "differ only in case, punctuation, or spaces",
+        "which copies of the first sentence are dropped; keep: no copies; exact: exact copies; normalized: exact "
+        "copies, and copies that differ only in case, punctuation, or spaces",
     )
     drop_duplicates: bool = config_field(
         False, "whether to drop a text that was already accepted for the same input and label"
@@ -99,7 +99,7 @@ class NearDuplicates:
         self.by_word: dict[str, list[int]] = {}
 
     def earlier(self, text: str) -> int | None:
-        """Return the index of the first earlier text that is similar, or None if there is none.
+        """Return the index of the first earlier text that is a near-duplicate, or None if there is none.
 
         Only texts for which None was returned are stored and counted by the index.
         """

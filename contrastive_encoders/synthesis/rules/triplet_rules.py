@@ -1,4 +1,4 @@
-"""Rules that select triplets from scored rows: the published rules, each of which can be disabled.
+"""Rules that select triplets from scored rows, as published; each rule can be disabled.
 
 A row is accepted if it violates no enabled rule. All rules are checked for every row, so the number of rows that each
 rule alone would reject is also known. Of several candidates for a direction, one is chosen: among those that violate no
@@ -51,22 +51,22 @@ class Rules:
 
     agree: bool = config_field(
         True,
-        "whether the discriminator must agree with the direction: true must be likelier for an entailment, false for a "
-        "contradiction",
+        "whether the discriminator must agree with the label: the likelier answer must be true for an entailment, and "
+        "false for a contradiction",
     )
     threshold: float | None = config_field(
         0.9,
-        "minimum probability of the answer that the direction requires (true for an entailment, false for a "
-        "contradiction); null: off",
+        "minimum probability of the required answer (true for an entailment, false for a contradiction); null: no "
+        "minimum",
         ge=0,
         le=1,
     )
-    min_premise_words: int = config_field(8, "minimum number of words of a premise; 0: off", ge=0)
-    min_hypothesis_words: int = config_field(5, "minimum number of words of a hypothesis; 0: off", ge=0)
+    min_premise_words: int = config_field(8, "minimum number of words of a premise; 0: no minimum", ge=0)
+    min_hypothesis_words: int = config_field(5, "minimum number of words of a hypothesis; 0: no minimum", ge=0)
     drop_near_copies: bool = config_field(
         True,
-        "whether to drop triplets with a near-copy: premise or hypothesis, without its last character, is contained in "
-        "the other",
+        "whether to drop triplets with a near-copy, where the premise or the hypothesis, without its last character, "
+        "is contained in the other",
     )
     drop_cut: bool = config_field(
         False, "whether to drop texts that were truncated at max_new_tokens (not in the published code)"
@@ -86,7 +86,7 @@ class Rules:
         return broken
 
     def switched_on(self) -> list[str]:
-        """Return the reasons for rejecting a row whose rules are enabled."""
+        """Return the names of the enabled rules, which are the possible reasons for rejecting a row."""
         on = {
             EMPTY: True,
             CUT: self.drop_cut,
@@ -99,11 +99,11 @@ class Rules:
         return [reason for reason in REASONS if on.get(reason)]
 
     def asks(self) -> bool:
-        """Return whether an enabled rule uses the discriminator's answer."""
+        """Return whether any enabled rule uses the discriminator's answer."""
         return self.agree or self.threshold is not None
 
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
-        """Return the rules that the discriminator's answer violates, if the answer ``wanted`` is required.
+        """Return the rules that the discriminator's answer ``p_true`` violates if the required answer is ``wanted``.
 
         A probability of one half means "true", since the first of two equal logits wins.
         """

@@ -47,7 +47,9 @@ def find_scored(folder: Path) -> Path:
 
 
 def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
-    """Return the settings that identify the filtered triplets: the rules, and the identity of the scored rows."""
+    """Return the settings that identify the filtered triplets: the rules, and the settings that identify the scored
+    rows.
+    """
     return {"kind": "triplets", "rules": asdict(rules), SCORED: dict(scored)}
 
 
@@ -63,7 +65,7 @@ def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int
 
 
 def _load_nothing() -> None:
-    """Load nothing in a worker, because no model is needed."""
+    """Start function of a worker that loads nothing, because no model is needed."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stream of input texts: lines, a column of a table, or both sentences of STS-B.
+"""Read input texts as a stream: the lines of a file, a column of a table, or both sentence columns of STS-B.
 
 The texts are read once to count and check them, and once by each process that writes texts for them. Memory does not
 depend on the number of texts. Texts are unchanged; blank texts are dropped and counted. As published, there is no
@@ -94,7 +94,7 @@ class Inputs:
         return self.files[0].column
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the file's bytes, or of the checksums of several files."""
+        """Return the SHA-256 of a single file's bytes, or for several files, of their checksums."""
         return sha256_of_all([sha256_of(file.path) for file in self.files])
 
 
@@ -120,7 +120,7 @@ class InputFile:
                 yield ""
 
     def is_stsb(self) -> bool:
-        """Return whether the first row has the columns of an STS-B table, but not the requested column."""
+        """Return whether the first row contains the columns of an STS-B table, and not the requested column."""
         rows = read_rows(self.path, encoding=self.encoding)
         first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
         return first is not None and set(STSB_NAMES) <= first.values.keys() and self.column not in first.values
@@ -186,7 +186,7 @@ def _input_file(path: Path, kind: str, column: str, encoding: Encoding) -> Input
 
 @dataclass(frozen=True)
 class SampledTexts:
-    """Iterable over the texts at the indices ``places``, in order."""
+    """Iterable over the input texts with the indices ``places``, in order."""
 
     texts: Iterable[str]
     places: frozenset[int]

@@ -37,11 +37,15 @@ class SentenceRules:
     """Configuration keys of the rules that select input sentences."""
 
     min_words: int = config_field(
-        8, "minimum number of words of a sentence; `rules` also drops triplets whose premise is shorter", ge=1
+        8,
+        "minimum number of words of a sentence; rules.min_premise_words also applies, to the premises of triplets",
+        ge=1,
     )
     max_words: int | None = config_field(None, "maximum number of words of a sentence; null: no limit")
     drop_duplicates: bool = config_field(
-        True, "whether to drop duplicate sentences of the entire input, which may have any size (hashes are on disk)"
+        True,
+        "whether to drop duplicate sentences across the entire input, which may have any size, since the hashes of "
+        "the sentences are stored on disk",
     )
     exclude: str | None = config_field(
         None,
@@ -52,7 +56,8 @@ class SentenceRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation(SentenceRules):
-    """Rules for sentences, and whether texts are documents, which are first split into sentences.
+    """Settings of the preparation: the rules for sentences, and whether the texts are documents, which are first split
+    into sentences.
 
     If so, the texts of ``exclude`` are also split.
     """

@@ -30,7 +30,9 @@ def has_quotation(text: str | None) -> bool:
 
 
 def quote_for_prompt(text: str) -> str:
-    """Convert a text for quotation in a prompt: to one line, with typographic instead of straight marks."""
+    """Convert a text for quotation in a prompt: join its lines, and replace straight quotation marks by typographic
+    ones.
+    """
     return STRAIGHT.sub(RIGHT, OPENING.sub(LEFT, NEWLINES.sub(" ", text)))
 
 
@@ -40,7 +42,7 @@ def is_cut(text: str) -> bool:
 
 
 def _is_open(text: str) -> bool:
-    """Return whether a quotation in English, German, or French marks is still open at the end of the text.
+    """Return whether the text ends inside a quotation in English, German, or French quotation marks.
 
     French marks may point either way.
     """
@@ -54,7 +56,9 @@ def _is_open(text: str) -> bool:
 
 
 def restore_marks(source: str, text: str) -> str:
-    """Replace typographic marks in a generated text by straight marks, unless its source has typographic marks."""
+    """Replace typographic quotation marks in a generated text by straight ones, unless its source contains typographic
+    ones.
+    """
     if LEFT in source or RIGHT in source:
         return text
     return text.replace(LEFT, STOP).replace(RIGHT, STOP)

@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 def ask(
     server: Server, prompts: Iterator[Prompt | None], how: Decoding, statistics: Statistics | None = None
 ) -> Iterator[Continuation]:
-    """Request all samples of all prompts, and yield each on arrival, like `synthesis.decoding.loop.decode`.
+    """Request all samples of all prompts from a server, and yield each sample when it arrives, like
+    `synthesis.decoding.loop.decode`.
 
     Raises:
         InputError: The server rejects a setting.
@@ -107,7 +108,7 @@ class ServedDiscriminator:
         return self.asks.generation_texts(direction, sentences, max_tokens)
 
     def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
-        """Return P("true") of each pair.
+        """Return P("true"), the probability that the second sentence follows from the first, for each pair.
 
         Equal pairs are requested once. The result for a pair is None if pairs are not judged or if the server's answer
         contains neither of the two answers.

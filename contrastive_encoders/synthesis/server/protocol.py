@@ -57,7 +57,7 @@ def judge_request(prompt: str, *, chat: bool) -> dict[str, Any]:
 
 
 def replace_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """Replace the prompt of a request by a short one that every server can answer."""
+    """Replace the prompt of a request by a short prompt that every server can answer."""
     return {**body, **_prompt_fields("Hello", chat)}
 
 
@@ -122,7 +122,7 @@ def extract_text(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool
 
 
 def probability(listed: Sequence[tuple[str, float]], answers: Mapping[str, str]) -> float | None:
-    """Return P(yes), normalized over yes and no, or None if neither is among the listed tokens.
+    """Return P(yes), normalized over yes and no, or None if the answer lists neither of the two tokens.
 
     Tokens that are a prefix of exactly one answer count for that answer, regardless of case and blanks. An answer that
     is not listed gets the probability of the least likely listed token, which is an upper bound.

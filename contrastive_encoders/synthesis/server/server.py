@@ -88,7 +88,7 @@ class Server:
         return self.runner.get_loop().create_task(work)
 
     async def answer(self, body: Mapping[str, Any], *which: Any) -> ServerAnswer:
-        """Return the answer to a request, from the journal if it is known, otherwise from the server.
+        """Return the answer to a request, from the journal if the journal contains it, otherwise from the server.
 
         ``which`` distinguishes requests with the same body.
         """
@@ -146,7 +146,7 @@ class Server:
         return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
 
     async def _read_response(self, response: Any) -> None:
-        """Read a response completely.
+        """Read the complete response to a request.
 
         If it contains no answer or arrives too late, an error is raised after which the client retries.
         """
@@ -192,7 +192,7 @@ class Server:
         return self._shorten_message(error.__cause__ or error.message)
 
     def _handle_rejection(self, status: int, why: str, body: Mapping[str, Any]) -> ServerAnswer:
-        """Count the rejection of a request if only its prompt may be the cause. Otherwise, raise `InputError`."""
+        """Count the rejection of a request if its prompt may be the only cause. Otherwise, raise `InputError`."""
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
         self.refused += 1

@@ -60,11 +60,15 @@ class DecodedShards(ABC):
 
     @abstractmethod
     def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> ShardBuilder:
-        """Return a builder for the tasks. It requests a task when the decoder needs more prompts."""
+        """Return a builder that turns the tasks into prompts. It requests a task when the decoder needs more
+        prompts.
+        """
 
     @abstractmethod
     def passes(self, sampled: Continuation) -> bool:
-        """Return whether a text passes the filters that consider it alone. This is shown in the progress bar."""
+        """Return whether a text passes the filters that do not compare it with other texts. This is shown in the
+        progress bar.
+        """
 
     def __call__(
         self, generator: Generator | Server, tasks: Iterator[WorkItem]
@@ -73,7 +77,8 @@ class DecodedShards(ABC):
             raise InputError(
                 key="max_new_tokens",
                 value=self.how.max_new_tokens,
-                expected=f"less than {generator.context}, the context of {generator.name}, which includes the prompt",
+                expected=f"less than {generator.context}, the context length of {generator.name} in tokens, which "
+                f"includes the prompt",
             )
         with generator.session():
             if isinstance(generator, Server) or generator.model.dtype == torch.float32:

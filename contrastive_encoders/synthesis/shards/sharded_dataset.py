@@ -35,7 +35,7 @@ class ShardInputs(NamedTuple):
 
 
 class ShardFacts(TypedDict):
-    """Counts and rejected texts of a shard, for its record."""
+    """Counts and rejected texts of a shard, which its record contains."""
 
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
@@ -169,7 +169,9 @@ def finish(data_set: DataSet) -> None:
 
 
 def finish_rows(data_set: DataSet) -> None:
-    """Complete the manifest of an intermediate dataset, which has no report: another dataset is derived from it."""
+    """Complete the manifest of an intermediate dataset, from which another dataset is derived, and which has no
+    report.
+    """
     data_set.store.write_manifest(data_set.manifest(complete=True))
 
 

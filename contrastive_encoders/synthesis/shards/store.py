@@ -60,7 +60,7 @@ class SynthesisError(Exception):
 
 
 class LabelCounts(TypedDict):
-    """Numbers of drawn, accepted, and rejected samples of a label."""
+    """Numbers of drawn, accepted, and rejected samples for a label."""
 
     samples: int  # drawn samples, including those without room in the context
     accepted: int
@@ -68,7 +68,7 @@ class LabelCounts(TypedDict):
 
 
 def accept_all(numbers: Mapping[str, int]) -> dict[str, LabelCounts]:
-    """Return label counts in which all texts are accepted, since rules are applied in a later stage."""
+    """Return label counts that count all texts as accepted, since rules are applied in a later stage."""
     return {label: LabelCounts(samples=number, accepted=number, rejected={}) for label, number in numbers.items()}
 
 
@@ -157,7 +157,9 @@ class ShardStore:
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
-        """Return the records of the finished shards, in order, without the rejected texts in ``left_out``."""
+        """Return the records of the finished shards, in order, with the list of rejected texts, ``left_out``,
+        emptied.
+        """
         done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
         return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
 
@@ -209,7 +211,7 @@ def _has_checksum(shard: Path, sha256: str, changed: int) -> bool:
 
 
 def interleave(found: Iterable[Item], most: int, kind: Callable[[Item], Hashable]) -> list[Item]:
-    """Return at most ``most`` items, alternating between their kinds. Items of a kind keep their order."""
+    """Return at most ``most`` items, taken in turn from each group. Items of a group keep their order."""
     kinds: dict[Hashable, list[Item]] = {}
     for one in found:
         kinds.setdefault(kind(one), []).append(one)
@@ -218,7 +220,7 @@ def interleave(found: Iterable[Item], most: int, kind: Callable[[Item], Hashable
 
 
 def sample_rejected(found: Iterable[RejectedText]) -> list[RejectedText]:
-    """Select the rejected texts for a record, alternating between labels and reasons.
+    """Select the rejected texts for a shard's record, taken in turn from each label and reason.
 
     Long texts are truncated.
     """
