@@ -1,4 +1,4 @@
-"""Lightning callbacks that score a model during training and at the end.
+"""Lightning callbacks that score a model during training and after training.
 
 `choose_suites` selects the tasks.
 """
@@ -58,7 +58,8 @@ def choose_suites(
     config: EvaluateConfig,
     sizes: Sequence[int],
 ) -> Suites:
-    """Return the tasks that a run scores before and after training, and those that it scores during training.
+    """Return two suites: the tasks that are scored before and after training, and the tasks that are scored during
+    training.
 
     The first suite contains the held-out tasks of the data module, the tasks ``suite`` from the tables, and the tasks
     of ``during`` that these lack: a task that selects the best weights is also scored before and after training. A
@@ -94,7 +95,7 @@ def choose_suites(
 
 
 class ScoreCallback(pl.Callback):
-    """Callback that scores an encoder and logs the same numbers on every rank.
+    """Callback that scores an encoder during training, with the same scores on every rank.
 
     So ``monitor`` selects the same checkpoint on all ranks.
 
@@ -142,7 +143,7 @@ class ScoreCallback(pl.Callback):
         self._last: LastPoolEmbeddings | None = None
 
     def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
-        """Score the full suite with intervals. All ranks must call this.
+        """Score the full suite, with confidence intervals. All ranks must call this.
 
         Args:
             pl_module: module in training.
@@ -164,7 +165,7 @@ class ScoreCallback(pl.Callback):
             self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
 
     def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
-        """Score the original backbone, without the changes that the run makes before training."""
+        """Score the original backbone, before the changes that the run makes to it at the start of training."""
         start_time, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
         scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
         if trainer.is_global_zero:
@@ -179,7 +180,7 @@ class ScoreCallback(pl.Callback):
             self.score_step(trainer, pl_module, is_last=is_last)
 
     def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, is_last: bool) -> None:
-        """Score the tasks of ``during``, unless this step is already scored or scoring during training is disabled.
+        """Score the tasks for scoring during training, unless this step is already scored or such scoring is disabled.
 
         The embeddings of the last step are kept for the end of training, where mostly the same texts are scored again
         with the same weights.
@@ -233,7 +234,7 @@ class ScoreCallback(pl.Callback):
 
 
 class FinalScores(pl.Callback):
-    """Callback that loads the best weights into the module on every rank at the end, and scores them.
+    """Callback that, after training, loads the best weights into the module on every rank and scores them.
 
     The last step is also a candidate for the best weights, even if a time limit or another callback ended the run. The
     module contains the best weights after ``fit``, ready for export.
@@ -288,7 +289,7 @@ class FinalScores(pl.Callback):
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:
-    """Return the scores of test items that a verdict needs, as tensors, which a checkpoint may contain."""
+    """Convert the scores of single test items that a verdict needs to tensors, which a checkpoint can store."""
     stored = {"replicates": items.replicates, "values": items.values}
     arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in stored.items()}
     return {"digests": items.digests, **arrays}

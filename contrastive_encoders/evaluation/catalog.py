@@ -58,7 +58,7 @@ class TaskSelection(NamedTuple):
 
 
 def has_form(name: str) -> bool:
-    """Return whether the task ``name`` also exists with SentEval's text form, ``NAME@senteval``.
+    """Return whether the task ``name`` also exists with SentEval's tokenized texts, as ``NAME@senteval``.
 
     ``name`` may also end in ``-dev``, as in the names of a task's scores.
     """
@@ -113,7 +113,8 @@ def load_tasks(
         raise InputError(
             key=f"{prefix}data_root",
             value=root,
-            expected=f"a directory with a task of {', '.join(names) or 'a suite'}, such as STS12/test.tsv",
+            expected=f"a directory that contains the tables of a task of {', '.join(names) or 'a suite'}, such as "
+            f"STS12/test.tsv",
             hint=listing_hint(root),
         )
     selection.row_count_mismatches.update(pair for task in selection.tasks for pair in _unofficial(root, task.name))
@@ -132,7 +133,7 @@ def load_tasks(
 
 
 def task_files(root: Path, name: str) -> Iterator[Path]:
-    """Yield the files that a task is read from."""
+    """Yield the files from which a task is read."""
     entry = ENTRIES[name.removesuffix(SENTEVAL)]
     for one in entry.rows:
         yield table(root, one, name)
@@ -140,7 +141,9 @@ def task_files(root: Path, name: str) -> Iterator[Path]:
 
 
 def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Yield (table, numbers of rows) for each table of a task that is not as long as the published table."""
+    """Yield (table, numbers of rows) for each table of a task whose number of rows differs from the published
+    number.
+    """
     for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
         path = table(root, one, name)
         if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows([path])) != official:

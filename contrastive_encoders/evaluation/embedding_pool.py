@@ -35,15 +35,17 @@ class EmbeddingPool(NamedTuple):
     prompts: EncoderPrompts = NO_PROMPTS  # prompts of the encoder
 
     def lookup(self, texts: Sequence[str]) -> Tensor:
-        """Return the embeddings (N, D) of N texts, in their order."""
+        """Return the embeddings of N texts in order, (N, D)."""
         return self.vectors_UD[torch.tensor(self.rows(texts), dtype=torch.long)]
 
     def rows(self, texts: Sequence[str]) -> list[int]:
-        """Return the row number of each text in ``vectors_UD``."""
+        """Return, for each text, the index of its row in ``vectors_UD``."""
         return [self.row_of[text] for text in _pool_entries(texts, self.prompts)]
 
     def truncate(self, size: int | None, *, unit: bool = False) -> "EmbeddingPool":
-        """Return a pool with the first ``size`` dimensions of each embedding (None: all), normalized if ``unit``."""
+        """Return a pool with the first ``size`` dimensions of each embedding (None: all), L2-normalized if ``unit`` is
+        true.
+        """
         if size is None:
             return self
         cut_UD = self.vectors_UD[:, :size]
@@ -51,7 +53,9 @@ class EmbeddingPool(NamedTuple):
 
 
 def _pool_entries(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
-    """Return the keys of texts in an `EmbeddingPool`: the text, preceded by its prompt unless that is the default."""
+    """Return the key of each text in an `EmbeddingPool`: the text, preceded by its prompt unless it has the default
+    prompt.
+    """
     if not isinstance(texts, Prompted):
         return texts
     prompt = prompts.for_role(texts.role) if texts.prompt is None else texts.prompt
@@ -77,7 +81,7 @@ def finite_rows(
 def unit_rows(
     vectors_ND: Tensor, name: str = "", message: str = "embeddings contain NaN or infinity and count as 0"
 ) -> Tensor:
-    """Normalize each row. A row that is zero, NaN, or infinite becomes zero, so that its cosines are 0."""
+    """L2-normalize each row. A row that is zero, NaN, or infinite becomes zero, so that its cosines are 0."""
     return normalize(finite_rows(vectors_ND, name, message), dim=-1)
 
 
@@ -100,7 +104,7 @@ class EmbeddingCache:
         return [one.fetchone() is not None for one in rows]
 
     def read(self, texts: Sequence[str]) -> Tensor:
-        """Return the embeddings (N, D) float32 of texts that are all stored."""
+        """Return the stored embeddings of N texts, (N, D) float32."""
         return torch.stack([self._vector(text) for text in texts])
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
@@ -116,7 +120,7 @@ class EmbeddingCache:
 
 
 class LastPoolEmbeddings:
-    """In-memory store of the last scoring's embeddings, which are reused if the same texts are scored again.
+    """In-memory store of the embeddings from the last scoring, which are reused if the same texts are scored again.
 
     It contains either a full list of texts or none of it, so that it does not change which texts are batched together.
     """
@@ -128,7 +132,7 @@ class LastPoolEmbeddings:
         return [any(held == texts for held, _ in self.pools)] * len(texts)
 
     def read(self, texts: Sequence[str]) -> Tensor:
-        """Return the embeddings (N, D) float32 of a list of texts that is stored."""
+        """Return the stored embeddings of a list of N texts, (N, D) float32."""
         return next(vectors_ND for held, vectors_ND in self.pools if held == texts)
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
@@ -141,7 +145,7 @@ Store = EmbeddingCache | LastPoolEmbeddings
 def embed_pool(
     embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None, **options: Any
 ) -> EmbeddingPool:
-    """Embed the texts of all lists, each distinct text once.
+    """Embed the texts in all lists; each distinct text is embedded once.
 
     If there are several processes, this is a collective operation: every rank must pass the same lists.
 
@@ -199,7 +203,9 @@ def _embed_distributed(embedder: Embedder, texts: list[str], options: Mapping[st
 
 
 def _split_prompt(text: str) -> tuple[str | None, str]:
-    """Split a key of a pool into prompt and text. The prompt is None if it is the encoder's default prompt."""
+    """Split a key of an `EmbeddingPool` into prompt and text. The prompt is None if it is the encoder's default
+    prompt.
+    """
     if not text.startswith(MARK):
         return None, text
     prompt, _, rest = text.removeprefix(MARK).partition(END)

@@ -154,7 +154,7 @@ def write_scores(path: Path, results: Results, scores: Scores) -> None:
 
 
 def check_output(path: Path) -> None:
-    """Check that results can be written to ``path``, which must be new or contain earlier results.
+    """Check that results can be written to ``path``, which must not exist or must contain earlier results.
 
     Raises:
         InputError: the path contains something else, or is not writable.
@@ -175,7 +175,7 @@ def check_output(path: Path) -> None:
 
 
 def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the file for the results of each encoder, next to the page that compares all encoders.
+    """Return the path of the results file of each encoder, next to the page that compares all encoders.
 
     Only earlier results are replaced.
     """
@@ -187,7 +187,7 @@ def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
         raise InputError(
             key="output",
             value=output,
-            expected=f"a path without an existing page ({page})",
+            expected=f"a path for which the page {page} does not exist yet",
             hint=f"Choose a different file, or move {page}.",
         )
     return files
@@ -239,7 +239,7 @@ def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tup
 
 
 def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Load the encoder of a configuration, or check the one that is already loaded.
+    """Load the encoder of a configuration, or check an encoder that is already loaded.
 
     Raises:
         InputError: the encoder does not exist, or it is already loaded and a key would load it differently.

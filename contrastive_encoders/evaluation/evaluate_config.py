@@ -27,14 +27,14 @@ class EvaluateConfig:
     # Encoder
     encoder: str | Sequence[str] | None = config_field(
         None,
-        "directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, GGUF "
-        "file, or file of word vectors; or a list, encoder=[A,B], for a table with paired differences from the "
-        "first encoder",
+        "directory of a run, of an exported encoder, or of a sentence-transformers or transformers model; or a "
+        "checkpoint; or a hub id; or a GGUF file; or a file of word vectors. A list, encoder=[A,B], also gives a "
+        "table with paired differences from the first encoder",
     )
     reranker: str | None = config_field(
         None,
-        "reranker that reorders the top documents of retrieval tasks for a second score: run of model=reranker, or "
-        "directory or hub id of a cross-encoder; null: no reranker",
+        "reranker that reorders the top documents of retrieval tasks, which adds a second score: the directory of a "
+        "run of model=reranker, or the directory or hub id of a cross-encoder; null: no reranker",
     )
     rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
     pooling: str | None = config_field(
@@ -42,9 +42,9 @@ class EvaluateConfig:
         f"pooling of token embeddings: {', '.join(POOLERS)}; for word vectors also mean_lower_fallback; null: the "
         "encoder's pooling, or mean if the encoder has none",
     )
-    prompt: str | None = config_field(None, "text before every input; null: the encoder's prompts")
+    prompt: str | None = config_field(None, "text that precedes every input; null: the encoder's prompts")
     prompt_suffix: str | None = config_field(
-        None, "text after every input, never truncated; null: the encoder's suffix"
+        None, "text that follows every input and is never truncated; null: the encoder's suffix"
     )
     max_length: int | None = config_field(
         None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
@@ -63,12 +63,14 @@ class EvaluateConfig:
     # Tasks
     suite: Suites = config_field(
         "sts",
-        "suites or tasks to score: sts, senteval, transfer, probing, domain, geometry, all, mteb (the mteb library), "
-        "or names of tasks, also as a list, suite=[sts,mr]; NAME@senteval is a task with SentEval's tokenized text",
+        "suites or tasks to score: sts, senteval, transfer, probing, domain, geometry, all, mteb (tasks of the mteb "
+        "library), names of tasks, or a list, such as suite=[sts,mr]; NAME@senteval is the task NAME with SentEval's "
+        "tokenized text",
     )
     custom_tasks: Tasks = config_field(
         None,
-        "custom tasks to score: files, directories in BEIR's layout, or YAML files (docs/evaluation-protocols.md)",
+        "custom tasks to score: data files, directories in BEIR's layout, or YAML files that define tasks "
+        "(docs/evaluation-protocols.md)",
     )
     mteb_tasks: str | Sequence[str] | None = config_field(None, "names of the tasks to score with suite=mteb")
     data_root: str | None = config_field(
@@ -76,19 +78,19 @@ class EvaluateConfig:
     )
     protocol: Literal["default", "fast", "sklearn"] = config_field(
         "default",
-        "training of SentEval's classifiers; default: SentEval's settings for scores; fast: its settings for "
-        "prototyping; sklearn: scikit-learn's logistic regression",
+        "how SentEval's classifiers are trained; default: with SentEval's settings for reported scores; fast: with "
+        "SentEval's settings for prototyping; sklearn: as scikit-learn's logistic regression",
     )
     nhid: int = config_field(0, "number of hidden units of SentEval's classifiers; 0: linear classifiers", ge=0)
     seed: int = config_field(1111, "seed of SentEval's folds and classifiers", ge=0)
     alignment_threshold: float = config_field(
-        4.0, "rating above which a pair of STS-B is a positive of the alignment score", ge=0
+        4.0, "rating above which an STS-B pair counts as a positive pair in the alignment score", ge=0
     )
     askubuntu_text: Literal["title", "body", "title+body"] = config_field(
-        "title", "part of an AskUbuntu question that is embedded"
+        "title", "which part of an AskUbuntu question is embedded"
     )
     allow_targets: Sequence[str] = config_field(
-        (), "packages whose functions may be the metric of a custom task, such as [my_package]"
+        (), "packages from which custom tasks may use functions as their metric, such as [my_package]"
     )
     intervals: bool = config_field(True, "whether to compute 95 % confidence intervals by a bootstrap over test items")
 
@@ -134,7 +136,7 @@ class EvaluateConfig:
             self._check_names()
 
     def _check_tables(self) -> None:
-        """Check the names of suites, and that there is something to score."""
+        """Check the names of suites, and that at least one task can be scored."""
         if self.action == "score" and self.suite != "sts":
             from contrastive_encoders.evaluation.catalog import tasks_of_suites  # imports torch
 
@@ -148,7 +150,7 @@ class EvaluateConfig:
             )
 
     def _check_mteb(self) -> None:
-        """Check that suite=mteb is the only suite, with one process and without a reranker."""
+        """Check that suite=mteb is the only suite, and that other keys are compatible with it."""
         if len(self.suites) > 1:
             others = ",".join(map(str, self.suites))
             raise InputError(
@@ -168,7 +170,7 @@ class EvaluateConfig:
             raise InputError(
                 key="action",
                 value=self.action,
-                expected="score with suite=mteb, whose data are in the Hub's cache",
+                expected="score, the only action that suite=mteb supports",
                 hint="Remove action, or choose a different suite.",
             )
         if (processes := find_ranks().world) != 1:

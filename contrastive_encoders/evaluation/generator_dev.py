@@ -19,7 +19,9 @@ PERPLEXITY_WEIGHT = 10.0
 
 
 class GeneratorDev(Scorer):
-    """Scorer of a generator. Its only task uses texts that were held out from the training data."""
+    """Scorer that evaluates a generator on held-out texts. Its only task uses texts that were held out from the
+    training data.
+    """
 
     name = "generator-dev"
 
@@ -53,7 +55,9 @@ def estimates(texts: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate,
 
 
 def _combined(function: Callable[..., Tensor], *parts: Estimate) -> Estimate:
-    """Apply ``function`` to the values of estimates, and to their replicates, which are independent resamples."""
+    """Apply ``function`` to the values and to the bootstrap replicates of estimates, whose resamples are
+    independent.
+    """
     values = [torch.tensor(one.value, dtype=torch.float64) for one in parts]
     replicates = [one.replicates_R for one in parts if one.replicates_R is not None]
     return Estimate(float(function(*values)), function(*replicates) if len(replicates) == len(parts) else None)

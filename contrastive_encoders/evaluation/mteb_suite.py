@@ -1,4 +1,4 @@
-"""``suite=mteb``: tasks, data, splits, and scores of the mteb library, from 0 to 100.
+"""``suite=mteb``: score encoders on the mteb library's tasks, with its data, splits, and metrics, from 0 to 100.
 
 The library is an optional extra that is imported on demand. Named prompts of an encoder's folder (``query``,
 ``document``, a task, a kind of task) replace its default prompt, as selected by the library. The data come from the
@@ -53,7 +53,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
 
 
 def check_data(tasks: Sequence[Any]) -> None:
-    """Check that the data of all tasks can be loaded, before the first is scored.
+    """Check that the data of all tasks can be loaded, before the first task is scored.
 
     Raises:
         InputError: the data of a task are not available.

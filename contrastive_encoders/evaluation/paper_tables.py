@@ -1,4 +1,4 @@
-"""Show scores as in the tables of papers, with their columns and averages."""
+"""Format scores like the tables in papers, with the same columns and averages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,9 @@ _GEOMETRY = ("alignment", "uniformity", "anisotropy", "effective-rank", "norm")
 
 
 class Paper(NamedTuple):
-    """Specification of a table in a paper. The table has a row for each text form and classifier protocol."""
+    """Specification of a table as in a paper: its columns, average, and title. The table has a row for each text form
+    and classifier protocol.
+    """
 
     columns: dict[str, tuple[str, ...]]  # header -> scores, averaged before the average of the table
     average: str = ""  # name of the score; {n} is the number of members if it may be computed from a part of them
@@ -45,7 +47,9 @@ def _upper(tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
 
 
 def _seven(metric: str, title: str = "") -> Paper:
-    """Return a table of seven tasks whose scores are rounded before they are averaged (GenSE's evaluation.py)."""
+    """Return the specification of a table of the seven STS tasks, whose scores are rounded before averaging (GenSE's
+    evaluation.py).
+    """
     pairs = {header: (f"{task}/cosine/{metric}",) for header, task in (("STS-B", "stsb"), ("SICK-R", "sickr"))}
     return Paper(_upper(YEARS, f"/all/{metric}") | pairs, f"sts-avg7/all/{metric}", title, rounded=True)
 
@@ -66,7 +70,9 @@ def _downstream(split: str, title: str) -> Paper:
 
 
 def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: str) -> tuple[Paper, Paper]:
-    """Return the table of the test sets, and the table of the development sets, of which only the average is used."""
+    """Return two specifications: a table of test accuracies, and a table of development accuracies, which is never
+    shown but defines an average.
+    """
     score = "{protocol}/accuracy"
     return (
         Paper(_columns(headers, tasks, f"/{score}"), f"{name}/{score}", title),
@@ -109,7 +115,9 @@ SHOWN_TABLES = tuple(paper for paper in (*_STS, *_DECLUTR, *_TRANSFER, *_OTHERS)
 
 
 def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (classifier protocol, text form) for each possible row of a table."""
+    """Yield (classifier protocol, text form) for each possible row of a table; the text form is ``senteval``, or empty
+    for raw texts.
+    """
     has_protocol = any("{protocol}" in name for names in paper.columns.values() for name in names)
     measures = {ScoreName.parse(name).measure for name in scores}
     protocols = [one for one in PROTOCOLS if f"{one}/accuracy" in measures] or PROTOCOLS[:1]
@@ -118,7 +126,8 @@ def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _score_name(score: str, protocol: str, form: str) -> str:
-    """Return the full name of a score by a classifier protocol and for a text form.
+    """Return the name of a score, with its classifier protocol and its text form (``senteval``, or empty for raw texts)
+    filled in.
 
     A task without a second form of its text keeps its name.
     """
@@ -133,7 +142,7 @@ class AverageScore(NamedTuple):
 
 
 def averages(estimates: Mapping[str, Estimate]) -> Iterator[AverageScore]:
-    """Yield every average whose scores are available.
+    """Yield every average for which all scores are available.
 
     An average with {n} in its name needs at least half of the scores.
     """
@@ -152,7 +161,9 @@ def averages(estimates: Mapping[str, Estimate]) -> Iterator[AverageScore]:
 
 
 def tables(scores: Mapping[str, float]) -> Iterator[Table]:
-    """Yield the non-empty tables of ``scores``, laid out as in the papers. The first cell of a row is the text form."""
+    """Yield the tables of the papers, filled with ``scores``; empty tables are omitted. The first cell of a row is the
+    text form.
+    """
     for paper in SHOWN_TABLES:
         columns_of_table = dict(paper.columns)
         if paper.average:
@@ -189,7 +200,9 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
 
 
 def terminal_parts(results: Results) -> Iterator[Table | str]:
-    """Yield what the command prints: the tables of the papers, all scores, members of averages, and skipped tasks."""
+    """Yield the parts of the command's output: the tables of the papers, all scores, the members of averages, and the
+    skipped tasks.
+    """
     yield from map(transpose_if_wide, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")
     yield from _remarks(results)

@@ -1,4 +1,4 @@
-"""Scores of a reranker, which reorders the top documents that an encoder retrieves for each query.
+"""Score a reranker, which reorders the top documents that an encoder retrieves for each query.
 
 The documents after these keep the encoder's order. A score is named ``task/reranked/ndcg@10``. In training, it is
 compared, query by query, with the score of the encoder alone, which is the score before training.
@@ -34,7 +34,7 @@ class RetrievedDocuments(NamedTuple):
 
 
 class RerankingScorer(Scorer):
-    """Scorer of a reranker on the ``top`` documents that an encoder retrieves.
+    """Scorer that evaluates a reranker on the ``top`` documents that an encoder retrieves.
 
     ``retriever`` loads the encoder if needed.
     """
@@ -83,7 +83,7 @@ class RerankingScorer(Scorer):
         return self._as_scores(estimates, intervals)
 
     def before(self, module: Any, *, intervals: bool = True, **options: Any) -> Scores:
-        """Return the scores of the encoder alone, under the names of the reranked scores."""
+        """Return the scores of the encoder without the reranker, under the names of the reranker's scores."""
         self._retrieve()
         task_scores = (
             task.scores("reranked", self._found[task.name].cosines, intervals=intervals) for task in self.tasks
@@ -100,7 +100,7 @@ class RerankingScorer(Scorer):
         return {task.name: task.corpus for task in self.tasks}
 
     def _retrieve(self) -> None:
-        """Retrieve the top documents of each task once: the encoder is not trained, so they do not change."""
+        """Retrieve the top documents of each task once, since they do not change: the encoder is not trained."""
         if not (tasks := [task for task in self.tasks if task.name not in self._found]):
             return
         embedder = self._retriever()
@@ -139,7 +139,9 @@ class RerankingScorer(Scorer):
         return scores_QK.masked_fill(missing_QK, -torch.inf)
 
     def _ordered(self, task: RetrievalTask, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
-        """Return similarities that rank the reranked documents before all others, in the order of their scores."""
+        """Return a function that computes similarities that rank the reranked documents before all others, in the order
+        of the reranker's scores.
+        """
         cosines, places_QK = self._found[task.name]
 
         def similarities(start: int, stop: int) -> Tensor:

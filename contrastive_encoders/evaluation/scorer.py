@@ -1,4 +1,4 @@
-"""Scorers of a run: a suite of tasks for encoders, held-out texts for generators."""
+"""Interface of scorers: a suite of tasks scores encoders, and held-out texts score generators."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -45,7 +45,7 @@ class Scorer(Protocol):
         ...
 
     def before(self, module: Any, **options: Any) -> Scores:
-        """Return the scores with which the final scores are compared: by default, those before training."""
+        """Return the scores with which the final scores are compared: by default, the scores before training."""
         return self.score(module, **options)
 
     def sentences(self) -> dict[str, list[str]]:
@@ -57,11 +57,11 @@ class Scorer(Protocol):
         return {}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """Add the baselines' scores of test items to ``items``."""
+        """Add the scores of single test items that the baselines reach to ``items``."""
         return items
 
     def corpora(self) -> dict[str, CorpusInfo]:
-        """Return, for each retrieval task, information about the documents that are ranked for its queries."""
+        """Return, for each retrieval task, information about its documents and queries."""
         return {}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:

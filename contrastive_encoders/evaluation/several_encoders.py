@@ -1,4 +1,4 @@
-"""Several encoders scored on the same tasks: one table, with paired differences to the first encoder."""
+"""Compare several encoders on the same tasks: one table of scores, with paired differences from the first encoder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +53,7 @@ def short_names(encoders: Sequence[str]) -> list[str]:
 
 
 def differences(scored: Sequence[EncoderScores]) -> Table:
-    """Return a table of the scores that all encoders share: values, and differences from the first encoder."""
+    """Return a table of the scores that all encoders have in common, with the differences from the first encoder."""
     first, *others = scored
     shared = [name for name in first.results["scores"] if all(name in one.results["scores"] for one in others)]
     rows = list[list[str | Cell]]()

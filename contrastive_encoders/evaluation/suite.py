@@ -1,4 +1,4 @@
-"""A suite of tasks: sentences are encoded once, and tasks are distributed over ranks.
+"""Suite of tasks, which encodes each sentence once and distributes the tasks over ranks.
 
 Embeddings trained by prefixes are scored in full, and then for each prefix size: ``stsb@256/cosine/spearman``.
 """
@@ -118,7 +118,7 @@ class Suite(Scorer):
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
-        """Score the encoder of a module in training by `run`; see `Scorer`."""
+        """Score the encoder of a module in training with `run`; see `Scorer`."""
         return self.run(module.encoder, intervals=intervals, store=store, autocast=autocast, progress=progress)
 
     def score_names(self) -> list[str]:
@@ -132,7 +132,9 @@ class Suite(Scorer):
         return {name: estimate.value for name, estimate in self._baselines.items()}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """Add the baselines' scores of test items, so that an encoder is compared with the baselines query by query."""
+        """Add the baselines' scores of single test items, so that an encoder can be compared with the baselines query
+        by query.
+        """
         replicates, values = _arrays_of_items(self._baselines)
         return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
 
@@ -150,7 +152,9 @@ class Suite(Scorer):
         return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalTask)}
 
     def sentences(self) -> dict[str, list[str]]:
-        """Return each task's distinct texts (only relevant documents), which are searched for in the training data."""
+        """Return the distinct texts of each task (of its documents, only relevant ones), which are searched for in the
+        training data.
+        """
         return {
             task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalTask) else _all_texts(task)))
             for task in self.tasks
@@ -220,7 +224,7 @@ def _score_distributed(
 
 
 def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
-    """Return the scores of single test items, with which encoders are compared."""
+    """Return the scores of single test items, by which encoders are compared."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, SimilarityTask)}
     replicates, values = _arrays_of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, RetrievalTask)}
@@ -242,7 +246,9 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
 
 
 def _arrays_of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the bootstrap replicates by score, and the values of single queries by score, where they exist."""
+    """Return two mappings of score names, for the scores where they exist: to bootstrap replicates, and to the values
+    of single queries.
+    """
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
         {name: one.values_N.numpy() for name, one in scores.items() if one.values_N is not None},
@@ -261,13 +267,13 @@ def _texts_of(task: Task) -> Iterator[str]:
 
 
 def _parts_of_pairs(task: RatedPairs) -> Iterator[str]:
-    """Yield both texts and the rating of each pair, in order, as the strings of a digest."""
+    """Yield both texts and the rating of each pair, in order, as strings to hash into a digest."""
     for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
         yield from (left, right, repr(float(gold)))
 
 
 def _parts_of_retrieval(task: RetrievalData) -> Iterator[str]:
-    """Yield the queries, documents, relevance judgments, and excluded documents, as the strings of a digest."""
+    """Yield the queries, documents, relevance judgments, and excluded documents as strings to hash into a digest."""
     relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
     yield from (*task.queries, "", *task.documents, "", repr(relevant))
     if task.unranked_documents:
@@ -275,7 +281,7 @@ def _parts_of_retrieval(task: RetrievalData) -> Iterator[str]:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    """Return sixteen hexadecimal digits of the SHA-256 of strings, which identify a task's data."""
+    """Return the first sixteen hexadecimal digits of the SHA-256 of strings, to identify a task's data."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{part}\0".encode("utf-8", "surrogatepass"))

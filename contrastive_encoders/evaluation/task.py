@@ -1,4 +1,4 @@
-"""The interface of an evaluation task: texts to encode, and scores of their embeddings."""
+"""Interface of evaluation tasks, which provide texts to encode and score their embeddings."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +32,8 @@ class Task(Protocol):
         ...
 
     def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
-        """Return ``task[-split][@senteval]/protocol/metric`` -> estimate, from 0 to 100 (correlations from -100).
+        """Return a mapping of score names, ``task[-split][@senteval]/protocol/metric``, to estimates from 0 to 100
+        (correlations: from -100).
 
         The method must not use collective operations, because ranks score different tasks. The same embeddings give the
         same scores on any rank.
@@ -41,7 +42,7 @@ class Task(Protocol):
 
 
 class TaskEntry(NamedTuple):
-    """Catalog entry of a task that is read from ``data_root``."""
+    """Catalog entry of a task whose tables are in ``data_root``."""
 
     rows: Mapping[str, int | None]  # required table ("MR/all", no ending) -> official number of rows, if known
     read: Callable[[Path, str, EvaluateConfig], Task]  # (data_root, full name of the task, config)

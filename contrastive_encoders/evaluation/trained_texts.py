@@ -1,4 +1,4 @@
-"""Find test texts on which an encoder was trained, as far as the results of its runs record the training data."""
+"""Find test texts on which an encoder was trained, if the results of its runs record the training data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -101,7 +101,9 @@ def _normal(text: str) -> str:
 
 
 def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
-    """Return the texts that equal a value in the files or, if they have at least `WINDOW` words, occur in a value."""
+    """Return the texts that are equal to a value in the files or, for texts of at least `WINDOW` words, contained in a
+    value.
+    """
     beginnings: dict[tuple[str, ...], list[str]] = {}
     for text in texts:
         words = text.split()

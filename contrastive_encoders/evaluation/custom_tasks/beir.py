@@ -1,4 +1,5 @@
-"""Read retrieval data from folders in BEIR's layout or with NanoBEIR's Parquet files: one or several data sets.
+"""Read retrieval data from folders in BEIR's layout, or with NanoBEIR's Parquet files, which may contain several data
+sets.
 
 FOLDER/corpus.jsonl  queries.jsonl  qrels/test.tsv           BEIR; qrels may have no header or TREC's format
 FOLDER/{corpus,queries,qrels}/train-00000-of-00001.parquet   one set of NanoBEIR
@@ -47,14 +48,14 @@ class Files(NamedTuple):
 
 
 def is_beir(folder: Path) -> bool:
-    """Return whether a folder contains a corpus, queries, or qrels, or has subfolders that contain all three."""
+    """Return whether a folder contains a corpus, queries, or qrels, or subfolders that contain all three."""
     if not folder.is_dir():
         return False
     return any(_splits(folder, part) for part in PARTS) or bool(_set_folders(folder))
 
 
 def find_sets(folder: Path | None, split: str | None, files: Mapping[str, list[Path]]) -> dict[str, Files]:
-    """Return the files of each data set by its name, which is "" for a single data set.
+    """Return a mapping of data set names to files; the name of a single data set is "".
 
     ``files`` replace those of the folder.
 
@@ -87,7 +88,7 @@ def _set_folders(folder: Path) -> list[Path]:
 
 
 def _splits(folder: Path | None, part: str) -> dict[str, list[Path]]:
-    """Return the files of a part (corpus, queries, or qrels) by split.
+    """Return a mapping of splits to the files of ``part``, which is corpus, queries, or qrels.
 
     A file that is named like the part has the split "".
     """
@@ -119,7 +120,8 @@ def _files_of_split(folder: Path | None, splits: Mapping[str, list[Path]], split
 def read_set(
     name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds = "auto", encoding: Encoding = AUTO
 ) -> RetrievalData:
-    """Read all documents, and the queries that have a relevant document. The title precedes the document's text.
+    """Read the retrieval data of a set: all documents, and the queries for which a document is relevant. The title
+    precedes the document's text.
 
     With ``ignore_identical_ids=True``, a document with the id of a query is not ranked for this query, as in BEIR.
     "auto" also compares the texts, because some sets number queries and documents independently. It ranks such a
@@ -185,12 +187,12 @@ def read_set(
 
 
 def _normalized(text: str) -> str:
-    """Return the lower-cased words of a text, or the text itself if it contains no words."""
+    """Return the lowercased words of a text, or the text itself if it contains no words."""
     return " ".join(WORD.findall(unicodedata.normalize("NFKC", text).casefold())) or text.strip()
 
 
 def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> dict[str, tuple[str, str]]:
-    """Read the title and the text of each id. The title is empty if a row contains none."""
+    """Read the title and the text of each document or query by its id. The title is empty if a row contains none."""
     texts = dict[str, tuple[str, str]]()
     for file in files:
         (key,) = choose_columns(read_header(file, encoding), IDS) or IDS[0]
@@ -210,7 +212,7 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
 
 
 def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, float]]:
-    """Read the gains above 0 of each query id: a mapping from document ids to gains."""
+    """Read the positive relevance gains: for each query id, a mapping of document ids to gains."""
     gains = dict[str, dict[str, float]]()
     for file in files:
         is_table = form_of(file) in (".jsonl", ".json", ".parquet")
@@ -284,7 +286,9 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _is_header(cells: Sequence[str]) -> bool:
-    """Return whether a row is a header: it contains a known name, or the last of 3 or more cells is not a number."""
+    """Return whether a row is a header: it contains a known column name, or it has 3 or more cells and the last is not
+    a number.
+    """
     if not {name for names in (*RELEVANCE, *GAINS) for name in names}.isdisjoint(cells):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Resolve the entries of ``custom_tasks``: YAML files of tasks, data files, and folders.
+"""Resolve the entries of ``custom_tasks``, which are YAML files with task definitions, data files, or folders.
 
 mine:                      # name in scores: mine/cosine/ndcg@10
   kind: retrieval          # null: determined by the columns of the file

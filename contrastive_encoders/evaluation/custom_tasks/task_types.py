@@ -1,4 +1,4 @@
-"""Tasks that a user defines: scored pairs, triplets, retrieval, and labels, each with its configuration keys."""
+"""Types of custom tasks: scored pairs, triplets, retrieval, and labels, each with its configuration keys."""
 
 import re
 from abc import abstractmethod
@@ -49,13 +49,13 @@ DOCUMENT_PROMPT = "text before every document (triplets: the other texts); null:
 
 @dataclass(frozen=True, kw_only=True)
 class CustomTask:
-    """Base class of custom tasks: their configuration keys, and how their files are read."""
+    """Base class of custom tasks, which contains their configuration keys and reads their files."""
 
     # If ``columns`` is None, the columns with known names are used
     known: ClassVar[tuple[tuple[Names, ...], ...]]  # for each group of columns, alternative names
 
     path: str | Sequence[str] | None = config_field(
-        None, "file, list of files, or directory with the data of the task (.jsonl, .csv, .tsv, or .parquet)"
+        None, "file, list of files, or directory that contains the data of the task (.jsonl, .csv, .tsv, or .parquet)"
     )
     columns: Sequence[str] | None = config_field(
         None, "names of the columns; null: the standard names of this kind of task"
@@ -75,7 +75,7 @@ class CustomTask:
         """
 
     def files(self) -> list[Path]:
-        """Return the files that the task is read from."""
+        """Return the files from which the task is read."""
         return [file.path for file in list_files(self.path or [], "path")]
 
     @classmethod
@@ -99,7 +99,7 @@ class CustomTask:
         return [name for group in self.known for name in choose_columns(columns, group) or group[0]]
 
     def _rows(self, split: str | None) -> Iterator[tuple[TableRow, list[str]]]:
-        """Yield the rows of a split with the names of their columns. Rows that name no split belong to every split.
+        """Yield the rows of a split, each with the names of its columns. Rows that name no split belong to every split.
 
         If ``split`` is None, all rows are yielded.
         """
@@ -127,8 +127,8 @@ class CustomPairs(CustomTask):
     prompt: str | None = config_field(None, PROMPT)
     metric: str | None = config_field(
         None,
-        "function that computes an additional score, package.module.function(cosines, scores); its package must be "
-        "listed in allow_targets",
+        "import path of a function that computes an additional score from the cosines and the scores of the pairs, "
+        "package.module.function; its package must be listed in allow_targets",
     )
 
     def read(self, name: str, config: EvaluateConfig) -> list[Task]:
@@ -183,27 +183,28 @@ class CustomRetrieval(CustomTask):
 
     split: str | None = config_field(
         None,
-        "split of the qrels, split of the rows, or name of a set in a directory of several sets; null: the qrels of "
-        "test (or of the only split), all rows, and all sets",
+        "what to use of the data: a split of the qrels, a split of the rows, or one of several sets in a directory; "
+        "null: the qrels of the split test (or of the only split), all rows, or all sets",
     )
     queries: str | None = config_field(
-        None, "file of the queries with the columns _id and text; null: that in the directory `path`"
+        None, "file of the queries, with the columns _id and text; null: the queries in the directory `path`"
     )
     corpus: str | None = config_field(
         None,
-        "file of the documents with the columns _id, text, and optionally title; null: that in the directory `path`",
+        "file of the documents, with the columns _id, text, and optionally title; null: the corpus in the directory "
+        "`path`",
     )
     qrels: str | None = config_field(
         None,
-        "file of the relevance judgments with the columns query-id, corpus-id, and optionally score, or in TREC's "
-        "format (query, iteration, document, score); null: that in the directory `path`",
+        "file of the relevance judgments, with the columns query-id, corpus-id, and optionally score, or in TREC's "
+        "format (query, iteration, document, score); null: the qrels in the directory `path`",
     )
     query_prompt: str | None = config_field(None, QUERY_PROMPT)
     document_prompt: str | None = config_field(None, DOCUMENT_PROMPT)
     ignore_identical_ids: IgnoreIdenticalIds = config_field(
         "auto",
-        "whether to exclude the document that has the id of the query, as in ArguAna and Quora; auto: only if the "
-        "texts of both are equal",
+        "whether to exclude, for each query, the document with the same id, as in ArguAna and Quora; auto: exclude it "
+        "only if the two texts are equal",
     )
     metrics: Sequence[str] = config_field(
         ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100"),
@@ -239,7 +240,9 @@ class CustomRetrieval(CustomTask):
         return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
 
     def _sets(self) -> dict[str, Files] | None:
-        """Return the files of each data set in BEIR's layout, or None if the data are (query, document) rows."""
+        """Return a mapping of data set names to files in BEIR's layout, or None if the data are (query,
+        document) rows.
+        """
         paths = {
             part: [file.path for file in list_files(getattr(self, part), part, any_name=part == "qrels")]
             for part in PARTS
@@ -263,7 +266,8 @@ class CustomLabels(CustomTask):
 
     prompt: str | None = config_field(None, PROMPT)
     scores: Sequence[str] = config_field(
-        (CLASSIFIER, *SCORES), "scores to compute; protocol, nhid, and seed of the evaluation configure the classifier"
+        (CLASSIFIER, *SCORES),
+        "scores to compute; the evaluation's keys protocol, nhid, and seed configure the classifier",
     )
     neighbors: int = config_field(5, "number of nearest neighbors that vote on the label", ge=1)
 
@@ -309,7 +313,8 @@ class CustomLabels(CustomTask):
 
 
 def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, list[tuple[TableRow, str, str]]]:
-    """Return the rows by split: only ``all``, or ``train``, ``dev`` (optional), and ``test``, in this order.
+    """Return a mapping of splits to rows: either a single split, ``all``, or ``train``, ``dev`` (optional), and
+    ``test``, in this order.
 
     If there is no test split, the dev split is used as the test split.
     """
@@ -323,7 +328,7 @@ def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[s
 
 
 class TaskGroup:
-    """Retrieval tasks that are scored one by one, and the means of their scores."""
+    """Group of retrieval tasks that are scored separately; the means of their scores are added."""
 
     def __init__(self, name: str, tasks: Sequence[RetrievalTask]) -> None:
         self.name, self.tasks = name, list(tasks)

@@ -1,4 +1,4 @@
-"""COCO captions and ResNet-101 embeddings, read from SentEval's pickles by a restricted unpickler.
+"""Read COCO captions and ResNet-101 embeddings from SentEval's pickles, with a restricted unpickler.
 
 A pickle names functions to call. Only the functions by which NumPy rebuilds an array of numbers are allowed. Any other
 name is refused before it is looked up.

@@ -56,7 +56,7 @@ def _check_texts(table: TableSpec, path: Path) -> TableStatus:
 
 
 def _count_state(table: TableSpec, rows: int) -> str:
-    """Compare a number of rows with the official one: return "short", "long", or "" if they are equal."""
+    """Compare a table's number of rows with the official number: return "short", "long", or "" if they are equal."""
     if rows == 0 or (table.rows is not None and rows < table.rows):
         return "short"
     return "long" if table.rows is not None and rows > table.rows else ""

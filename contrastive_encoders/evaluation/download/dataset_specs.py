@@ -39,7 +39,9 @@ class TableSpec(NamedTuple):
         return self.name if self.format == "tsv" else f"{self.name}.{self.format}"
 
     def path(self, root: Path) -> Path:
-        """Return the path of the table: the existing file, compressed or not, or the file to be written."""
+        """Return the path of the table: the existing file, compressed or not, or, if there is none, the file to be
+        written.
+        """
         if self.format != "tsv":
             return root / self.key
         path = table(root, self.name)
@@ -71,12 +73,14 @@ def labeled(name: str, columns: str, labels: Mapping[str, int | None], **more: o
 
 
 def senteval(table: TableSpec, change: Callable[[str], str]) -> TableSpec:
-    """Return the specification of the same rows in SentEval's text form, to which ``change`` converts a text."""
+    """Return the specification of the table with SentEval's tokenized texts, which ``change`` computes from the raw
+    texts.
+    """
     return table._replace(name=f"{table.name}{FORM}", change=change)
 
 
 def file_from_url(url: str) -> File:
-    """Return a file to download, which is named like the last part of its URL."""
+    """Return a file to download, named after the last component of its URL."""
     return File(url.rsplit("/", 1)[-1], url)
 
 
@@ -87,13 +91,15 @@ def github(repository: str, commit: str, path: str, name: str | None = None) -> 
 
 
 def simcse(tables: Mapping[str, Maker]) -> DownloadLocation:
-    """Return the location of SimCSE's archive of all sets, preprocessed by SentEval's script (STS is lower-cased)."""
+    """Return the location of SimCSE's archive, which contains all sets as preprocessed by SentEval's script (STS in
+    lowercase).
+    """
     hub = "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
     return DownloadLocation(SIMCSE, (file_from_url(f"{hub}/senteval.tar"),), tables)
 
 
 def normalize_number(cell: str) -> str:
-    """Normalize a number: 4.400 -> 4.4, 5.000 -> 5."""
+    """Remove trailing zeros from a number: 4.400 -> 4.4, 5.000 -> 5."""
     try:
         return f"{float(cell):.6g}"
     except ValueError:
@@ -110,6 +116,6 @@ def cells(lines: Sequence[str], minimum: int, name: str) -> Iterator[list[str]]:
 
 
 def select_columns(name: str, order: Sequence[int], members: Members, *, header: bool = False, score: int = -1) -> Rows:
-    """Yield the columns ``order`` of each line of a file, with the numbers in column ``score`` normalized."""
+    """Yield the columns ``order`` of each line of a file; numbers in the column ``score`` are normalized."""
     for row in islice(cells(members.lines(name), max(order) + 1, name), int(header), None):
         yield [normalize_number(row[column]) if column == score else row[column] for column in order]

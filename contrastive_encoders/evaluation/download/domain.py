@@ -31,7 +31,9 @@ def _useb(tables: dict[str, Maker]) -> DownloadLocation:
 
 
 def _questions(split: str, members: Members) -> Rows:
-    """Yield the questions with their candidates, sorted by BM25, the best first, with ties in the order of the file."""
+    """Yield the questions with their candidates, sorted by BM25 score, the best first; ties keep the order of
+    the file.
+    """
     name = f"{split}.txt"
     for query, similar, candidates, scores, *_ in cells(members.lines(_askubuntu(members, name)), 4, name):
         ids, values = candidates.split(), [float(score) for score in scores.split()]

@@ -1,4 +1,4 @@
-"""Download and conversion of evaluation data; existing tables are kept."""
+"""Download evaluation data, and convert them to tables; existing tables are kept."""
 
 import contextlib
 import gzip
@@ -57,7 +57,9 @@ def fetch(
 
 
 def find_in_senteval(folder: Path, name: str) -> Path:
-    """Return the path of a file in a source folder, or of a SentEval folder that replaces ``senteval.tar``."""
+    """Return the path of a source file in ``folder``; for ``senteval.tar``, also accept an extracted SentEval
+    folder.
+    """
     places = [folder / place for place in SENTEVAL_FOLDERS]
     paths = [place / name for place in places if (place / name).is_file()]
     if name == "senteval.tar":
@@ -154,7 +156,7 @@ def _line(cells: Sequence[str]) -> bytes:
 
 
 def _derive(root: Path, origin: DatasetSpec, rows: dict[str, TableStatus], reasons: Mapping[str, list[str]]) -> None:
-    """Create the missing tables in SentEval's text form from the raw tables that exist."""
+    """Create missing tables with SentEval's tokenized texts from the raw tables, where these exist."""
     for table in origin.tables:
         raw = table._replace(name=table.name.removesuffix(FORM))
         path = raw.path(root)

@@ -1,4 +1,4 @@
-"""Registry of data sets: which sets exist, which tasks need them, and their status."""
+"""Registry of data sets, with the tasks that need them and the status of their files."""
 
 import json
 from collections import Counter
@@ -25,7 +25,8 @@ TABLES: dict[str, TableSpec] = {table.key: table for origin in ORIGINS.values() 
 
 
 def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:
-    """Return the data sets with these names or of these suites (``sts``) or tasks (``stsb-dev@senteval``); None: all.
+    """Return the data sets for these names of data sets, suites (``sts``), or tasks (``stsb-dev@senteval``); None: all
+    data sets.
 
     Raises:
         InputError: a name is unknown.
@@ -36,14 +37,14 @@ def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:
 
 
 def required_tables(names: Sequence[str]) -> set[str]:
-    """Return the tables of the tasks and data sets among ``names``; suites are ignored."""
+    """Return the tables that the tasks and data sets in ``names`` require; suites are ignored."""
     tables = {table for name in _split_names(names) for table in tables_of(name)}
     sets = [ORIGINS[name] for name in _split_names(names) if name in ORIGINS]
     return tables | {table.key for origin in sets for table in origin.tables if not table.change}
 
 
 def tables_of(task: str) -> list[str]:
-    """Return the tables that a task is read from, or an empty list if the name is not a task."""
+    """Return the tables from which a task is read, or an empty list if the name is not that of a task."""
     plain, _, form = task.partition("@")
     return [f"{name}.{form}" if form else name for name in ENTRIES[plain].rows] if plain in ENTRIES else []
 
@@ -87,7 +88,7 @@ class DataStatus(NamedTuple):
     ok: bool  # nothing that was requested is missing or wrong
 
     def render(self) -> "Iterator[RenderableType]":
-        """Yield what a terminal shows: a table, and a line with the number of rows in each state."""
+        """Yield the parts of the terminal output: a table, and a line with the number of its rows in each state."""
         from rich.table import Column, Table
         from rich.text import Text
 
@@ -118,7 +119,9 @@ def _list_table(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStatu
 
 
 def manifest(data_root: Path, tasks: Sequence[str]) -> dict[str, Any]:
-    """Return the SHA-256 of the tables that ``tasks`` are read from and, if downloaded, of their source files."""
+    """Return the SHA-256 checksums of the tables from which ``tasks`` are read and, if downloaded, of their source
+    files.
+    """
     names = sorted({name for task in tasks for name in tables_of(task)})
     paths = {name: table(data_root, name) for name in names}
     record = data_root / RECORD

@@ -111,7 +111,9 @@ def decode_windows(line: bytes) -> str:
 
 
 def visible_treebank(text: str) -> str:
-    """Encode a text in Windows-1252 again, apply ``cat -v`` to its bytes, and tokenize the result by ``treebank``."""
+    """Encode a text in Windows-1252, convert the bytes as ``cat -v`` does, and tokenize the result with
+    ``treebank``.
+    """
     unknown = sorted({letter for letter in text if letter not in _BYTE})
     if unknown:
         raise InvalidArchiveError(

@@ -1,4 +1,4 @@
-"""STS12-16, STS benchmark, SICK, and BIOSSES, raw and as tokenized by SentEval's script.
+"""STS12-16, the STS benchmark, SICK, and BIOSSES, with raw texts and as tokenized by SentEval's script.
 
 SentEval's form is Moses-tokenized, lower-cased for STS12-16 and the benchmark, cased for SICK.
 """
@@ -80,7 +80,7 @@ def _year_origin(year: str) -> DatasetSpec:
 
 
 def _sbert(split: str, members: Members) -> Rows:
-    """Yield the rows of a split from sentence-transformers' copy of STS-B, one table with a header for all splits."""
+    """Yield the rows of a split from sentence-transformers' copy of STS-B, which is a single table for all splits."""
     header, *rows = cells(members.lines("stsbenchmark.tsv"), 8, "stsbenchmark.tsv")
     columns = ("genre", "dataset", "year", "sid", "sentence1", "sentence2", "score")
     missing = [name for name in ("split", *columns) if name not in header]

@@ -1,4 +1,4 @@
-"""AskUbuntu: reranking of a query's candidates by cosine.
+"""AskUbuntu: rank the candidates of each query by their cosine similarity to the query.
 
 The protocol is that of TSDAE (Wang et al. 2021, package useb), which table 3 of GenSE follows. The 20 candidates are
 sorted with a stable sort, so that ties keep the order of BM25. Queries without a similar question are left out.
@@ -67,7 +67,7 @@ class AskUbuntuTask:
 
 
 def measures(hits_K: Tensor) -> Tensor:
-    """Return average precision, precision at 1 and at 5, and reciprocal rank, (4,) float64, of a ranking with hits."""
+    """Return average precision, precision at 1, precision at 5, and reciprocal rank of a ranking, (4,) float64."""
     ranks_K = torch.arange(1, len(hits_K) + 1, dtype=torch.float64)
     precision_K = hits_K.double().cumsum(0) / ranks_K
     at_5 = precision_K[min(5, len(hits_K)) - 1]

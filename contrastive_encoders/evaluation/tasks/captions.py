@@ -1,4 +1,4 @@
-"""SentEval's image and caption retrieval on COCO, with two learned linear maps.
+"""SentEval's retrieval of COCO images by captions and of captions by images, with two learned linear maps.
 
 The task is that of Conneau and Kiela 2018, after Kiros et al. 2014. Maps to 1,000 dimensions are trained so that the
 cosine of an image and its caption exceeds their cosines with random others by a margin. Then, among 1,000 images, each
@@ -56,7 +56,7 @@ class CaptionedImages(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Hyperparameters that SentEval fixes. Tests use smaller values."""
+    """Hyperparameters, which have the constant values of SentEval. Tests use smaller values."""
 
     width: int = 1000
     margin: float = 0.2
@@ -71,7 +71,9 @@ SENTEVAL_SIZES = Sizes()
 
 @dataclass
 class CaptionRetrieval:
-    """Caption retrieval task: two linear maps are trained on one set, stopped by a second, and scored on a third."""
+    """Caption retrieval task, whose linear maps are trained on one set, with early stopping on a second, and scored on
+    a third.
+    """
 
     name: str
     train: CaptionedImages
@@ -138,14 +140,16 @@ class Maps(NamedTuple):
 
 
 class CaptionRanks(NamedTuple):
-    """Ranks of the correct candidates: the number of candidates before each, within a fold."""
+    """Ranks of the correct candidates: the number of candidates in the same fold that are ranked before the correct
+    one.
+    """
 
     images_I: Tensor  # rank of the best of an image's captions
     captions_C: Tensor
 
 
 def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: int) -> Maps:
-    """Train the two linear maps, and return those with the best sum of six recalls on ``dev``.
+    """Train the two linear maps, and return the maps of the epoch with the highest sum of six recalls on ``dev``.
 
     The training stops after the fourth epoch, consecutive or not, that has not exceeded the best sum.
     """
@@ -171,14 +175,17 @@ def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: in
 
 
 def initial_maps(image_width: int, caption_width: int, width: int, seed: int) -> Maps:
-    """Draw weights and biases as two ``torch.nn.Linear`` do after ``torch.manual_seed(seed)``, the images' first."""
+    """Draw the weights and biases that two ``torch.nn.Linear``, first for images, then for captions, draw after
+    ``torch.manual_seed(seed)``.
+    """
     generator = torch.Generator().manual_seed(seed)
     image, caption = (initial_layer(incoming, width, generator) for incoming in (image_width, caption_width))
     return Maps(*(part.contiguous() for one in (image, caption) for part in (one[:, :-1], one[:, -1])))
 
 
 def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) -> Iterator[tuple[Tensor, ...]]:
-    """Yield batches: caption indices (B,), those of K negative images each (B, K), and those of K negative captions.
+    """Yield batches of caption indices (B,), with the indices of K negative images (B, K) and K negative captions (B,
+    K) for each.
 
     Negatives are drawn from outside the batch. They may include another caption of the same image.
     """
@@ -213,7 +220,9 @@ def hinge(maps: Maps, data: CaptionEmbeddings, indices: tuple[Tensor, ...], marg
 
 @torch.no_grad()
 def fold_ranks(maps: Maps, data: CaptionEmbeddings, sizes: Sizes) -> CaptionRanks:
-    """Return the ranks within each fold of ``fold_images`` images. Images after the last full fold are ignored."""
+    """Return the ranks of the correct candidates within each fold of ``fold_images`` images. Images after the last full
+    fold are ignored.
+    """
     image_ranks, caption_ranks = [], []
     for fold in range(sizes.folds):
         first, last = fold * sizes.fold_images, (fold + 1) * sizes.fold_images
@@ -226,7 +235,9 @@ def fold_ranks(maps: Maps, data: CaptionEmbeddings, sizes: Sizes) -> CaptionRank
 
 
 def ranks_of(score_IC: Tensor) -> CaptionRanks:
-    """Rank images for captions and captions for images by the scores of I images and 5 I captions. NaN comes last."""
+    """Rank images for captions and captions for images, given the scores between I images and 5 I captions. NaN comes
+    last.
+    """
     score_IC = score_IC.nan_to_num(nan=-math.inf)
     image_C = torch.arange(score_IC.shape[1], device=score_IC.device) // CAPTIONS
     own_I5 = torch.arange(score_IC.shape[1], device=score_IC.device).view(-1, CAPTIONS)
@@ -235,7 +246,7 @@ def ranks_of(score_IC: Tensor) -> CaptionRanks:
 
 
 def _count_before(score_QN: Tensor, correct_Q: Tensor) -> Tensor:
-    """Return how many of the N candidates of each query come before the correct one, (Q,)."""
+    """Return, for each of Q queries, the number of its N candidates that are ranked before the correct one, (Q,)."""
     place_N, correct_Q1 = torch.arange(score_QN.shape[1], device=score_QN.device), correct_Q[:, None]
     correct_score_Q1 = score_QN.gather(1, correct_Q1)
     return ((score_QN > correct_score_Q1) | ((score_QN == correct_score_Q1) & (place_N > correct_Q1))).sum(1)
@@ -247,14 +258,14 @@ def median_rank(ranks_N: Tensor, folds: int) -> float:
 
 
 def _hits(ranks: CaptionRanks) -> int:
-    """Return the sum of the six recalls, multiplied by the number of captions so that it is an exact integer."""
+    """Return the sum of the six recalls times the number of captions, which is an exact integer."""
     return sum(
         CAPTIONS * int((ranks.images_I < cutoff).sum()) + int((ranks.captions_C < cutoff).sum()) for cutoff in CUTOFFS
     )
 
 
 def _recalls(ranks: CaptionRanks, key: str | None) -> dict[str, Estimate]:
-    """Return the recalls, with a bootstrap over images together with their captions."""
+    """Return the recalls, with intervals from a bootstrap over images, each resampled together with its captions."""
     recalls = {}
     for cutoff in CUTOFFS:
         recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.images_I < cutoff).double(), key)

@@ -1,4 +1,4 @@
-"""SentEval's classification tasks on frozen embeddings.
+"""SentEval's classification tasks, which train a classifier on frozen embeddings.
 
 There are three schemes (``senteval/tools/validation.py``; Conneau and Kiela 2018), each with scores for dev and test:
 
@@ -64,7 +64,9 @@ class ClassificationSpec(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Rounded accuracies on dev and test in percent, the score of each item, and the test predictions of `kfold`."""
+    """Rounded accuracies on dev and test in percent, and the score of each item; `kfold` also sets the test
+    predictions.
+    """
 
     dev: float
     dev_N: Tensor
@@ -82,7 +84,8 @@ class Classification:
         parts: Mapping[str, LabeledSplit],
         config: EvaluateConfig,
     ) -> None:
-        """Create a task from the splits ``parts``: "all", or "train" and "test", or "train", "dev", and "test".
+        """Create a task from the mapping ``parts``, whose splits are "all"; "train" and "test"; or "train", "dev", and
+        "test".
 
         Raises:
             InputError: there are too few rows for the scheme, or ``classifiers`` asks for an unknown classifier.
@@ -152,7 +155,7 @@ class Classification:
                 raise InputError(
                     location=train.where,
                     value=f"{count} rows with the label {name}",
-                    expected=f"at least {min_rows} of each of {', '.join(self.classes[:10])}, {purpose}",
+                    expected=f"at least {min_rows} rows with each label ({', '.join(self.classes[:10])}), {purpose}",
                     hint="Download the table again, or remove the task.",
                 )
         held_out = len(train.labels_N) // self.folds + 1 if nested else 0
@@ -195,7 +198,9 @@ def best(accuracy_KR: np.ndarray) -> tuple[int, float]:
 
 
 def nested(rows: _Rows, trainer: Trainer, folds: int) -> Outcome:
-    """Run nested cross-validation: train the classifiers of all inner folds together, then those of the outer folds."""
+    """Run nested cross-validation: train the classifiers of all inner folds together, then the classifiers of the outer
+    folds.
+    """
     everything, values = np.arange(len(rows.labels_N)), trainer.values(GRID)
     outer = stratified(rows.labels_N, folds, FOLD_SEED)
     splits = [

@@ -22,7 +22,9 @@ if TYPE_CHECKING:  # slow to import: about a second
 
 
 class Values(NamedTuple):
-    """Candidate regularization values of a scheme in SentEval's validation.py, the weakest first in ``own``."""
+    """Candidate regularization values of a validation scheme in SentEval's validation.py; ``own`` begins with the
+    weakest.
+    """
 
     own: tuple[float, ...]  # weight decay of SentEval's classifier
     sklearn: tuple[float, ...]  # C
@@ -49,7 +51,7 @@ class SentEvalClassifier:
         self.settings = settings
 
     def values(self, grid: Values) -> tuple[float, ...]:
-        """Return the candidate values of the regularization strength."""
+        """Return this classifier's candidate values of the regularization strength."""
         return grid.own
 
     def final_split(self, rows_N: np.ndarray) -> Split:
@@ -143,12 +145,14 @@ def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.nda
 
 
 def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split:
-    """Convert a fold, whose numbers are positions in ``rows_N``, to a split."""
+    """Convert a fold, which consists of indices into ``rows_N``, to a split of row numbers."""
     return Split(_tensor(rows_N[fold[0]]), _tensor(rows_N[fold[1]]))
 
 
 def min_rows_per_class(folds: int, nested: bool) -> int:
-    """Return the minimum number of rows of a class, so that each fold (``nested``: each inner fold) contains a row."""
+    """Return the minimum number of rows per class with which every fold contains a row of the class (``nested``: every
+    inner fold).
+    """
     rows = folds
     while nested and rows - -(-rows // folds) < folds:
         rows += 1
@@ -156,7 +160,7 @@ def min_rows_per_class(folds: int, nested: bool) -> int:
 
 
 def _plain(features: Features, rows_N: Tensor) -> np.ndarray:
-    """Return the features (N, D) without the column of ones."""
+    """Return the features without the bias column of ones, (N, D)."""
     return features.take(rows_N.to(features.index_device))[:, :-1].cpu().numpy()
 
 

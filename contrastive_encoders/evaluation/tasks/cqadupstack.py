@@ -50,7 +50,9 @@ class Forum(NamedTuple):
 
 
 class ForumRetrieval:
-    """Retrieval in forums: ``cqadupstack-android/cosine/map@100`` etc., and the mean ``cqadupstack/cosine/map@100``."""
+    """Retrieval task for all forums: scores such as ``cqadupstack-android/cosine/map@100``, and the mean
+    ``cqadupstack/cosine/map@100``.
+    """
 
     def __init__(self, name: str, forums: Sequence[Forum], split: str = "") -> None:
         self.name, self.split = f"{name}{split}", split
@@ -128,7 +130,7 @@ def _hits(chosen_BT: Tensor, relevant: Sequence[list[int]]) -> Tensor:
 
 
 def average_precisions(cosine_BT: Tensor, hits_BT: Tensor) -> Tensor:
-    """Return the average precision (B,) float64 of rows sorted by cosine, or 0 for a row without hits.
+    """Return the average precision of B rankings, (B,) float64: 0 for a ranking without hits.
 
     Tied items enter together, as in scikit-learn.
     """
@@ -143,7 +145,7 @@ def average_precisions(cosine_BT: Tensor, hits_BT: Tensor) -> Tensor:
 
 
 def ndcg_at_cutoff(hits_BT: Tensor, duplicates_B: Tensor) -> Tensor:
-    """Return nDCG@10 (B,) float64 with gains of 0 and 1, or 0 for queries without duplicates."""
+    """Return the nDCG@10 of B rankings with gains of 0 and 1, (B,) float64: 0 for queries without duplicates."""
     discount_C = 1 / torch.log2(torch.arange(2, CUTOFF + 2, dtype=torch.float64))
     top_BC = hits_BT[:, :CUTOFF].double()
     ideal_B = discount_C.cumsum(0)[duplicates_B.clamp(1, CUTOFF) - 1]

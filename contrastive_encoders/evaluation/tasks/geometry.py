@@ -1,4 +1,4 @@
-"""Geometry of an embedding space: alignment, uniformity, anisotropy, effective rank, and norm on STS-B.
+"""Geometry of an embedding space, measured on STS-B: alignment, uniformity, anisotropy, effective rank, and norm.
 
 The scores are raw values, not percentages. With the normalized embedding f (Wang and Isola 2020):
 
@@ -106,7 +106,9 @@ def squared_distances(units_UD: Tensor, pairs_P2: Tensor) -> Tensor:
 
 
 def uniformities(units_UD: Tensor, pairs_P2: Tensor, key: str | None) -> tuple[Estimate, Estimate]:
-    """Return the uniformity over all sentences of the pairs, repeated ones included, and over distinct texts."""
+    """Return two uniformities: over all sentences of the pairs, including repeated sentences, and over the distinct
+    texts.
+    """
     count_U = torch.bincount(pairs_P2.flatten(), minlength=len(units_UD)).double()
     sums_U2 = kernel_sums(units_UD, torch.stack([count_U, torch.ones_like(count_U)], dim=-1))
     self_U = torch.exp(4 * (units_UD.square().sum(-1) - 1))

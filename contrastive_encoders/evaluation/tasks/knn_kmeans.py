@@ -1,4 +1,4 @@
-"""Label quality of an embedding space without training: nearest-neighbor accuracy and k-means V-measure.
+"""Agreement of an embedding space with labels, without training: nearest-neighbor accuracy and k-means V-measure.
 
 Embeddings are normalized. The neighbors of test rows are training rows, or all other rows if the set has no splits. The
 test rows are clustered into as many clusters as they have labels.
@@ -23,7 +23,7 @@ INITIALIZATIONS = 10  # initializations of k-means, of which the best is used
 
 
 class KNNKMeansTask:
-    """Task that scores labeled texts by nearest neighbors and k-means, with ``parts`` as in `Classification`."""
+    """Task that scores labeled texts by nearest neighbors and k-means; ``parts`` is the same as in `Classification`."""
 
     def __init__(
         self, name: str, parts: Mapping[str, LabeledSplit], scores: Sequence[str], neighbors: int, seed: int
@@ -54,7 +54,9 @@ class KNNKMeansTask:
         return unit_rows(pool.lookup(part.sides[0]).double(), self.name)
 
     def _voted(self, test_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:
-        """Predict labels, (N,): the most frequent label among the nearest neighbors, the first in case of ties."""
+        """Predict the labels of N texts, (N,): the most frequent label among the nearest neighbors, and of equally
+        frequent labels, the first.
+        """
         known_MD, labels_M = known
         predicted = []
         for start in range(0, len(test_ND), BLOCK):

@@ -1,4 +1,4 @@
-"""SentEval's classifiers, trained as one batch over regularization values and data splits.
+"""SentEval's classifiers; those of all regularization values and data splits are trained as one batch.
 
 The members of one split draw the same rows in the same order, because SentEval resets the seed for each classifier. So
 a batch is gathered once per split and multiplied with the weights of all members. Initial weights, batch order,
@@ -39,7 +39,7 @@ class ProbeSettings(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Numbers of the rows that train a classifier, and of the rows for early stopping."""
+    """Row numbers of the training rows of a classifier, and of its rows for early stopping."""
 
     train_N: Tensor
     dev_N: Tensor
@@ -47,7 +47,7 @@ class Split(NamedTuple):
 
 
 class Fits(NamedTuple):
-    """Trained classifiers, each with the weights of its best evaluation."""
+    """Trained classifiers, each with the weights at its best evaluation."""
 
     accuracy_FR: np.ndarray  # accuracy on the dev rows, 0 to 1
     hits: list[Tensor]  # for each split, (R, dev rows) bool on the CPU
@@ -55,7 +55,7 @@ class Fits(NamedTuple):
     model: Softmax
 
     def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
-        """Return the classes that one classifier predicts for N rows, (N,), on the CPU."""
+        """Return the classes that a single classifier predicts for N rows, (N,), on the CPU."""
         weights = [weight[split : split + 1, member : member + 1] for weight in self.weights]
         return _predict(self.model, weights, features, rows_N)[0]
 
@@ -117,7 +117,8 @@ class _Training:
         return Fits(self.best_FR, self.hits, self.best, self.model)
 
     def _groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield groups of splits to train together, (G,), and the numbers of their members (classifiers), (G, R).
+        """Yield groups of G splits to train together, (G,), and the indices of the R classifiers (members) of each
+        split, (G, R).
 
         The splits of a group have equal numbers of batches and similar numbers of active members. A split with fewer
         active members is padded with stopped members, whose results are ignored.
@@ -139,7 +140,7 @@ class _Training:
             start = stop
 
     def _train(self, splits_G: np.ndarray, members_GR: np.ndarray, orders: _Orders, done: int) -> None:
-        """Train some classifiers for ``settings.passes`` epochs, then evaluate them on the dev rows."""
+        """Train some of the classifiers for ``settings.passes`` epochs, then evaluate them on the dev rows."""
         place = (torch.from_numpy(splits_G)[:, None], torch.from_numpy(members_GR))
         weights = [one[place] for one in self.weights]
         moments = [[one[place] for one in pair] for pair in self.moments]
@@ -157,7 +158,7 @@ class _Training:
         self._evaluate(splits_G, members_GR, weights)
 
     def _epoch(self, splits_G: np.ndarray, orders: _Orders, number: int, steps: int) -> list[tuple[Tensor, ...]]:
-        """Return the row numbers, the labels, and the row weights of an epoch's batches. The last batch is padded."""
+        """Return the row numbers, labels, and row weights of all batches of an epoch. The last batch is padded."""
         batch = self.settings.batch
         rows_GT = torch.zeros(len(splits_G), steps * batch, dtype=torch.long)
         share_GT = torch.full(rows_GT.shape, 1.0 / batch, dtype=self.features.dtype)
@@ -201,7 +202,7 @@ class _Training:
 
 
 def _predict(model: Softmax, weights: Sequence[Tensor], features: Features, rows_N: Tensor) -> Tensor:
-    """Return the classes that one split's R classifiers predict for N rows, (R, N), on the CPU."""
+    """Return the classes that the R classifiers of one split predict for N rows, (R, N), on the CPU."""
     blocks = rows_N.to(features.index_device).split(DEV_ROWS)
     parts = [model.predict(weights, features.take(block[None]))[0].cpu() for block in blocks]
     return torch.cat(parts, dim=1)

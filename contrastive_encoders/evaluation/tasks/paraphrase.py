@@ -1,4 +1,4 @@
-"""Tasks of paraphrase pairs, scored by cosine (GenSE table 3), and BIOSSES as an STS task.
+"""Paraphrase tasks, which classify pairs by their cosine (GenSE table 3), and BIOSSES, an STS task.
 
 Twitter-URL and PIT-2015 (TwitterPara) follow the protocol of TSDAE (Wang et al. 2021, package useb). The scores are
 average precision, without the pairs on which the annotators were undecided, and Spearman's correlation with the votes

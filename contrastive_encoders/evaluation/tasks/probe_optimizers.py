@@ -34,7 +34,9 @@ def one_thread() -> Iterator[None]:
 
 
 def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tensor:
-    """Return the initial weights (outputs, width + 1) of ``nn.Linear(width, outputs)``, the bias in the last column."""
+    """Return the initial weights of ``nn.Linear(width, outputs)`` with the bias as the last column, (outputs, width +
+    1).
+    """
     weights = torch.empty(outputs, width + 1, dtype=torch.float32)
     kernel, bias = torch.empty_like(weights[:, :width]), torch.empty_like(weights[:, width])
     nn.init.kaiming_uniform_(kernel, a=math.sqrt(5), generator=generator)
@@ -44,7 +46,9 @@ def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tenso
 
 
 class Softmax:
-    """Linear classifiers with softmax: R on each of G splits, with C classes and E features, weights (G, R, C, E)."""
+    """Linear softmax classifiers, R for each of G data splits; with C classes and E features, their weights have the
+    shape (G, R, C, E).
+    """
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -61,7 +65,9 @@ class Softmax:
         return self.logits(weights, x_GBE).argmax(2)
 
     def gradients(self, weights: Sequence[Tensor], x_GBE: Tensor, y_GB: Tensor, share_GB: Tensor) -> list[Tensor]:
-        """Return the gradients of the cross-entropy, summed with the weights ``share_GB`` (1 / rows for the mean)."""
+        """Return the gradients of the cross-entropy, summed over rows with the weights ``share_GB`` (1 / rows for the
+        mean).
+        """
         return [_spread(self._error(self.logits(weights, x_GBE), y_GB, share_GB), x_GBE)]
 
     def _error(self, logits_GRCB: Tensor, y_GB: Tensor, share_GB: Tensor) -> Tensor:
@@ -93,7 +99,7 @@ class Binary(Softmax):
 
 
 class Hidden(Softmax):
-    """Classifiers of two linear layers with a sigmoid between them.
+    """Classifiers that consist of two linear layers with a sigmoid between them.
 
     SentEval's dropout is omitted: its probability is 0 unless a user sets it.
     """
@@ -125,7 +131,8 @@ class Hidden(Softmax):
 
 
 def _apply(layer_GRCE: Tensor, x_GBE: Tensor) -> Tensor:
-    """Apply linear layers to B rows of each split, and return (G, R, C, B).
+    """Apply the linear layers of R classifiers to B rows of each of G splits; with C outputs, the result has the shape
+    (G, R, C, B).
 
     All classifiers of a split see the same rows, so they are computed in one matmul.
     """
@@ -135,7 +142,9 @@ def _apply(layer_GRCE: Tensor, x_GBE: Tensor) -> Tensor:
 
 
 def _spread(error_GRCB: Tensor, x_GBE: Tensor) -> Tensor:
-    """Return the gradient of a layer's weights, (G, R, C, E), from the gradient of its outputs."""
+    """Return the gradient of a layer's weights, in their shape (G, R, C, E), from the gradient of the layer's
+    outputs.
+    """
     splits, members, outputs, rows = error_GRCB.shape
     flat = torch.bmm(error_GRCB.reshape(splits, members * outputs, rows), x_GBE)
     return flat.view(splits, members, outputs, -1)

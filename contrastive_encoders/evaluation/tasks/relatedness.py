@@ -1,4 +1,5 @@
-"""SentEval's supervised relatedness (SICK-R, STS-B): softmax over ratings 1..5 on pair features.
+"""SentEval's supervised relatedness tasks (SICK-R, STS-B): a softmax over the ratings 1 to 5, trained on features of
+pairs.
 
 The task is that of Conneau and Kiela 2018, after Tai, Socher and Manning 2015. The features are |a - b| and a * b. The
 target of a rating is its split between the two adjacent integers. The loss is the mean squared error of the five
@@ -47,7 +48,9 @@ CORRELATIONS: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"pearson": pear
 
 @dataclass
 class Relatedness:
-    """Supervised relatedness task: train a regressor on ``train``, stop by ``dev``, and score ``dev`` and ``test``."""
+    """Supervised relatedness task, which trains a regressor on ``train`` with early stopping on ``dev``, and scores
+    ``dev`` and ``test``.
+    """
 
     name: str  # name of the task; the scores start with the names of ``test`` and ``dev``
     train: RatedPairs
@@ -90,7 +93,9 @@ class Relatedness:
 
 
 def batch_order(pairs: RatedPairs) -> RatedPairs:
-    """Sort pairs by the numbers of words on the left and right, then by rating, as SentEval does before shuffling."""
+    """Return the order of pairs before shuffling, as in SentEval: by the number of words of the left and the right
+    text, then by rating.
+    """
     rows = sorted(
         range(len(pairs.gold)), key=lambda i: (len(pairs.left[i].split()), len(pairs.right[i].split()), pairs.gold[i])
     )
@@ -104,7 +109,9 @@ def batch_order(pairs: RatedPairs) -> RatedPairs:
 
 
 def features(pairs: RatedPairs, pool: EmbeddingPool) -> Tensor:
-    """Return the features (N, F): |a - b|, a * b, 1. All are 0 for a pair with an embedding that is not finite."""
+    """Return the features |a - b|, a * b, and 1 of N pairs of embeddings, (N, F). All are 0 for a pair with an
+    embedding that is not finite.
+    """
     left_ND, right_ND = pool.lookup(pairs.left), pool.lookup(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)
     rows_NF = torch.cat([(left_ND - right_ND).abs(), left_ND * right_ND, ones_N1], 1)
@@ -112,7 +119,8 @@ def features(pairs: RatedPairs, pool: EmbeddingPool) -> Tensor:
 
 
 def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
-    """Encode ratings (N,) from 0 to 5 as (N, 5): 3.8 is 0.2 of class 3 and 0.8 of class 4.
+    """Encode N ratings from 0 to 5 as probabilities of 5 classes, (N, 5): 3.8 becomes 0.2 for class 3 and 0.8 for class
+    4.
 
     There is no class 0. A rating below 1 keeps only its share of class 1, and a rating of 0 is a row of zeros. STS-B
     has such ratings, and SentEval trains on them in this form.
@@ -124,13 +132,13 @@ def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
 
 
 def predict(weight_5F: Tensor, rows_NF: Tensor) -> Tensor:
-    """Return the predicted ratings, the means of the class probabilities, (N,) float64."""
+    """Return the predicted rating of each of N pairs, which is the mean of its class distribution, (N,) float64."""
     probabilities_N5 = torch.softmax(rows_NF @ weight_5F.T, 1)
     return probabilities_N5.double() @ torch.arange(1, RATINGS + 1, dtype=torch.float64)
 
 
 class FittedRegressor(NamedTuple):
-    """Weights of a regressor at its best evaluation on the dev pairs."""
+    """Weights of a regressor at the evaluation with its best score on the dev pairs."""
 
     weight_5F: Tensor
     best_epoch: int
@@ -138,7 +146,7 @@ class FittedRegressor(NamedTuple):
 
 
 def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float], seed: int) -> FittedRegressor:
-    """Train until ``check``, a score of the weights, has failed four times to exceed its highest value."""
+    """Train until ``check``, which scores the weights, has failed four times to exceed its highest score."""
     initial_5F = initial_layer(rows_NF.shape[1] - 1, RATINGS, torch.Generator().manual_seed(seed))
     trainer = _Trainer(rows_NF, target_N5, initial_5F.to(rows_NF.dtype))
     draws = np.random.RandomState(seed)  # random numbers of numpy.random.seed, as in SentEval's shuffling
@@ -168,7 +176,7 @@ def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarr
 
 
 class _Trainer:
-    """Weights, state of Adam, and buffers of a step, each as a tensor and a NumPy array that share memory.
+    """Weights, Adam's state, and buffers of a training step, each as a tensor and as a NumPy array that share memory.
 
     Matmuls use torch, which is faster for thin matrices. Everything else uses NumPy, which has less overhead per call.
     """

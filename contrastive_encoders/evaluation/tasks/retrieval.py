@@ -1,4 +1,4 @@
-"""Retrieval of documents for queries by cosine, TF-IDF, or BM25.
+"""Retrieval tasks, which rank documents for queries by cosine, TF-IDF, or BM25.
 
 Documents with equal similarities are in random order. Each metric is its expectation over all orders, in closed form.
 If ties counted as correct, a collapsed encoder, whose similarities are all equal, would score 100 %. Without ties, the
@@ -70,7 +70,9 @@ class RetrievalTask:
         return self.scores("cosine", self.cosines(pool, device), intervals=options.intervals)
 
     def cosines(self, pool: EmbeddingPool, device: str) -> Callable[[int, int], Tensor]:
-        """Return a function of (start, stop) that returns cosines of B queries with all documents, (B, N) float64."""
+        """Return a function of (start, stop) that computes the cosines of queries start to stop with all N documents,
+        (B, N) float64.
+        """
         message = "embeddings contain NaN or infinity; their cosines count as 0"
         queries_QD, documents_ND = (
             unit_rows(pool.lookup(texts).double(), message=message).to(device) for texts in self.texts()
@@ -78,7 +80,7 @@ class RetrievalTask:
         return self._without_unranked(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
 
     def _without_unranked(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
-        """Return the function ``similarities``, changed to return -inf for documents that are excluded for a query."""
+        """Return a function like ``similarities`` that returns -inf for documents that are excluded for a query."""
         unranked = self.texts_to_match.unranked_documents
         if not unranked:
             return similarities
@@ -93,7 +95,7 @@ class RetrievalTask:
 
     @property
     def corpus(self) -> CorpusInfo:
-        """Return the number of documents, and what the queries are (``query_kind``)."""
+        """Return the number of documents and, if known, the type of the queries (``query_kind``)."""
         kind = self.texts_to_match.query_kind
         return (
             CorpusInfo(documents=len(self.documents), query_kind=kind)
@@ -177,7 +179,8 @@ class RetrievalTask:
     def scores(
         self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True
     ) -> dict[str, Estimate]:
-        """Score a function of (start, stop) that returns the similarities of B queries with all N documents, (B, N).
+        """Score the ranking by ``similarities``, a function of (start, stop) that returns similarities of queries and
+        all N documents, (B, N).
 
         All protocols use the same resamples.
         """
@@ -207,7 +210,9 @@ ENTRIES = {"pydocs": TaskEntry({"pydocs/test": None}, _read)}
 
 
 class RankedPairs(NamedTuple):
-    """Pairs of a query and a relevant document. Pairs of a query are adjacent, the highest ranks first."""
+    """Pairs of a query and a relevant document, with the rank of the document. Pairs of a query are adjacent, the
+    highest ranks first.
+    """
 
     query_P: Tensor
     rank_P: Tensor  # float64, from 1: the first rank of the tie; infinite if the document is not in the corpus
@@ -246,7 +251,9 @@ def measure(metric: str, ranked: RankedPairs) -> Tensor:
 
 
 def _contributions(kind: str, cutoff: float, ranked: RankedPairs) -> Tensor:
-    """Return each pair's contribution to the metric of its query, expected over random orders of ties, (P,)."""
+    """Return the expected contribution of each of P pairs to the metric of its query, (P,), if ties are ordered at
+    random.
+    """
     rank_P, gain_P, place_P = ranked.rank_P, ranked.gain_P, ranked.place_P
     in_top_P = (rank_P <= cutoff).double()
     if kind == "ndcg":
@@ -263,7 +270,7 @@ def _contributions(kind: str, cutoff: float, ranked: RankedPairs) -> Tensor:
     ranks = torch.arange(1, int(end_P.max()) + 1, dtype=torch.float64)
 
     def mean_over_tie(values: Tensor) -> Tensor:
-        """Return the mean of ``values`` over the ranks of the tie, with 0 for ranks beyond k."""
+        """Return the mean of ``values`` over the ranks of the tie; ranks beyond k count as 0."""
         sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
         return (sums[end_P] - sums[above_P]) / size_P
 
@@ -285,7 +292,9 @@ def _contributions(kind: str, cutoff: float, ranked: RankedPairs) -> Tensor:
 
 
 def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, cutoff: float) -> Tensor:
-    """Return the expected reciprocal rank of the first relevant document of a tie, (P,), with 0 for ranks beyond k."""
+    """Return the expected reciprocal rank of the first relevant document in a tie, for each of P pairs, (P,); ranks
+    beyond k count as 0.
+    """
     ties_T3, tie_P = torch.unique(torch.stack([above_P, size_P, relevant_P], dim=1), dim=0, return_inverse=True)
     expected_T = torch.zeros(len(ties_T3), dtype=torch.float64)
     for i, (above, size, relevant) in enumerate(ties_T3.tolist()):
@@ -297,12 +306,12 @@ def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, cutof
 
 
 def _relevant(task: RetrievalData) -> list[dict[int, float]]:
-    """Return the relevant documents of each query with their gains."""
+    """Return the relevant documents of each query, with their gains."""
     return task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
 
 
 def rows_per_block(documents: int) -> int:
-    """Return the number of queries in a block that is compared with all documents."""
+    """Return the number of queries that are compared with all documents at a time."""
     return max(1, min(BLOCK, CELLS // documents))
 
 
@@ -341,7 +350,7 @@ def _rank_pairs(task: RetrievalData, similarities: Callable[[int, int], Tensor])
 
 
 def _sort_within_queries(query_P: Tensor, by_P: Tensor) -> Tensor:
-    """Return the order that sorts pairs by query, then by ``by_P`` in ascending order."""
+    """Return the indices that sort pairs by query, then by ``by_P`` in ascending order."""
     order_P = torch.argsort(by_P, stable=True)
     return order_P[torch.argsort(query_P[order_P], stable=True)]
 
@@ -349,7 +358,8 @@ def _sort_within_queries(query_P: Tensor, by_P: Tensor) -> Tensor:
 def _count_similar(
     query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Count the documents that are more similar to a pair's query than its document, and those equally similar.
+    """Count, for each pair, the documents that are more similar to the query than the pair's document is, and the
+    equally similar ones.
 
     The counts are computed in blocks.
     """

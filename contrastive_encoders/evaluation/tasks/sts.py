@@ -90,7 +90,9 @@ class SimilarityTask(RatedPairTask):
 
 
 class CustomMetricPairs(RatedPairTask):
-    """Pairs scored by a user-defined function of the cosines and the ratings: ``NAME/cosine/FUNCTION``."""
+    """Task with a user-defined metric, a function of the cosines and the ratings; the score is named
+    ``NAME/cosine/FUNCTION``.
+    """
 
     def __init__(self, pairs: RatedPairs, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
         super().__init__(pairs)
@@ -124,7 +126,9 @@ def cosines(task: RatedPairs, pool: EmbeddingPool, warn: bool = True) -> Tensor:
 
 
 def distances(task: RatedPairs, pool: EmbeddingPool) -> dict[str, Tensor]:
-    """Return negative Manhattan and Euclidean distances, and dot products, of the pairs, (pairs,) float64 each."""
+    """Return the negative Manhattan distance, negative Euclidean distance, and dot product of each pair, (pairs,)
+    float64 each.
+    """
     left_ND, right_ND = pool.lookup(task.left).double(), pool.lookup(task.right).double()
     similarities = {
         "manhattan": -(left_ND - right_ND).abs().sum(-1),
