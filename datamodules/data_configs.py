@@ -485,15 +485,15 @@ class MixtureDataConfig:
     parts: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "datasets of the mixture (parts): a mapping from part names to their configuration keys; "
-            "all parts share batch_size, backbone, seed, and drop_last"
+            "meaning": "datasets of the mixture, called parts: a mapping from the name of each part to its "
+            "configuration keys; all parts share batch_size, backbone, seed, and drop_last"
         },
     )
     weights: Mapping[str, float] = field(
         default_factory=dict,
         metadata={
             "meaning": "relative frequency of each part, such as {nli: 2, docs: 1} or data.weights.nli=2; "
-            "without weights, the sizes and temperature determine it"
+            "if no weights are set, the sizes of the parts and temperature determine the frequencies"
         },
     )
     temperature: float = config_field(

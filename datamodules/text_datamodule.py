@@ -1,4 +1,4 @@
-"""Base class of the data modules: tokenize once, then draw examples in a new order every epoch."""
+"""Base class of the data modules, which tokenize once and then draw examples in a new order in every epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from contrastive_encoders.io.cached_rows import cache_folder
 
 
 class Truncation(NamedTuple):
-    """Length to which texts are truncated, and the share of their tokens that is lost."""
+    """Length to which texts are truncated, and the fraction of their tokens that is lost."""
 
     of: str  # description of the texts
     max_length: int  # tokens
@@ -64,40 +64,42 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
-        """Prepare what `batch` needs from the store, and return the number of rows that may be drawn."""
+        """Prepare everything that `batch` needs from the store, and return the number of rows that may be drawn."""
 
     @abstractmethod
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        """Collate a batch of class ``yields`` from (N,) example numbers; the loader has no collate function."""
+        """Make a batch of class ``yields`` from N example numbers; the data loader has no collate function."""
 
     @property
     def inherits_prompts(self) -> bool:
-        """Return whether the prompts of the texts are those of the backbone."""
+        """Return whether the texts get the prompts of the backbone."""
         return getattr(self.settings, "prompts", None) is None
 
     @property
     def has_roles(self) -> bool:
-        """Return whether the texts of a row are a query and documents."""
+        """Return whether the texts of a row have different roles, namely query and document."""
         return False
 
     def prompts_of(self, width: int) -> list[str]:
-        """Return the prompts of the ``width`` texts of a row, one for each text."""
+        """Return the ``width`` prompts for a row, one for each of its texts."""
         return [self.backbone_prompts.default if self.inherits_prompts else ""] * width
 
     def cuts(self) -> list[Truncation]:
-        """Return the lengths at which texts are truncated, and the share of lost tokens. Call it after `setup`."""
+        """Return the lengths to which texts are truncated, and the fraction of tokens that each truncation removes.
+        Call it after `setup`.
+        """
         return []
 
     @abstractmethod
     def texts(self) -> Iterator[str]:
-        """Yield the training texts in the form that the tokenizer receives."""
+        """Yield the training texts as they are passed to the tokenizer."""
 
     def prepare_data(self) -> None:
         """Tokenize the texts into the cache. A second call opens the existing store."""
         self.open_store(self.source(), quiet=self.settings.quiet)
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the store and choose the rows that are drawn."""
+        """Open the token store and choose the rows to draw from."""
         if self._store is None:
             rows = self.prepare_rows(self.opened, self.load_tokenizer())
             self.subset = NestedSubset(rows, self.settings.fraction, self.settings.seed)
@@ -105,12 +107,12 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @cached_property
     def opened(self) -> TokenStore:
-        """Return the tokenized rows, before the drawn rows and the truncation length are determined."""
+        """Return the token store before the rows to draw and the maximum length are determined."""
         return self.open_store(self.source(), quiet=True)
 
     @property
     def store(self) -> TokenStore:
-        """The tokenized rows. The store is opened on first access."""
+        """The store of the tokenized rows. The store is opened on first access."""
         self.setup()
         assert self._store is not None
         return self._store
@@ -127,11 +129,11 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @property
     def data_id(self) -> str:
-        """The checksum of the store's content."""
+        """The checksum of the token store's content, which identifies the data."""
         return str(self.store.manifest[self.content_sum])
 
     def epoch_batches(self, rank: int = 0, world: int = 1) -> EpochBatches:
-        """Return the dataset of an epoch's batches, each with this rank's share of the global batch.
+        """Return the dataset of an epoch's batches, each of which is this rank's share of a global batch.
 
         Raises:
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of the data.
@@ -152,18 +154,18 @@ class StoredData(pl.LightningDataModule, ABC):
         return stream_for(self.trainer, self.epoch_batches, data_id=self.data_id, num_workers=self.settings.num_workers)
 
     def samples(self) -> Iterator[Any]:
-        """Yield a batch of two examples with the format of training batches."""
+        """Yield a batch of two examples in the format of training batches."""
         self.setup()
         yield self.batch(0, np.arange(min(2, self.num_examples)))
 
     def manifest(self) -> dict[str, Any]:
-        """Return the manifest of the data: the record of the source in the store, and how much of the data is used."""
+        """Return the manifest of the data: the manifest of the token store, and how much of the data is used."""
         found = {**self.store.account, "used": self.num_examples, "fraction": self.settings.fraction}
         cuts = [cut._asdict() for cut in self.cuts()]
         return found | {"cuts": cuts, "unknown_tokens": self.unknown_tokens._asdict()}
 
     def rows_at(self, places: np.ndarray) -> np.ndarray:
-        """Return the rows of the store at these (N,) positions among the drawn rows."""
+        """Return the row numbers in the token store for N positions among the rows to draw from."""
         return self.subset[places]
 
     def prompt_lengths(self, tokenizer: Any) -> Sequence[int]:
@@ -172,7 +174,9 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @cached_property
     def unknown_tokens(self) -> UnknownTokens:
-        """The counts of unknown tokens in the rows that may be drawn, or in a sample if there are many rows."""
+        """The counts of unknown tokens in the rows that may be drawn, or in a sample of these rows if there are
+        many.
+        """
         store, tokenizer, used = self.store, self.load_tokenizer(), len(self.subset)
         rows = self.rows_at(sample_rows(used))
         return count_unknown(store, tokenizer, rows, used, self.prompt_lengths(tokenizer))
@@ -181,7 +185,7 @@ class StoredData(pl.LightningDataModule, ABC):
         return list[RetrievalData]()
 
     def overlap(self, sentences: Sequence[str]) -> Overlap:
-        """Find the sentences that occur verbatim in the texts of the store."""
+        """Find the test sentences that occur verbatim in the texts of the token store."""
         return find_overlap(self.store, self.tokenization(self.load_tokenizer()), sentences)
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:

@@ -64,12 +64,12 @@ def set_attention(config: Any, attention: str | None, name: str, *, setting: str
 
 
 def is_decoder_alone(config: Any) -> bool:
-    """Return whether a config is that of a decoder-only language model."""
+    """Return whether a config describes a decoder-only language model."""
     return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
 
 
 def set_dropout(config: Any, everywhere: float | None, in_attention: float | None, backbone: str) -> None:
-    """Set the dropout probabilities in a transformers config, whose entries have different names in each model family.
+    """Set the dropout probabilities in a transformers config, in which they have different names in each model family.
 
     Args:
         config: Config to change in place.
@@ -110,14 +110,14 @@ def has_dropout(encoder: nn.Module) -> bool:
 
 
 def is_causal(config: Any) -> bool:
-    """Return whether the config of a decoder requests causal attention. The result has no meaning for encoders."""
+    """Return whether the config of a decoder specifies causal attention. The result has no meaning for encoders."""
     return getattr(config, "is_causal", True) is not False
 
 
 def check_attention(
     transformer: PreTrainedModel, attention: str | None, name: str, *, setting: str = "backbone"
 ) -> None:
-    """Check that a model computes the configured attention, causal or bidirectional.
+    """Check that a model computes attention as configured, that is, causal or bidirectional.
 
     Raises:
         InputError: If the model computes the other one.
@@ -134,7 +134,8 @@ def check_attention(
 
 
 def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *, setting: str = "backbone") -> None:
-    """Check that the pooling of a causal model uses other tokens than the first, which attends to itself only.
+    """Check that a pooling that only uses the first token is not used with a causal model, whose first token attends
+    only to itself.
 
     Raises:
         InputError: If it uses only the first token.
@@ -144,7 +145,7 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
         raise InputError(
             key=f"{prefix}pooling",
             value=pooler.name,
-            expected="a pooling that uses other tokens than the first, which attends to no other token in the causal "
+            expected="a pooling that uses tokens other than the first, which attends to no other token in the causal "
             f"language model {name}",
             hint=f"Set {prefix}pooling=mean, or {prefix}attention=bidirectional.",
         )
@@ -152,7 +153,7 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
 
 @torch.no_grad()
 def reads_ahead(transformer: PreTrainedModel) -> bool:
-    """Return whether the attention is bidirectional, so that the first hidden state depends on the last token.
+    """Return whether attention is bidirectional, which is the case if the first hidden state depends on the last token.
 
     This must hold for a single text and in a padded batch.
     """

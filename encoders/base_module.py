@@ -55,22 +55,22 @@ class TrainedModule(pl.LightningModule):
         raise NotImplementedError
 
     def check_batch(self, batch: Any) -> None:
-        """Check that a batch contains everything that the settings require, without a forward pass.
+        """Check, without a forward pass, that a batch contains everything that the settings require.
 
         Raises:
             InputError: If something is missing.
         """
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return the number of negatives of each anchor in a global batch, or None if the loss uses no negatives."""
+        """Return the number of negatives for each anchor in a global batch, or None if the loss uses no negatives."""
         return None
 
     def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
-        """Return whether the loss can have a gradient on a global batch with these numbers of negatives."""
+        """Return whether the loss of a global batch can have a gradient, given the numbers of negatives."""
         return True
 
     def special_learning_rates(self) -> dict[nn.Parameter, float]:
-        """Return the learning rates of those weights outside the backbone whose learning rate is not ``lr``."""
+        """Return the learning rates of weights outside the backbone whose learning rate differs from ``lr``."""
         return {}
 
     def configure_model(self) -> None:
@@ -106,7 +106,7 @@ class TrainedModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the gradients as Lightning does, and store their norm before clipping (hook of Lightning)."""
+        """Clip the gradients as Lightning does, and store their norm before the clipping (hook of Lightning)."""
         if gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
             self.clip(optimizer, gradient_clip_val)
         else:

@@ -57,11 +57,12 @@ class ContrastiveObjective(Objective):
         self.prompt_places: Sequence[slice] = ()  # token positions of the prompt that all texts of a column share
 
     def texts(self, batch: Any) -> Sequence[Ragged]:
-        """Return the sequences of each view that the guide reads: not masked, and without the appended prompt."""
+        """Return the sequences of each view that the guide reads: unmasked, and without the appended prompt."""
         return self.views(batch)
 
     def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Any:
-        """Compute the loss, as `Objective.loss`, with arguments that specify which candidates are not negatives.
+        """Compute the loss, like `Objective.loss`, with further arguments that specify which candidates are not
+        negatives.
 
         The keyword arguments are the outputs of `guide_embeddings` (``guide``) and `loss_hashes` (``text_hashes``). The
         functions in `losses` accept both.
@@ -74,7 +75,7 @@ class ContrastiveObjective(Objective):
         self.prompt_places = [prompt_slice(self.encoder.tokenizer, prompt) for prompt in same]
 
     def loss_hashes(self, batch: Any) -> Sequence[Tensor] | None:
-        """Return the hashes that the loss compares to exclude equal texts, (sequences,) int64 for each view.
+        """Return the hashes by which the loss recognizes and excludes equal texts, (sequences,) int64 for each view.
 
         Return None if ``exclude_equal_texts`` is False and rows have no lists of texts. If they have lists, their other
         positives and empty texts must be excluded from the negatives.
@@ -83,7 +84,8 @@ class ContrastiveObjective(Objective):
         return self.view_hashes(batch) if self.settings.exclude_equal_texts or has_lists else None
 
     def view_hashes(self, batch: Any) -> list[Tensor]:
-        """Return the hashes of the texts of each view, (sequences,) int64, without the prompts of the data columns.
+        """Return the hash of each text, (sequences,) int64 for each view, computed without the prompts of the data
+        columns.
 
         Empty texts that fill up a row have the hash `FILLER`.
         """
@@ -96,7 +98,7 @@ class ContrastiveObjective(Objective):
         return found
 
     def accepted(self, batch: Any) -> Tensor | None:
-        """Return the hashes of texts that are not negatives of an anchor, (anchors, texts) int64.
+        """Return the hashes of texts that must not be negatives of an anchor, (anchors, texts) int64.
 
         These are all positives of the anchor's row, and empty texts. Return None if rows have no lists of positives.
         """
@@ -108,7 +110,7 @@ class ContrastiveObjective(Objective):
         return torch.cat([hashes, torch.full_like(hashes[:, :1], FILLER)], dim=1)
 
     def guide_embeddings(self, batch: Any) -> Guide | None:
-        """Return the guide's embeddings of a batch and the margins, or None if there is no guide."""
+        """Return the guide's embeddings of a batch and its margins, or None if there is no guide."""
         if self.guide is None:
             return None
         texts = self.texts(batch)
@@ -127,7 +129,7 @@ class ContrastiveObjective(Objective):
         )
 
     def compute_encoded_loss(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
-        """Compute the contrastive loss, plus the distance to the teacher's embeddings if there is a teacher."""
+        """Compute the contrastive loss and, if there is a teacher, add the distance to the teacher's embeddings."""
         contrast, weight = super().compute_encoded_loss(vectors_ND, lengths, batch), self.settings.teacher_weight
         if self.teaching is None:
             return contrast
@@ -137,7 +139,7 @@ class ContrastiveObjective(Objective):
         return LossOutput(loss, {**contrast.metrics, "distance_to_teacher": distance.detach()})
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Return diagnostics of the embeddings of pairs from all ranks.
+        """Return diagnostics of the embeddings of the pairs on all ranks.
 
         They are computed only at logged steps, because they need an eigendecomposition.
         """
@@ -147,7 +149,9 @@ class ContrastiveObjective(Objective):
         return contrast_diagnostics(left, right)
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return the number of negatives of each anchor: texts of all other views that the loss does not exclude."""
+        """Return the number of negatives for each anchor: texts of all other views, except those that the loss
+        excludes.
+        """
         return count_negatives(
             *self.view_hashes(batch),
             groups=getattr(batch, "groups", None),
@@ -156,7 +160,8 @@ class ContrastiveObjective(Objective):
         )
 
     def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
-        """Return whether there is a teacher, or any anchor has a negative with another embedding than the positive.
+        """Return whether there is a teacher, or any anchor has a negative whose embedding differs from the embedding of
+        the positive.
 
         Equal texts that are not excluded have different embeddings if there is dropout. They also count if the loss has
         several directions.
@@ -168,7 +173,7 @@ class ContrastiveObjective(Objective):
         return is_kept and (has_dropout(self.encoder) or len(directions) > 1)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Keep token ids on the host if there is a guide, so that reading the texts needs no synchronization."""
+        """Keep token ids on the host if there is a guide, so that it can read the texts without synchronization."""
         return batch if self.guide is None else type(batch)(*map(keep_on_host, batch))
 
 
@@ -197,7 +202,7 @@ class HardNegativesObjective(ContrastiveObjective):
         return info_nce(*vectors, **{**self.loss_keys(batch), **known})
 
     def loss_keys(self, batch: Any) -> dict[str, Any]:
-        """Return the keyword arguments of the loss that follow from the settings and the batch."""
+        """Return the keyword arguments of the loss that are derived from the settings and the batch."""
         return {
             "temperature": self.settings.temperature,
             "hard_negative_weight": self.settings.hard_negative_weight,
@@ -207,7 +212,7 @@ class HardNegativesObjective(ContrastiveObjective):
 
 
 def values_per_view(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
-    """Return the value of each view, given the values of the data columns.
+    """Return the value for each view, given one value for each data column.
 
     The value of the last column also applies to further views. If there are no columns, ``otherwise`` is returned for
     each view.

@@ -48,7 +48,9 @@ EXAMPLE_RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
 class PairForm(NamedTuple):
-    """Format of a pair: special tokens before, between, and after the texts, and token types of all five parts."""
+    """Format in which a tokenizer encodes a pair: the special tokens before, between, and after the texts, and the
+    token types of all five parts.
+    """
 
     before: np.ndarray
     between: np.ndarray
@@ -127,7 +129,7 @@ class CrossEncoder(nn.Module):
 
     @property
     def head(self) -> list[nn.Module]:
-        """Modules that compute the logits from the hidden states."""
+        """Modules that compute the logits from the hidden states of the backbone."""
         inside = set(self.transformer.base_model.modules())
         return [layer for layer in self.transformer.modules() if layer not in inside and layer is not self.transformer]
 
@@ -136,7 +138,7 @@ class CrossEncoder(nn.Module):
         return next(self.parameters()).device
 
     def join(self, queries: Ragged, documents: Ragged, query_of: np.ndarray) -> JoinedPairs:
-        """Join each of N documents to its query, which has the index ``query_of[i]`` for document i.
+        """Join each of N documents to its query; ``query_of[i]`` is the index of the query of document i.
 
         Both are tokenized as single texts with special tokens.
 
@@ -146,7 +148,7 @@ class CrossEncoder(nn.Module):
         return join_pairs(queries, documents, query_of, self.form, self.max_length)
 
     def score(self, pairs: JoinedPairs) -> CrossEncoderOutput:
-        """Compute the logits of a training step.
+        """Compute the logits of pairs in a training step.
 
         With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
         the pairs exceed the budget.
@@ -176,7 +178,7 @@ class CrossEncoder(nn.Module):
         return ((*one, types_BT) for one, (types_BT, _) in zip(laid, types, strict=True))
 
     def score_chunk(self, ids_BT: Tensor, mask_BT: Tensor, types_BT: Tensor | None) -> Tensor:
-        """Compute the logits (B,) float32 of pairs given as token ids (B, T).
+        """Compute the logits, (B,) float32, of B pairs given as token ids, (B, T).
 
         The function calls no collective operation, and only dropout is random.
         """
@@ -241,7 +243,7 @@ class CrossEncoder(nn.Module):
 
 
 def pair_form(tokenizer: Any) -> PairForm:
-    """Determine the format of pairs of a tokenizer, by encoding two texts separately and as a pair.
+    """Determine the format in which a tokenizer encodes pairs, by encoding two texts separately and as a pair.
 
     Raises:
         InputError: If the tokenizer does not concatenate the two texts.
@@ -280,7 +282,7 @@ def _place(part: list[int], whole: list[int], start: int) -> int | None:
 
 
 def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truncate the lengths of N pairs of texts so that each pair fits into ``room`` tokens.
+    """Return the truncated lengths of N pairs of texts, so that each pair fits into ``room`` tokens.
 
     As in the tokenizers library, only the longer text is truncated if that suffices. Otherwise each text gets half of
     ``room``, and the longer text gets the odd token.
@@ -298,7 +300,7 @@ def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple
 def join_pairs(
     queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairForm, max_length: int
 ) -> JoinedPairs:
-    """Join queries and documents to pairs, as `CrossEncoder.join` describes."""
+    """Join queries and documents to pairs, as described in `CrossEncoder.join`."""
     head, tail = form.around_one
     kinds = queries.lengths[query_of] - head - tail, documents.lengths - head - tail
     kept = longest_first(*kinds, max_length - form.number)
@@ -339,7 +341,7 @@ def load_cross_encoder(
     dropout: float | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Load a model for sequence classification with one label.
+    """Load a model for sequence classification with a single label.
 
     Args:
         backbone: Folder or hub id.
@@ -406,7 +408,9 @@ def check_one_score(where: str, number: int) -> None:
 
 
 def not_trained(where: str, architectures: Sequence[str]) -> InputError:
-    """Return the error for a model whose config names no class that scores pairs. The message starts with ``where``."""
+    """Return the error for a model whose config does not name a class that scores pairs. The message starts with
+    ``where``.
+    """
     return InputError(
         location=where,
         expected=f"a model that was trained to score pairs, such as {EXAMPLE_RERANKER}, or the run of a reranker",
@@ -416,7 +420,7 @@ def not_trained(where: str, architectures: Sequence[str]) -> InputError:
 
 @torch.no_grad()
 def _initialize_head(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
-    """Initialize the weights ``names`` of a new head with the distribution that transformers uses, from a seed."""
+    """Initialize the weights ``names`` of a new head from a seed, with the same distribution as transformers."""
     spread = float(getattr(model.config, "initializer_range", None) or 0.02)
     drawn = torch.Generator().manual_seed(seed)
     for name in names:

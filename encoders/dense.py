@@ -16,7 +16,7 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 class Dense(nn.Module):
-    """Linear layer with an activation: (B, D) -> (B, E) float32.
+    """Linear layer with an activation, which maps B vectors of dimension D to dimension E: (B, D) -> (B, E) float32.
 
     Weights have the same names as in sentence-transformers. Under autocast, the matmul is computed in the precision of
     the weights: otherwise every cosine would have the error of an 8-bit mantissa.
@@ -45,7 +45,7 @@ class Dense(nn.Module):
 
     @property
     def is_tanh_layer(self) -> bool:
-        """Whether the layer has the form of BERT's pooler and SimCSE's MLP: square, with a bias and tanh."""
+        """Whether the layer has the form of BERT's pooler and SimCSE's MLP: square, with a bias and a tanh."""
         return is_tanh_layer(self.options)
 
     @property
@@ -62,7 +62,7 @@ class Dense(nn.Module):
 
 
 class TanhHead(Dense):
-    """Square tanh layer: (B, width) -> (B, width) float32.
+    """Linear layer with tanh whose input and output have the same width: (B, width) -> (B, width) float32.
 
     The weights are initialized from ``seed`` only, with the distribution that transformers use.
     """
@@ -80,7 +80,7 @@ def is_tanh_layer(options: Mapping[str, Any]) -> bool:
 
 
 def activation_of(path: str) -> type[nn.Module]:
-    """Return the ``torch.nn`` class at an import path.
+    """Return the class of ``torch.nn`` with the given import path.
 
     Raises:
         InputError: If there is no such class, or if it requires arguments.
@@ -99,7 +99,7 @@ def activation_of(path: str) -> type[nn.Module]:
 
 
 def dense_layers(head: nn.Module | None) -> list[Dense]:
-    """Return the Dense layers of a head, which is None, one layer, or an ``nn.Sequential`` of layers."""
+    """Return the Dense layers of a head, which is None, a single layer, or an ``nn.Sequential`` of layers."""
     if head is None:
         return []
     return [head] if isinstance(head, Dense) else [cast(Dense, layer) for layer in cast(nn.Sequential, head)]

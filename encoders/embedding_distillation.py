@@ -1,4 +1,4 @@
-"""Distillation of a teacher's embeddings: the distance to them, and projections to the teacher's width.
+"""Distillation of a teacher's embeddings: the distance to these embeddings, and projections to their width.
 
 Shape letters: N rows, C texts of a row, W width of the teacher's embeddings, D width of the encoder's embeddings.
 """
@@ -17,7 +17,7 @@ DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_
 
 
 class EmbeddingDistillationLoss(nn.Module):
-    """Distance from embeddings, or from prefixes of embeddings, to a teacher's embeddings.
+    """Distance from embeddings, or from prefixes of embeddings, to the embeddings of a teacher.
 
     Each size that differs from ``width`` has a linear projection. Projections are trained and saved in checkpoints, but
     are not part of the encoder.
@@ -53,7 +53,8 @@ class EmbeddingDistillationLoss(nn.Module):
 
 
 def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
-    """Return the teacher's embeddings in the batch, (sequences of all views, W) float32, in the order of the views.
+    """Return the teacher's embeddings of the texts of all views, (sequences, W) float32 with width W, in the order of
+    the views.
 
     All views of a `SentenceBatch` contain the same texts. For other batches, the views contain the first texts of the
     rows, the second texts, and all further texts, of which those of one row are consecutive.
@@ -71,7 +72,7 @@ def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
 
 
 def check_teacher(teacher: str | None, **others: float | str | None) -> None:
-    """Check that no settings of distillation are given if there is no teacher.
+    """Check that no distillation settings are set if there is no teacher.
 
     Raises:
         InputError: If one of the ``others`` is given, but no teacher.

@@ -29,14 +29,16 @@ log = logging.getLogger(__name__)
 
 
 class Depths(NamedTuple):
-    """Depth ``of`` each weight, and number of ``layers``. The weights after the last layer have a larger depth."""
+    """Depth of each weight (``of``), and number of layers (``layers``). The weights after the last layer have a larger
+    depth.
+    """
 
     of: dict[nn.Parameter, int]
     layers: int
 
 
 def depths(transformer: PreTrainedModel) -> Depths:
-    """Return the depths of all weights of a transformer.
+    """Return the depth of every weight of a transformer.
 
     The layers of a decoder are counted after those of the encoder. A weight that is used twice,
     such as embeddings in a language-model head, has the lower of the two depths.
@@ -50,7 +52,7 @@ def depths(transformer: PreTrainedModel) -> Depths:
 
 
 def choose_layers(wanted: int | Sequence[int], num_layers: int, backbone: str) -> list[int]:
-    """Return the indices of the layers to keep, starting at 0.
+    """Return the 0-based indices of the layers to keep.
 
     Args:
         wanted: Indices, or the number of layers to keep, evenly spaced from the first to the last.
@@ -80,7 +82,9 @@ def choose_layers(wanted: int | Sequence[int], num_layers: int, backbone: str) -
 
 
 def reduce_config(config: Any, kept: Sequence[int]) -> None:
-    """Reduce a config in place to the kept layers: the number of layers, and lists with one entry per layer."""
+    """Adapt a config, in place, to the layers that are kept: the number of layers, and all lists with one entry per
+    layer.
+    """
     number = next((found for name in LAYER_COUNT_NAMES if (found := getattr(config, name, None)) is not None), None)
     for name in LAYER_COUNT_NAMES:
         if getattr(config, name, None) == number:
@@ -91,7 +95,8 @@ def reduce_config(config: Any, kept: Sequence[int]) -> None:
 
 
 def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None, backbone: str) -> list[int] | None:
-    """Remove layers from a transformer and its config, in place. Return the indices of the kept layers.
+    """Remove all layers except those to keep from a transformer and its config, in place. Return the indices of the
+    kept layers.
 
     Raises:
         InputError: If there are no such layers, or if the other layers depend on one that is removed.
@@ -101,11 +106,11 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
     trunk = cast(PreTrainedModel, transformer.base_model)
     stacks = stacks_of(trunk)
     if len(stacks) != 1:
-        what = "an encoder and a decoder" if stacks else "no layers with separate weights"
+        what = "an encoder and a decoder" if stacks else "no separate layers (they may share weights, as in ALBERT)"
         raise InputError(
             key="model.keep_layers",
             value=wanted if isinstance(wanted, int) else list(wanted),
-            expected=f"null, because {backbone} has {what} instead of one stack of layers",
+            expected=f"null, because {backbone} has {what} and not one stack of layers",
         )
     (name, stack), *_ = stacks.items()
     kept = choose_layers(wanted, len(stack), backbone)
@@ -127,7 +132,7 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
 
 
 def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> None:
-    """Freeze the embeddings, and if ``what`` is ``layers:N``, also the N lowest layers and their adapters, in place.
+    """Freeze the embeddings and, if ``what`` is ``layers:N``, also the N lowest layers and their adapters, in place.
 
     Raises:
         InputError: If there are no such layers.
@@ -143,7 +148,7 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
             + (
                 f", or layers:N with N from 1 to {layers}, for the embeddings and the N lowest layers of {backbone}"
                 if layers
-                else f", because {backbone} has no layers with separate weights"
+                else f", because {backbone} has no separate layers (they may share weights, as in ALBERT)"
             ),
         )
     height = int(wanted[1] or 0)
@@ -166,12 +171,12 @@ def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
         raise InputError(
             key="model.layer_decay",
             value=decay,
-            expected="null, because this backbone has no layers with separate weights",
+            expected="null, because this backbone has no separate layers (they may share weights, as in ALBERT)",
         )
 
 
 def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:
-    """Return the learning rates of all weights below the top layer, whose learning rate is ``lr``.
+    """Return the learning rates of all weights below the top layer, given ``lr``, the learning rate of the top layer.
 
     Each lower layer has the rate of the next layer times ``decay``; embeddings have the lowest rate.
     """
@@ -187,12 +192,14 @@ def _is_embedding(trunk: nn.Module, name: str) -> bool:
 
 
 def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:
-    """Return the layers of a transformer, the lowest first; empty if all layers share their weights, as in ALBERT."""
+    """Return the layers of a transformer, from lowest to highest. The list is empty if all layers share their weights,
+    as in ALBERT.
+    """
     return [layer for stack in stacks_of(trunk).values() for layer in stack]
 
 
 def stacks_of(trunk: PreTrainedModel) -> dict[str, nn.ModuleList]:
-    """Return the stacks of layers of a transformer by module name: one, or two for an encoder-decoder."""
+    """Return the stacks of layers of a transformer by module name: one stack, or two stacks for an encoder-decoder."""
     counts = {getattr(trunk.config, name, None) for name in LAYER_COUNT_NAMES}
     stacks = dict[str, nn.ModuleList]()
     for name, module in trunk.named_modules():

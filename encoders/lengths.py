@@ -13,7 +13,7 @@ UNLIMITED = 10**9
 
 
 def longest_input(config: Any) -> int:
-    """Return the number of tokens that the position embeddings allow.
+    """Return the maximum number of tokens for which the model has position embeddings.
 
     Models with relative positions allow any length: T5 has no such setting, and XLNet has -1.
     """
@@ -26,7 +26,8 @@ def longest_input(config: Any) -> int:
 
 
 def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -> int:
-    """Return the smallest of 512, the limits of the backbone and the tokenizer, and ``stated``, if it is given.
+    """Return the smallest of 512, the limit of the backbone, the limit of the tokenizer, and ``stated`` (if it is not
+    None).
 
     ``stated`` is the maximum length in a sentence-transformers folder.
     """
@@ -34,7 +35,7 @@ def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -
 
 
 def own_length(own: EncoderSettings | None, config: Any, tokenizer: Tokenizer) -> int:
-    """Return the maximum length of a backbone: the encoder's setting, or the default for a plain transformer.
+    """Return the maximum length of a backbone: the setting of an encoder, or the default for a plain transformer.
 
     If the backbone is an encoder (``own``), it is the encoder's setting, even if its tokenizer has a lower limit. For a
     plain transformer, it is `usual_length`.
@@ -45,7 +46,7 @@ def own_length(own: EncoderSettings | None, config: Any, tokenizer: Tokenizer) -
 
 
 def length_to_train(requested: int | None, default: int, config: Any, backbone: str) -> int:
-    """Return the ``requested`` maximum length (``model.max_length``), or the default if it is None.
+    """Return the ``requested`` maximum length (``model.max_length``), or the backbone's default if it is None.
 
     Raises:
         InputError: If the requested length is more than the backbone allows.

@@ -31,7 +31,7 @@ ADAPTER_NAME_PARTS = (".lora_A.", ".lora_B.")
 
 
 class AdapterRecord(TypedDict):
-    """The description of the adapters in a checkpoint."""
+    """Description of the adapters that a checkpoint contains."""
 
     base: str  # the backbone below all adapters
     prefix: str  # prefix of the names of the adapted module's weights
@@ -42,7 +42,7 @@ class AdapterRecord(TypedDict):
 
 
 class AdapterBase(NamedTuple):
-    """The base model of a new adapter, and the adapters that already exist on this model."""
+    """The base model of a new adapter, and the adapters that this model already has."""
 
     base: str
     adapters: list[LoraKeys]
@@ -50,7 +50,7 @@ class AdapterBase(NamedTuple):
 
 
 def lora_enabled(lora: Any, frozen_dtype: str | None) -> bool:
-    """Return whether the settings enable an adapter.
+    """Return whether the settings specify an adapter.
 
     Raises:
         InputError: If settings of an adapter are given without a rank, or if a required package is not installed.
@@ -80,7 +80,7 @@ def lora_enabled(lora: Any, frozen_dtype: str | None) -> bool:
 
 
 def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
-    """Return the model that a new adapter is trained on, and the adapters that ``backbone`` already has.
+    """Return the model on which a new adapter is trained, and the adapters that ``backbone`` already has.
 
     If ``stages`` is "stack", a run that trained an adapter is resolved to its base model and its adapters. Otherwise
     the base model consists of the merged weights of the run.
@@ -108,7 +108,7 @@ def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
 def adapt(
     transformer: PreTrainedModel, lora: LoraKeys, under: AdapterBase, frozen_dtype: str, *beside: nn.Module
 ) -> None:
-    """Freeze a transformer, and inject its existing adapters and a new trained adapter into its trunk.
+    """Freeze a transformer, and inject its existing adapters and a new, trainable adapter.
 
     Args:
         transformer: Model to adapt, in place.
@@ -145,7 +145,7 @@ def adapt(
 
 
 def quantize_frozen_layers(module: nn.Module) -> None:
-    """Quantize the frozen linear layers below the adapters to 4 bits if the record requests nf4, in place.
+    """Quantize, in place, the frozen linear layers below the adapters to 4 bits if the record requests nf4.
 
     The digest in the record remains that of the original weights.
     """
@@ -156,7 +156,7 @@ def quantize_frozen_layers(module: nn.Module) -> None:
 
 
 def dequantize_frozen_layers(module: nn.Module, loaded: Callable[[], nn.Module], where: str) -> bool:
-    """Undo `quantize_frozen_layers` in place, with the original weights from the module that ``loaded`` returns.
+    """Undo `quantize_frozen_layers` in place, using the original weights of the module that ``loaded`` returns.
 
     Returns:
         True if the module had 4-bit weights.
@@ -175,7 +175,7 @@ def dequantize_frozen_layers(module: nn.Module, loaded: Callable[[], nn.Module],
 def restore(
     transformer: PreTrainedModel, record: AdapterRecord, state: Mapping[str, Tensor], where: str
 ) -> PreTrainedModel:
-    """Load the adapters of a checkpoint into its backbone and merge them, in float32.
+    """Load the adapters of a checkpoint into its backbone and merge them into the weights, in float32.
 
     Args:
         transformer: The backbone.
@@ -208,7 +208,7 @@ def merged(transformer: PreTrainedModel) -> PreTrainedModel:
 
 
 def record_of(module: nn.Module) -> AdapterRecord | None:
-    """Return the description of a module's adapters that checkpoints contain, or None if it has no adapters."""
+    """Return the description of a module's adapters that is stored in checkpoints, or None if it has no adapters."""
     for prefix, part in module.named_modules():
         if "adapted" in vars(part):
             record = cast(AdapterRecord, part.adapted)
@@ -228,7 +228,7 @@ def record_of(module: nn.Module) -> AdapterRecord | None:
 
 
 def take_digests(module: nn.Module, record: AdapterRecord) -> None:
-    """Set the digests of the module's frozen weights to those in the record of another process."""
+    """Set the digests of the module's frozen weights to the digests in the record of another process."""
     for part in module.modules():
         if "adapted" in vars(part):
             own = cast(AdapterRecord, part.adapted)
@@ -236,7 +236,7 @@ def take_digests(module: nn.Module, record: AdapterRecord) -> None:
 
 
 def weights_not_checkpointed(module: nn.Module) -> set[str]:
-    """Return the names of weights that checkpoints do not contain, because they belong to the frozen backbone."""
+    """Return the names of weights that checkpoints do not contain because they belong to the frozen backbone."""
     if not any("adapted" in vars(part) for part in module.modules()):
         return set()
     every = module.named_parameters(remove_duplicate=False)
@@ -248,7 +248,9 @@ def is_adapter(name: str) -> bool:
 
 
 def weight_of(linear: Any) -> Tensor:
-    """Return the weight (out, in) of a linear layer plus those of its adapters, with gradient and without dropout."""
+    """Return the weight (out, in) of a linear layer plus the weights of its adapters, with gradient and without
+    dropout.
+    """
     weight = linear.weight
     for adapter in getattr(linear, "active_adapters", ()):
         weight = weight + linear.get_delta_weight(adapter)
@@ -256,14 +258,14 @@ def weight_of(linear: Any) -> Tensor:
 
 
 def digest(trunk: nn.Module) -> str:
-    """Return the SHA-256 of the weights below the adapters, or "" if some are on the meta device."""
+    """Return the SHA-256 of the weights below the adapters, or "" if any of these weights are on the meta device."""
     if any(weight.is_meta for weight in trunk.parameters()):
         return ""
     return fingerprint({name: weight for name, weight in trunk.named_parameters() if not is_adapter(name)})
 
 
 def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
-    """Check that the frozen weights of ``module``, below and next to its adapters, have the digests in the record.
+    """Check that the frozen weights of ``module``, both below and next to its adapters, have the digests in the record.
 
     Raises:
         InputError: If the digests differ.
@@ -283,7 +285,7 @@ def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
 
 
 def _inject(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
-    """Inject an adapter, and initialize it like peft (Kaiming uniform for A, zeros for B), but from its seed."""
+    """Inject an adapter and initialize it as peft does (Kaiming uniform for A, zeros for B), but from its own seed."""
     from peft import LoraConfig, inject_adapter_in_model
 
     config = LoraConfig(
@@ -306,7 +308,7 @@ def _inject(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
 
 
 def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[str]:
-    """Check the names of the layers to adapt, and return the value of peft's ``target_modules``.
+    """Check the names of the layers to adapt, and return the value for peft's ``target_modules``.
 
     peft selects layers by the suffix of their names, and ignores names without a matching layer. It would also adapt a
     language-model head, whose weights may be tied to the embeddings.
@@ -332,7 +334,7 @@ def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[
 
 
 def _linear_weights(trunk: PreTrainedModel) -> set[nn.Parameter]:
-    """Return the frozen weights that only linear layers use, except those of adapters and the LM head."""
+    """Return the frozen weights that are used only by linear layers, except for adapters and the LM head."""
     head, linear, others = trunk.get_output_embeddings(), set[nn.Parameter](), set[nn.Parameter | None]()
     for name, layer in trunk.named_modules():
         if type(layer) in (nn.Linear, BF16Linear) and layer is not head and not is_adapter(f".{name}."):

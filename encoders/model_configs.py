@@ -21,7 +21,7 @@ ScheduleName = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class TinySizes:
-    """Architecture of ``backbone=tiny``, a small encoder with random weights."""
+    """Sizes of ``backbone=tiny``, a small encoder with random weights."""
 
     vocab_size: int = config_field(12_288, "size of the vocabulary", ge=1)
     hidden_size: int = config_field(256, "width of the hidden states", ge=1)
@@ -34,7 +34,7 @@ class TinySizes:
 
 
 class LoraKeys(TypedDict):
-    """Configuration keys of an adapter, under ``model.lora``."""
+    """Configuration keys of a LoRA adapter, ``model.lora.KEY``."""
 
     rank: int | None
     alpha: float | None
@@ -46,7 +46,7 @@ class LoraKeys(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class LoRAConfig:
-    """Configuration of LoRA (Hu et al. 2021): low-rank matrices are trained and the backbone is frozen.
+    """Configuration of LoRA (Hu et al. 2021), which trains low-rank matrices and freezes the backbone.
 
     Requires the extra ``lora``.
 
@@ -57,41 +57,44 @@ class LoRAConfig:
     """
 
     rank: int | None = config_field(
-        None, "rank of the LoRA matrices, usually 16; null: no LoRA, all weights are trained", ge=1
+        None, "rank of the LoRA matrices, usually 16; null: no LoRA, and all weights are trained", ge=1
     )
     alpha: float | None = config_field(
-        None, "scale of LoRA updates, which are multiplied by alpha / rank; null: twice the rank", gt=0
+        None, "scale of the LoRA update, which is multiplied by alpha / rank; null: twice the rank", gt=0
     )
     dropout: float = config_field(0.0, "dropout probability on the input of the LoRA matrices", ge=0, lt=1)
     targets: str | Sequence[str] = config_field(
         "auto",
-        "names of the layers to adapt, e.g. [q_proj,v_proj]; auto: all linear layers except the language-model head",
+        "names of the layers that get an adapter, e.g. [q_proj,v_proj]; auto: all linear layers except the "
+        "language-model head",
     )
     stages: Literal["merge", "stack"] = config_field(
         "merge",
-        "what happens to the previous stage's adapter; merge: it is merged into the weights; stack: it is "
-        "kept, frozen, below the new adapter",
+        "how the adapter of the previous stage is treated; merge: it is merged into the weights; stack: it is kept "
+        "and frozen, below the new adapter",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial LoRA weights")
 
     @property
     def keys(self) -> LoraKeys:
-        """The keys in the form in which checkpoints store them."""
+        """The keys as they are stored in checkpoints."""
         return cast(LoraKeys, asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """Configuration keys of the backbone: its name, the trained weights, their precision, and the tokens of a chunk."""
+    """Configuration keys of the backbone: its name, which weights are trained, their precision, and the number of
+    tokens per chunk.
+    """
 
     backbone: str = config_field(
         inherits_from="backbone",
-        meaning="model to start from: a hub id, the directory of a model, or the directory of a run",
+        meaning="model to start training from: a hub id, the directory of a model, or the directory of a run",
     )
     freeze: str | None = config_field(
         inherits_from="freeze",
-        meaning="weights of the backbone to freeze; embeddings: the embeddings; layers:N: also the N lowest layers; "
-        "null: none",
+        meaning="weights of the backbone to freeze; embeddings: the embeddings; layers:N: the embeddings and the N "
+        "lowest layers; null: no weights",
     )
     lora: LoRAConfig = field(
         default_factory=LoRAConfig,
@@ -105,16 +108,16 @@ class BackboneConfig:
     )
     compile: bool | str = config_field(
         False,
-        "whether to compile the layers with torch.compile, which takes a minute or more at the start; true: "
-        "with the backend inductor; a name, such as aot_eager: with this backend",
+        "whether to compile the layers with torch.compile, which takes a minute or more at the start; true: with "
+        "the backend inductor; a string, such as aot_eager: with the backend of this name",
     )
     token_budget: int | None = config_field(
         inherits_from="token_budget", meaning="maximum number of tokens per forward pass, including padding", ge=1
     )
     activation_checkpointing: Literal["auto", "on", "off", "layers"] = config_field(
         "auto",
-        "when activations are recomputed in the backward pass; auto: if a batch exceeds token_budget; on: "
-        "always; off: never; layers: as with auto, and in addition layer by layer, for long texts",
+        "whether activations are recomputed in the backward pass; auto: only if a batch exceeds token_budget; on: "
+        "always; off: never; layers: like auto, but each layer is also recomputed separately, for long texts",
     )
 
 
@@ -125,13 +128,13 @@ class OptimizerConfig:
     optimizer: T5Optimizer = config_field(
         "adamw",
         "name of the optimizer; adafactor_scaled: Adafactor with the scaled updates of T5's pretraining, for "
-        "random weights with lr=0.02",
+        "backbones with random weights and lr=0.02",
     )
     lr: float = config_field(3.0e-5, "peak learning rate", ge=0)
     weight_decay: float = config_field(0.0, "decoupled weight decay", ge=0)
     betas: Sequence[float] = config_field(
         (0.9, 0.999),
-        "the two betas of AdamW (betas, eps, and bias_correction apply to optimizer=adamw only)",
+        "the two betas of AdamW; betas, eps, and bias_correction apply only to optimizer=adamw",
         ge=0,
         lt=1,
     )
@@ -146,20 +149,20 @@ class OptimizerConfig:
     )
     warmup_ratio: float = config_field(
         0.0,
-        "fraction of the steps used for warmup; with lr_schedule=linear_constant, the fraction with a "
-        "constant learning rate before the decay",
+        "fraction of the training steps used for warmup; for lr_schedule=linear_constant, the fraction with a "
+        "constant learning rate, which precedes the decay",
         ge=0,
         le=1,
     )
     schedule_ratio: float = config_field(
         32.0,
-        "ratio of the highest to the lowest learning rate (lr_schedule=slanted_triangular, paper_literal, or "
-        "official_code_bug)",
+        "ratio of the highest to the lowest learning rate, for lr_schedule=slanted_triangular, paper_literal, and "
+        "official_code_bug",
     )
     layer_decay: float | None = config_field(
         None,
-        "ratio of each layer's learning rate to that of the next higher layer, such as 0.9; embeddings have "
-        "the lowest learning rate; null: all layers have the same learning rate",
+        "ratio of each layer's learning rate to the learning rate of the next higher layer, such as 0.9; "
+        "embeddings have the lowest learning rate; null: all layers have the same learning rate",
         gt=0,
         le=1,
     )
@@ -180,25 +183,25 @@ class EncoderConfig(TrainableConfig):
 
     pooling: str | None = config_field(
         None,
-        f"pooling of the hidden states: {', '.join(POOLERS)}; null: the pooling of the backbone if it is a "
-        "sentence encoder, else cls (model=simcse, tsdae), first_decoder (model=gense), or mean (other "
+        f"pooling of the hidden states: {', '.join(POOLERS)}; null: the pooling of the backbone if it is a sentence "
+        "encoder; for a plain transformer, cls (model=simcse, tsdae), first_decoder (model=gense), or mean (other "
         "models)",
     )
     normalize: bool | None = config_field(
         None,
-        "whether to L2-normalize embeddings in evaluation and exports, so that dot product and cosine rank "
-        "alike; null: normalized if the backbone is a sentence encoder that does so",
+        "whether to L2-normalize embeddings in evaluation and exports, so that dot product and cosine give the "
+        "same ranking; null: they are normalized if the backbone is a sentence encoder that normalizes",
     )
     keep_layers: int | Sequence[int] | None = config_field(
         None,
-        "layers of the backbone to keep, as a list of indices from 0, e.g. [0,2,3,5], or as a number of "
-        "layers, evenly spaced from the first to the last; null: all layers",
+        "layers of the backbone to keep: a list of 0-based indices, e.g. [0,2,3,5], or a number of layers, which "
+        "are evenly spaced from the first to the last; null: all layers",
     )
     append_eos: bool | None = config_field(
         None, "whether to append the end-of-sequence token to every text, for pooling=last with a decoder"
     )
     attention: str | None = config_field(
-        None, "attention of causal language models: causal or bidirectional; null: as in the model's config"
+        None, "attention of a causal language model: causal or bidirectional; null: as in the model's config"
     )
     dropout: float | None = config_field(
         None,
@@ -209,21 +212,21 @@ class EncoderConfig(TrainableConfig):
     )
     attention_dropout: float | None = config_field(
         None,
-        "dropout probability of attention only, e.g. 0.3 for a decoder (LLM2Vec); null: the same as dropout",
+        "dropout probability of attention only, e.g. 0.3 for a decoder (LLM2Vec); null: same as dropout",
         ge=0,
         lt=1,
     )
     max_length: int | None = config_field(
         None,
-        "maximum length of a text in tokens for evaluation and export; null: the maximum length of the "
-        "backbone if it is a sentence encoder, else the limit of the transformer, at most 512",
+        "maximum length of a text in tokens, in evaluation and export; null: the maximum length of the backbone if "
+        "it is a sentence encoder; for a plain transformer, the limit of the transformer, but at most 512",
         ge=1,
     )
     attn_implementation: str = config_field(
         "auto",
-        "implementation of attention in training; auto: sequences are packed without padding if the model "
-        "supports it, else padded; unpadded: always packed, with an error if the model does not support it; "
-        "sdpa, eager, flash_attention_2, ...: padded, as in transformers",
+        "implementation of attention in training; auto: sequences are packed without padding if the model supports "
+        "packing, otherwise padded; unpadded: always packed, with an error if the model does not support packing; "
+        "sdpa, eager, flash_attention_2, ...: padded, with this implementation of transformers",
     )
 
 
@@ -233,8 +236,8 @@ class EmbeddingConfig(EncoderConfig):
 
     matryoshka: Sequence[int] | None = config_field(
         None,
-        "Matryoshka sizes, e.g. [768,256,64]: the loss is summed over the first 768, 256, and 64 dimensions "
-        "of the embeddings; null: the loss of the full embeddings",
+        "Matryoshka sizes, e.g. [768,256,64], where the loss is the sum of the losses on the first 768, 256, and "
+        "64 dimensions of the embeddings; null: the loss on the full embeddings",
     )
     matryoshka_weights: Sequence[float] | None = config_field(
         None, "weight of each Matryoshka size in the loss, e.g. [1,1,0.5]; null: 1 for each size"
@@ -251,28 +254,28 @@ DISTANCE = (
 class ContrastiveConfig(EmbeddingConfig):
     """Configuration keys of objectives with in-batch negatives."""
 
-    temperature: float = config_field(0.05, "temperature of the softmax, by which cosines are divided", gt=0)
+    temperature: float = config_field(0.05, "temperature of the softmax; cosine similarities are divided by it", gt=0)
     exclude_equal_texts: bool = config_field(
         True,
         "whether equal texts in the global batch are excluded from each other's negatives; false: they are "
-        "negatives, as in the papers",
+        "negatives of each other, as in the papers",
     )
     guide: str | None = config_field(
         None,
-        "encoder (directory, hub id, or run) that filters false negatives: a candidate that the guide finds "
-        "more similar to a text than the text's positive is not used as a negative; null: no filter",
+        "encoder (directory, hub id, or run) that filters false negatives: a candidate is not used as a negative "
+        "if, according to the guide, it is more similar to a text than the text's positive is; null: no filter",
     )
     guide_absolute_margin: float | None = config_field(
         None,
-        "margin of the guide: candidates are excluded if their cosine exceeds the positive's cosine minus "
-        "this margin; null: 0",
+        "margin of the guide: candidates are excluded if their cosine exceeds the positive's cosine minus this "
+        "margin; null: 0",
         ge=0,
         le=2,
     )
     guide_relative_margin: float | None = config_field(
         None,
-        "margin of the guide as a fraction of the positive's cosine, such as 0.05 (the larger of both "
-        "margins applies); null: 0",
+        "margin of the guide as a fraction of the positive's cosine, such as 0.05; the larger of the two margins "
+        "applies; null: 0",
         ge=0,
         le=1,
     )
@@ -282,22 +285,25 @@ class ContrastiveConfig(EmbeddingConfig):
     )
     distance: Literal["cosine", "mse"] | None = config_field(None, f"{DISTANCE}; null: cosine")
     log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps", meaning="number of steps between two log entries of the diagnostics", ge=1
+        inherits_from="log_every_n_steps",
+        meaning="number of training steps between two log entries of the diagnostics",
+        ge=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardNegativesConfig(ContrastiveConfig):
-    """Configuration keys of an objective whose anchors may have hard negatives."""
+    """Configuration keys of objectives with hard negatives, which are optional in the data."""
 
     hard_negative_weight: float = config_field(
         0.0,
-        "value w added to the logits of an anchor's hard negatives, so that each counts e^w times for this anchor",
+        "value w that is added to the logits of an anchor's hard negatives, so that each of them counts e^w times "
+        "for this anchor",
     )
     hardness_strength: float = config_field(
         0.0,
-        "strength s of weighting by hardness (EmbeddingGemma uses 5): each hard negative counts e^(s * "
-        "cosine) times for its anchor",
+        "strength s with which hard negatives are weighted by hardness: each counts e^(s * cosine) times for its "
+        "anchor, where cosine is its similarity to the anchor; EmbeddingGemma uses 5",
         ge=0,
     )
 

@@ -1,4 +1,5 @@
-"""Base class of objectives, whose ``views`` returns the sequences to encode, and whose ``loss`` compares embeddings.
+"""Base class of objectives. Its method ``views`` returns the sequences to encode, and ``loss`` compares their
+embeddings.
 
 A subclass defines these two methods, ``objective``, ``consumes``, and the config class. The base class implements
 chunked batches, Matryoshka, adapters, checkpoints, evaluation, and export.
@@ -29,7 +30,9 @@ from contrastive_encoders.losses.duplicate_masking import text_hashes
 
 
 class LossOutput(NamedTuple):
-    """Loss and metrics of a batch on this rank: scalars whose mean over ranks is the value of the global batch."""
+    """Loss and metrics of a batch on this rank, which are scalars whose mean over ranks is the value for the global
+    batch.
+    """
 
     loss: Tensor
     metrics: dict[str, Tensor]  # detached
@@ -45,14 +48,14 @@ class StepResult(NamedTuple):
 
 
 def negatives_unlike_positive(positives: Ragged, negatives: Ragged) -> Tensor:
-    """Return the number of hard negatives of each row whose text differs from the text of the row's positive."""
+    """Return, for each row, the number of hard negatives whose text differs from the positive of the row."""
     positives_B, negatives_N = (text_hashes(one.ids, one.lengths) for one in (positives, negatives))
     differs_BH: Tensor = negatives_N.view(len(positives_B), -1) != positives_B[:, None]
     return differs_BH.sum(1)
 
 
 class Objective(TrainedModule):
-    """Base class of objectives: encodes the sequences of a batch and compares their embeddings.
+    """Base class of objectives, which encode the sequences of a batch and compare their embeddings.
 
     A subclass defines `views` and `loss`, and these attributes.
 
@@ -108,7 +111,7 @@ class Objective(TrainedModule):
 
     @property
     def changes(self) -> dict[str, list[Any]]:
-        """Settings in which the encoder before training differs from its backbone, see `TrainableEncoder.changes`."""
+        """Settings in which the encoder to train differs from its backbone, see `TrainableEncoder.changes`."""
         return self.trainable.changes(self.encoder)
 
     def shard(self, mesh: DeviceMesh) -> None:
@@ -122,11 +125,11 @@ class Objective(TrainedModule):
 
     @property
     def sizes(self) -> list[int]:
-        """Sizes of the Matryoshka prefixes that are trained, except the size of the full embedding."""
+        """Matryoshka sizes that are trained, except for the size of the full embedding."""
         return [one.size for one in self.prefixes if one.size < self.encoder.width]
 
     def views(self, batch: Any) -> Sequence[Ragged]:
-        """Return the token sequences to encode, one item per view, such as the left texts and the right texts.
+        """Return the token sequences to encode: one item per view, such as the left texts and the right texts of pairs.
 
         Sequences include special tokens.
 
@@ -152,15 +155,20 @@ class Objective(TrainedModule):
         raise NotImplementedError
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Return further scalars to log, by name and detached. The arguments are those of `loss`."""
+        """Return further scalars to log, as a mapping from names to detached tensors. The arguments are those of
+        `loss`.
+        """
         return {}
 
     def project(self, vectors_ND: Tensor) -> Tensor:
-        """Map the embeddings (N, width) before the loss, with layers that are not exported. The base class has none."""
+        """Map embeddings, (N, width), through layers that only the loss uses and that are not exported. The base class
+        has none.
+        """
         return vectors_ND
 
     def compute_loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
-        """Compute all metrics and the loss, which is summed over the Matryoshka prefixes of the embeddings, if any.
+        """Compute the metrics and the loss, which is the sum of the losses on all Matryoshka prefixes of the
+        embeddings, if there are any.
 
         ``known`` are further keyword arguments of `loss`.
         """
@@ -187,7 +195,7 @@ class Objective(TrainedModule):
         return self.compute_loss(self.project(vectors_ND).split(lengths), batch)
 
     def learn_from_teacher(self, width: int, seed: int) -> None:
-        """Set up distillation from batches that contain a teacher's embeddings of this width.
+        """Set up distillation from batches that contain a teacher's embeddings of the given width.
 
         This method must be called before the optimizer is created and a checkpoint is loaded. ``seed`` initializes the
         projections.
@@ -197,7 +205,7 @@ class Objective(TrainedModule):
         self.teaching = EmbeddingDistillationLoss(sizes, width, distance, normalize=self.encoder.normalize, seed=seed)
 
     def set_prompts(self, columns: Sequence[Collection[str]]) -> None:
-        """Set the prompts that the texts of each data column may start with. Most objectives do not use them."""
+        """Set the prompts with which the texts of each data column may start. Most objectives do not use them."""
 
     def training_step(self, batch: Any, batch_idx: int) -> StepOutput:
         computed = self.compute(self.views(batch), batch)
@@ -209,7 +217,9 @@ class Objective(TrainedModule):
         return {"loss": computed.loss, "metrics": computed.metrics, "spent": spent}
 
     def all_equal(self, left: Ragged, right: Ragged) -> bool:
-        """Return whether the two texts of every pair have equal embeddings: they are equal, and there is no dropout."""
+        """Return whether the two texts of every pair have equal embeddings, because they are equal and there is no
+        dropout.
+        """
         left_N, right_N = (text_hashes(one.ids, one.lengths) for one in (left, right))
         return torch.equal(left_N, right_N) and not has_dropout(self.encoder)
 

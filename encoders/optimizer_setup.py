@@ -21,7 +21,7 @@ def optimizer_of(
     rates: Mapping[nn.Parameter, float],
     trainer: Any,
 ) -> dict[str, Any]:
-    """Return the dictionary of optimizer and schedule that Lightning's ``configure_optimizers`` returns.
+    """Return the dictionary with the optimizer and the schedule that Lightning's ``configure_optimizers`` must return.
 
     ``rates`` are learning rates of weights outside the transformer that differ from ``lr``.
 
@@ -78,7 +78,7 @@ def optimizer_of(
 
 
 def clip_gradients(optimizer: Any, most: float) -> Tensor:
-    """Clip the gradients of an optimizer's weights to a norm of at most ``most``, in place.
+    """Clip the gradients of an optimizer's weights, in place, to a norm of at most ``most``.
 
     Return the norm before clipping, as a tensor on the device.
     """

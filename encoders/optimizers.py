@@ -1,4 +1,4 @@
-"""AdamW, Adafactor, and the learning-rate schedules of the papers."""
+"""AdamW, Adafactor, and the learning-rate schedules of the published papers."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,8 @@ NAMES = "names"  # key in a checkpoint: names of the weights of a parameter grou
 
 
 def slanted_triangular(total_steps: int, *, warmup_ratio: float, ratio: float) -> Schedule:
-    """Return a schedule that increases linearly from 1 / ratio to 1 in the warmup, then decreases to 1 / ratio.
+    """Return a schedule that increases linearly from 1 / ratio to 1 during warmup, then decreases linearly to 1 /
+    ratio.
 
     It is eq. 3 of Howard and Ruder (2018).
     """
@@ -31,7 +32,8 @@ def slanted_triangular(total_steps: int, *, warmup_ratio: float, ratio: float) -
 
 
 def published_constant(steps_per_epoch: int, epochs: int, *, warmup_ratio: float, ratio: float) -> Schedule:
-    """Return the schedule of DeCLUTR's published runs, which mistook the number of completed steps for an epoch length.
+    """Return the learning-rate schedule of DeCLUTR's published runs, in which the number of completed steps was used as
+    the epoch length by mistake.
 
     AllenNLP 1.1 does this with a lazy reader. The learning rate is constant in the first epoch (base / 32 if there is
     only one epoch) and follows the triangle from the second epoch.
@@ -68,7 +70,8 @@ def linear_constant(total_steps: int, *, warmup_ratio: float) -> Schedule:
 
 
 def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) -> int:
-    """Return the number of optimizer steps of a run, the lower of both limits. -1 (or None epochs) means no limit.
+    """Return the number of optimizer steps of a run: the lower of the limits ``max_steps`` and ``max_epochs``, where -1
+    (or None epochs) means no limit.
 
     Raises:
         InputError: If there is no limit, because a schedule needs an end.
@@ -198,7 +201,9 @@ def adafactor(
 
 
 def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) -> dict[float, list[nn.Parameter]]:
-    """Group the trained weights by learning rate. The group with ``lr`` is first: telemetry reads its learning rate."""
+    """Group the trainable weights by learning rate. The group with ``lr`` is first: telemetry reads its learning
+    rate.
+    """
     found: dict[float, list[nn.Parameter]] = {lr: []}
     for weight in module.parameters():
         if weight.requires_grad:
@@ -217,7 +222,9 @@ def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule, module:
 
 
 class StepSchedule(torch.optim.lr_scheduler.LambdaLR):
-    """Learning-rate schedule whose state contains only the number of steps. Learning rates are those of the config."""
+    """Learning-rate schedule whose state consists only of the number of steps. Learning rates are those of the
+    config.
+    """
 
     def state_dict(self) -> dict[str, Any]:
         return {"last_epoch": self.last_epoch, "_step_count": self._step_count}
@@ -231,13 +238,13 @@ class StepSchedule(torch.optim.lr_scheduler.LambdaLR):
 
 
 def names_of_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> list[list[str]]:
-    """Return the names of the weights in each parameter group."""
+    """Return, for each parameter group, the names of its weights."""
     names = {weight: name for name, weight in module.named_parameters()}
     return [[names[weight] for weight in group["params"]] for group in optimizer.param_groups]
 
 
 def _with_current_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
-    """Return a checkpoint's optimizer state with the options of the current parameter groups.
+    """Return the optimizer state of a checkpoint with the options of the current parameter groups.
 
     Moments and step counts are restored. Learning rate, weight decay, betas, and epsilon are those of the config.
 
@@ -250,7 +257,7 @@ def _with_current_options(optimizer: torch.optim.Optimizer, state: dict[str, Any
 
 
 def _regroup(saved: list[dict[str, Any]], own: list[list[str]]) -> Iterator[dict[str, Any]]:
-    """Yield the saved parameter groups, rearranged into the current groups, and without the names of weights.
+    """Yield the saved parameter groups, rearranged to match the current groups, without the names of weights.
 
     Weights are grouped by learning rate, so that the same weights may be grouped differently in a checkpoint.
     """

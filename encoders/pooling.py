@@ -1,4 +1,4 @@
-"""Pooling of the hidden states of a sequence to one embedding. This module does not import torch.
+"""Pooling of the hidden states of a sequence into one embedding. This module does not import torch.
 
 To add a pooling, add an entry to `POOLERS`, for example ``POOLERS[pooler.name] = pooler`` in user code. All other code
 uses `Pooler` objects and does not depend on names.
@@ -24,7 +24,7 @@ def mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def cls(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return the hidden state of the first token, before any pooler layer of the backbone."""
+    """Return the hidden state of the first token, before the backbone's pooler layer, if there is one."""
     return states_BTD[:, 0].float()
 
 
@@ -37,7 +37,7 @@ def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return the hidden state of the last token, which attends to all others in a causal model (E5-Mistral)."""
+    """Return the hidden state of the last token, which attends to all other tokens in a causal model (E5-Mistral)."""
     import torch
 
     places_BT = mask_BT.long() * torch.arange(1, mask_BT.shape[1] + 1, device=mask_BT.device)
@@ -46,7 +46,9 @@ def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def weighted_mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Average the hidden states, where the weight of the i-th token is proportional to i (SGPT, Muennighoff 2022)."""
+    """Average the hidden states with weights; the weight of the i-th token is proportional to i (SGPT, Muennighoff
+    2022).
+    """
     weight_BT1 = (mask_BT.long().cumsum(1) * mask_BT.long()).unsqueeze(-1).float()
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
@@ -70,7 +72,7 @@ LAST_LAYER = (-1,)
 
 
 class Pooler(NamedTuple):
-    """Pooling over layers and tokens, with its name in ``model.pooling``.
+    """Pooling over layers and tokens, and its name as a value of ``model.pooling``.
 
     ``layers`` are indices of hidden states, which are averaged: 0 is the embedding layer, 1 is the first layer, and -1
     is the last layer.
@@ -84,7 +86,7 @@ class Pooler(NamedTuple):
 
     @property
     def averages_layers(self) -> bool:
-        """Whether the pooling uses other layers than the last."""
+        """Whether the pooling uses layers other than the last."""
         return self.layers != LAST_LAYER
 
     @property
@@ -94,11 +96,11 @@ class Pooler(NamedTuple):
 
     @property
     def options(self) -> dict[str, bool]:
-        """Keyword arguments that the forward pass of the backbone needs for this pooling."""
+        """Keyword arguments that this pooling requires in the forward pass of the backbone."""
         return {"output_hidden_states": True} if self.averages_layers else {}
 
     def __call__(self, output: Any, mask_BT: Tensor) -> Tensor:
-        """Pool the output of a backbone to (B, D) float32 embeddings."""
+        """Pool the output of a backbone for B sequences to embeddings, (B, D) float32."""
         return self.tokens.function(self._states(output), mask_BT)
 
     def of_row(self, output: Any, row: Any) -> Tensor:
@@ -113,7 +115,7 @@ class Pooler(NamedTuple):
         return torch.stack([output.hidden_states[layer].float() for layer in self.layers]).mean(0)
 
     def computes_as(self, other: Pooler) -> bool:
-        """Return whether this pooling and ``other`` compute the same, regardless of their names."""
+        """Return whether this pooling and ``other`` compute the same embeddings, regardless of their names."""
         return self._replace(name=other.name) == other
 
 

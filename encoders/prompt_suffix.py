@@ -1,4 +1,5 @@
-"""Prompt suffix: a prompt that follows every text. Training, ``embed``, and exported folders append it identically.
+"""Prompt suffix: a prompt that is appended to every text. Training, ``embed``, and exported folders append it
+identically.
 
 The ids of the prompt are inserted between those of the text and the closing special tokens. A text that is too long is
 truncated; the prompt never is. The resulting ids always equal those of the concatenated string. A prompt whose tokens
@@ -52,7 +53,7 @@ _TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
 
 
 def prompt_ids_after_text(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the token ids that a prompt has after a text."""
+    """Return the token ids of a prompt when it follows a text."""
     letter, both = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "a" + prompt))
     return list(both[len(letter) :])
 
@@ -95,7 +96,8 @@ class PromptSuffix:
         self._check_seam()
 
     def room_in(self, max_length: int) -> int:
-        """Return the number of tokens that prompt and special tokens leave for a text of at most ``max_length`` tokens.
+        """Return the number of tokens that are left for a text if the prompt and the special tokens are included in
+        ``max_length`` tokens.
 
         Raises:
             InputError: If no tokens are left.
@@ -112,7 +114,7 @@ class PromptSuffix:
         return room
 
     def __call__(self, sequences: Ragged, *, keep_prompt: bool = True, max_length: int | None = None) -> Ragged:
-        """Insert the prompt into each of N sequences, and truncate the texts.
+        """Insert the prompt into each of N token sequences, and truncate the texts to fit.
 
         If ``keep_prompt`` is False, truncate text and prompt as one string, as the published training code did.
         """
@@ -140,11 +142,13 @@ class PromptSuffix:
 
     @functools.cached_property
     def blanks(self) -> list[int]:
-        """Ids of the tokens that consist of one or more spaces."""
+        """Ids of all tokens that consist of one or more spaces."""
         return [place for token, place in self.tokenizer.get_vocab().items() if token and not token.strip(BLANKS)]
 
     def strip_text(self, text: str) -> str:
-        """Return a text without trailing spaces, if the tokenizer would merge them with the prompt, else unchanged."""
+        """Return a text without its trailing spaces if the tokenizer would merge them with the prompt, otherwise
+        unchanged.
+        """
         return text.rstrip(BLANKS) if self.joins else text
 
     def strip_trailing_spaces(self, sequences: Ragged) -> Ragged:
@@ -165,7 +169,7 @@ class PromptSuffix:
 
     @property
     def template(self) -> str:
-        """Chat template that appends the prompt identically in sentence-transformers; exported folders contain it."""
+        """Chat template for exported folders, with which sentence-transformers appends the prompt identically."""
         opening, closing = ("".join(self.tokenizer.convert_ids_to_tokens(ids)) for ids in (self.before, self.after))
         parts = {"opening": _literal(opening), "prompt": _literal(self.prompt), "closing": _literal(closing)}
         if not self.joins:
@@ -197,7 +201,9 @@ class PromptSuffix:
         return list(self.tokenizer(text, **options)["input_ids"])
 
     def _check_seam(self) -> None:
-        """Check that text and prompt have the same token ids as their concatenation, which the template renders."""
+        """Check that text and prompt, tokenized separately, have the same token ids as their concatenation, which the
+        chat template renders.
+        """
         for self.joins in (False, True):
             text = self._misread()
             if text is None:
@@ -211,7 +217,9 @@ class PromptSuffix:
         )
 
     def _misread(self) -> str | None:
-        """Return a text whose token ids with the prompt differ from those of the rendered template, or None."""
+        """Return a text whose token ids, followed by the prompt's ids, differ from the ids of the rendered template, or
+        None if there is none.
+        """
         end = self.tokenizer.convert_ids_to_tokens(self.end) if self.end is not None else ""
         template, after = self.template, len(self.after)
         for text in (*PROBES, *(probe.format(end=end) for probe in ESCAPED_PROBES if end)):
@@ -238,7 +246,7 @@ def make_prompt_suffix(tokenizer: Any, prompt: str, max_length: int, pooler: Poo
 
 
 def _literal(text: str) -> str:
-    """Return the text as a string literal for a Jinja template."""
+    """Return a string as a string literal for a Jinja template."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -247,7 +255,8 @@ def _tuple(texts: Sequence[str]) -> str:
 
 
 def read_template(template: str) -> tuple[str, bool] | None:
-    """Return the prompt in a template of `PromptSuffix.template`, and whether the template replaces </s> in texts.
+    """Return the prompt that a template made by `PromptSuffix.template` contains, and whether the template replaces
+    </s> inside texts.
 
     Return None for any other template.
     """

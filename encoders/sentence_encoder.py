@@ -1,4 +1,4 @@
-"""Sentence encoder: backbone, tokenizer, and pooling, for training, evaluation, and export.
+"""Sentence encoder: backbone, tokenizer, and pooling, which is used in training, evaluation, and export.
 
 Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predicted tokens.
 """
@@ -157,7 +157,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_sequences(
         self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None
     ) -> Encoded:
-        """Compute the embeddings of N sequences and, if there are ``labels``, the MLM loss in the same forward pass.
+        """Compute the embeddings of N sequences and, if ``labels`` are given, the MLM loss in the same forward pass.
 
         With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
         the batch exceeds the budget.
@@ -231,7 +231,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return Encoded(vectors_ND, mlm_sum, padding)
 
     def _filler(self, device: torch.device) -> tuple[Tensor, Tensor, None]:
-        """Return an additional chunk of one token, for a rank that has fewer chunks than other ranks.
+        """Return an additional chunk with a single token, for a rank that has fewer chunks than other ranks.
 
         With sharded weights, each forward pass is a collective operation.
         """
@@ -250,7 +250,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         )
 
     def attention_plan(self, device: torch.device) -> AttentionPlan:
-        """Return the attention plan of a training step on this device: padded or packed.
+        """Return the attention plan (padded or packed) of a training step on this device.
 
         The result is cached per device type.
         """
@@ -263,7 +263,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_chunk(
         self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the embeddings (B, D) and the summed MLM loss of a chunk of token ids (B, T).
+        """Compute the embeddings, (B, D), and the summed MLM loss of a chunk, given its token ids, (B, T).
 
         The function calls no collective operation, and only dropout is random.
         """
@@ -310,7 +310,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
-        """Return the inputs of the decoder if its first hidden state is pooled: one start token for each text."""
+        """Return the inputs of the decoder if the pooling uses its first hidden state: one start token for each
+        text.
+        """
         if not self.pooler.decodes:
             return {}
         start = self.transformer.config.decoder_start_token_id
@@ -330,7 +332,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def width(self) -> int:
-        """Dimension of the embeddings before they are truncated to ``truncate`` dimensions."""
+        """Dimension of the embeddings before truncation to ``truncate`` dimensions."""
         layers = dense_layers(self.head)
         return layers[-1].linear.out_features if layers else int(self.transformer.config.hidden_size)
 
@@ -346,7 +348,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def described_settings(self) -> dict[str, str]:
-        """Settings that affect the embeddings, other than the weights and the tokenizer."""
+        """Settings, other than the weights and the tokenizer, that affect the embeddings."""
         return {
             "pooling": self.pooled,
             "normalize": str(self.normalize).lower(),
@@ -365,7 +367,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that `embed` depends on, recomputed on each access, because training changes it."""
+        """SHA-256 of everything that affects `embed`, which is recomputed on each access, because training changes
+        it.
+        """
         described = {
             "config": config_description(self.trunk.config),
             "tokenizer": tokenizer_description(self.tokenizer),
@@ -387,7 +391,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self._embedded(texts, torch.device("cpu"), **options)
 
     def embed_on_device(self, texts: Sequence[str], *, prompt: str | None = None) -> Tensor:
-        """Encode texts as `embed_list` does, but return the embeddings on the encoder's device, asynchronously."""
+        """Encode texts as `embed_list` does, but return the embeddings on the device of the encoder, without waiting
+        for their computation.
+        """
         return self._embedded(texts, self.device, prompt=prompt, progress=False)
 
     @torch.no_grad()
@@ -437,7 +443,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         bar: ProgressBar,
         batch_size: int | None = None,
     ) -> Tensor:
-        """Return the embeddings of U token sequences, (U, D) float32, computed in chunks of at most ``batch_size``.
+        """Return the embeddings of U token sequences, (U, D) float32, computed in chunks of at most
+        ``batch_size`` sequences.
 
         They are returned on ``where``, which is the CPU or the encoder's device.
         """
@@ -468,11 +475,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_UD
 
     def _progress(self, total: int, wanted: bool) -> ProgressBar:
-        """Return a progress bar that is shown on the first rank only, if ``wanted``."""
+        """Return a progress bar, which is shown on rank 0 only, and only if ``wanted`` is true."""
         return ProgressBar("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
-        """Tokenize texts with special tokens and ``prompt_suffix``, truncated to ``max_length`` tokens."""
+        """Tokenize texts, including special tokens and ``prompt_suffix``, truncated to ``max_length`` tokens."""
         if self.appended:
             texts = [self.appended.strip_text(text) for text in texts]
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[
@@ -493,7 +500,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 def _targets(
     sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, chunks: list
 ) -> list[tuple[TokenIndices, Tensor]] | list[None]:
-    """Return the indices of the predicted tokens and their labels (M,) for each chunk, or None without labels."""
+    """Return, for each chunk, the indices of the predicted tokens and their labels, (M,) for M tokens, or None if there
+    are no labels.
+    """
     if labels is None:
         return [None] * len(chunks)
     if predicted is None:
@@ -503,7 +512,7 @@ def _targets(
 
 
 def check_decoder(pooler: Pooler, transformer: PreTrainedModel, *, setting: str = "backbone") -> None:
-    """Check that a transformer has the decoder that a pooling reads.
+    """Check that a transformer has the decoder that its pooling requires.
 
     Args:
         setting: Name of the setting that selects the model, ``backbone`` or ``encoder``.

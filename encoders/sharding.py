@@ -41,7 +41,8 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
         raise InputError(
             key="trainer",
             value="fsdp",
-            expected=f"ddp, because a {transformer.config.model_type} model has no layers with separate weights",
+            expected=f"ddp, because a {transformer.config.model_type} model has no separate layers "
+            "(they may share weights, as in ALBERT)",
         )
     whole = module.state_dict() if dist.get_rank() == 0 else {}
     for layer in layers:
@@ -54,7 +55,7 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
 
 
 def _send_to_absent(module: nn.Module, whole: dict[str, Any], mesh: DeviceMesh) -> None:
-    """Send each rank its shard of rank 0's weights, if any rank has no weights."""
+    """Send to each rank its shard of rank 0's weights, if any rank has no weights."""
     device = torch.device(mesh.device_type)
     absent = torch.tensor([any(weight.is_meta for weight in module.parameters())], dtype=torch.int32, device=device)
     dist.all_reduce(absent, op=dist.ReduceOp.MAX)
@@ -71,7 +72,8 @@ def is_sharded(module: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def gather_weights(modules: Iterable[FSDPModule]) -> Iterator[None]:
-    """Context manager in which every rank has the full weights outside the layers of sharded modules.
+    """Context manager in which every rank has the full weights of sharded modules, except for the weights of their
+    layers.
 
     Use it for forward passes outside a training step.
     """
@@ -85,7 +87,7 @@ def gather_weights(modules: Iterable[FSDPModule]) -> Iterator[None]:
 
 
 def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tuple[int, bool]:
-    """Return the maximum number of chunks over all ranks, and whether any rank recomputes chunks in the backward pass.
+    """Return the maximum number of chunks on any rank, and whether any rank recomputes chunks in the backward pass.
 
     This is a collective operation.
     """
@@ -107,7 +109,7 @@ def broadcast_from_first_rank(value: Any) -> Any:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Gather a sharded tensor (a collective operation). Return any other tensor unchanged."""
+    """Gather a sharded tensor from all ranks (a collective operation). Return any other tensor unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
@@ -117,14 +119,17 @@ def local_tensor(tensor: Tensor) -> Tensor:
 
 
 def is_part_of(whole: Tensor, tensor: Tensor) -> bool:
-    """Return whether a tensor, or this rank's shard of a sharded tensor, equals its part of the tensor ``whole``."""
+    """Return whether a tensor, or this rank's shard of a sharded tensor, equals the corresponding part of the tensor
+    ``whole``.
+    """
     if isinstance(tensor, DTensor):
         whole = whole[local_slices(tensor)]
     return torch.equal(local_tensor(tensor).cpu(), whole.cpu())
 
 
 def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> bool:
-    """Load full weights, or a sharded checkpoint, into a module. Each rank of a sharded module keeps its shard.
+    """Load weights into a module, from full tensors or from a sharded checkpoint. Each rank of a sharded module keeps
+    its shard.
 
     Returns:
         True if the module already had these weights. Always False for a sharded module, which is not compared.

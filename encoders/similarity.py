@@ -1,4 +1,4 @@
-"""Similarity functions for embeddings, with the names that sentence-transformers uses.
+"""Similarity functions of embeddings, named as in sentence-transformers.
 
 Shape letters: N, M embeddings, D width.
 """
@@ -21,7 +21,7 @@ SIMILARITIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
-    """Return the (N, M) pairwise similarities of two sets of embeddings.
+    """Return the pairwise similarities of two sets of N and M embeddings, (N, M).
 
     Each set is a tensor, an array, or a list of either. A single embedding is treated as one row.
 

@@ -30,7 +30,7 @@ class Corpus(NamedTuple):
 
 
 def _listed(name: str, rows: int, repository: str, config: str) -> CorpusFile:
-    """Return the training split of a dataset on the hub, as Parquet files."""
+    """Return the training split of a dataset on the hub, whose Parquet files are listed at a URL of the Hub."""
     address = f"{HUB}/api/datasets/sentence-transformers/{repository}/parquet/{config}/train"
     return CorpusFile(name, File(f"{name}.json", address), rows, listed=True)
 

@@ -28,7 +28,7 @@ class Module(NamedTuple):
 
 
 def roots() -> list[Path]:
-    """Return the folders of the installed packages and of the standard library."""
+    """Return the folders that contain the installed packages and the standard library."""
     paths = sysconfig.get_paths()
     return [Path(path) for path in dict.fromkeys(paths[name] for name in ("purelib", "platlib", "stdlib"))]
 
@@ -40,7 +40,9 @@ def installed() -> list[str]:
 
 
 def documented_modules(min_words: int) -> Iterator[Module]:
-    """Yield the modules with at least ``min_words`` words of docstrings, packages first, sorted by path."""
+    """Yield the modules whose docstrings have at least ``min_words`` words in total, sorted by path, with packages
+    first.
+    """
     seen: set[bytes] = set()
     was_enabled = gc.isenabled()
     gc.disable()  # a syntax tree has millions of objects without cycles; collection would take half of the time
@@ -69,7 +71,7 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _promising(source: bytes, min_words: int) -> bool:
-    """Check whether the text between triple quotes is long enough and a large enough part of the file.
+    """Return whether the text between triple quotes is long enough, and a large enough fraction of the file.
 
     The check is cheap and permissive.
     """
@@ -93,8 +95,8 @@ def docstrings_of(source: bytes, path: str = "<source>") -> list[str]:
 
 
 def _walk(node: ast.AST) -> Iterator[str]:
-    """Yield the docstrings of a node and of the definitions inside it, by walking through statements only. Expressions
-    contain no docstrings and are most of the tree.
+    """Yield the docstrings of a node and of all definitions inside it, by visiting statements only. Expressions contain
+    no docstrings and are most of the tree.
     """
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         text = ast.get_docstring(node)

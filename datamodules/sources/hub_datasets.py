@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face Hub by name. A split is read like a file of rows."""
+"""Datasets of the Hugging Face Hub, which are found by name. A split is read like a file of rows."""
 
 import logging
 import re
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class HubKeys(NamedTuple):
-    """Configuration keys in ``data`` of a dataset on the hub, apart from its path and split."""
+    """Configuration keys ``data.KEY`` for a dataset on the hub, except for its path and its split."""
 
     name: str | None = None
     revision: str | None = None
@@ -37,7 +37,7 @@ DEFAULT_HUB_KEYS = HubKeys()  # a dataset with a single config, in its current v
 
 
 class HubSet:
-    """Split of a dataset on the hub, or of a local folder with the same layout.
+    """A split of a dataset on the hub, or of a local folder with the same layout.
 
     Raises:
         InputError: The dataset, config, or split does not exist, or the hub cannot be reached and there is no local
@@ -59,7 +59,9 @@ class HubSet:
         return f"{self.id}[{self.split}]"
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[ParsedRow]:
-        """Yield all rows in order with the given columns, or with all columns if the first of these does not exist."""
+        """Yield all rows in order, with the given columns, or with all columns if the first of the given columns does
+        not exist.
+        """
         selected = top_level(columns, self.columns)
         dataset = self.dataset.select_columns(selected) if selected else self.dataset
         label_names = {name: known for name in selected or self.columns if (known := self._relations(name))}
@@ -93,7 +95,7 @@ class HubSet:
 
     @cached_property
     def _saved(self) -> Any:
-        """The dataset in a directory that ``save_to_disk`` wrote. A dataset with splits is a dict."""
+        """The dataset in a directory that ``save_to_disk`` has written. A dataset with splits is a dict."""
         import datasets
 
         try:
@@ -167,7 +169,7 @@ class HubSet:
         return streamed
 
     def _relations(self, column: str) -> dict[int, str]:
-        """Return the mapping from the numbers in a column to the names of NLI relations; empty for other columns.
+        """Return a mapping from the numbers in a label column to the names of NLI relations; empty for other columns.
 
         The order of names differs between datasets.
         """
@@ -175,7 +177,7 @@ class HubSet:
         return dict(enumerate(names)) if names and set(names) <= set(RELATIONS) else {}
 
     def identity(self) -> dict[str, Any]:
-        """Return values that identify the content, without reading it. Contains JSON types only."""
+        """Return values that identify the content of the dataset, without reading it. Contains JSON types only."""
         return {**self.asked, "commit": None if self._is_folder else self._builder.hash, "files": self._files()}
 
     def _files(self) -> list[list[str | int]]:
@@ -183,7 +185,7 @@ class HubSet:
         return [identity_of(path) for path in inside if path.is_file()]
 
     def manifest(self) -> dict[str, Any]:
-        """Return the provenance.
+        """Return the provenance of the dataset.
 
         The hub has no cheap SHA-256 of a dataset; the token store adds that of the texts it read.
         """
@@ -219,7 +221,7 @@ def find_rows(
     documents: Literal["none", "named", "all"] = "none",
     key: str = "data.path",
 ) -> list[TextFile | HubSet]:
-    """Return the files that the paths refer to (see `list_files`) and datasets of the hub, in the given order.
+    """Return the files and hub datasets that the paths refer to (see `list_files`), in the given order.
 
     A local file or folder has priority over a dataset with the same name. ``name`` and ``data_files`` describe a folder
     with the layout of a dataset.
@@ -248,7 +250,7 @@ def _is_set(path: str | Path, hub: HubKeys) -> bool:
 
 
 def is_saved(folder: Path) -> bool:
-    """Return whether ``save_to_disk`` of a ``datasets.Dataset`` or ``DatasetDict`` wrote this directory."""
+    """Return whether a directory was written by ``save_to_disk`` of a ``datasets.Dataset`` or ``DatasetDict``."""
     one = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
     return one or (folder / "dataset_dict.json").is_file()
 
@@ -262,7 +264,7 @@ def rows_in(
 
 
 def identity_of(where: Rows) -> Any:
-    """Return values that identify a version of a file or dataset. For a file, they include its change time.
+    """Return values that identify the version of a file or dataset. For a file, they include its change time.
 
     The modification time is not enough, since rsync and tar set it back to that of older files.
     """

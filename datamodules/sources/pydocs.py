@@ -29,7 +29,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
 class PydocsSource(DocumentSource):
-    """Source of documents: the docstrings of each module with at least ``min_words`` words in its docstrings. See
+    """Source of documents, one for each module with at least ``min_words`` words in its docstrings. See
     `DocumentSource`.
 
     The modules are read once per set of installed packages into ``cache_dir``.
@@ -63,7 +63,7 @@ class PydocsSource(DocumentSource):
                 yield RawDocument(record["text"], f"docstrings of {record['module']}:1")
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Yield (summary, rest) of the docstrings to train on."""
+        """Yield (summary, rest) of each docstring to train on."""
         self._prepare()
         with (self.directory / "pairs.jsonl").open(encoding="utf-8") as file:
             for line in file:
@@ -152,7 +152,7 @@ def number_of_docstrings(modules: Sequence[Module]) -> int:
 
 
 def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Module]:
-    """Return the modules without the docstrings that are equal or nearly equal to a text of the task.
+    """Return the modules without the docstrings that are equal or nearly equal to a text of the retrieval task.
 
     Case, punctuation, and whitespace are ignored; see `NearDuplicateIndex`.
     """
@@ -167,7 +167,9 @@ def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Mod
 
 
 def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
-    """Drop docstrings that an earlier module contains (subclasses copy them), then modules that are too short."""
+    """Drop docstrings that an earlier module also contains (subclasses copy them), then drop modules that are too
+    short.
+    """
     seen: set[str] = set()
     kept = []
     for module in modules:
@@ -179,7 +181,7 @@ def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
 
 
 def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, str]]:
-    """Return at most MAX_PAIRS pairs (summary, rest of the docstring).
+    """Return at most MAX_PAIRS pairs of a docstring's summary and the rest of the docstring.
 
     No side is repeated, and no text occurs in the training modules.
     """
@@ -190,7 +192,9 @@ def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, 
 
 
 def pairs_of(modules: list[Module]) -> Iterator[tuple[str, str]]:
-    """Yield (summary, rest) of each docstring that has both, without repeated sides."""
+    """Yield (summary, rest) of each docstring that has both parts, skipping a summary or a rest that occurred
+    before.
+    """
     queries: set[str] = set()
     documents: set[str] = set()
     for module in modules:
@@ -203,7 +207,7 @@ def pairs_of(modules: list[Module]) -> Iterator[tuple[str, str]]:
 
 
 def split_summary(text: str) -> tuple[str, str]:
-    """Return the first sentence of the first paragraph with collapsed whitespace, and the text after it."""
+    """Return the first sentence of the first paragraph, with whitespace collapsed, and the text after this sentence."""
     paragraph, _, below = text.strip().partition("\n\n")
     first, *others = SENTENCE_END.split(" ".join(paragraph.split()), maxsplit=1)
     return first, "\n\n".join(part for part in (*others, below.strip()) if part)

@@ -36,7 +36,7 @@ FAULTS = ("empty", "undecodable", "malformed")
 
 
 class RawDocument(NamedTuple):
-    """Text of a document, and its location for messages."""
+    """Text of a document, and its location, which messages name."""
 
     text: str
     where: str  # "file:line"
@@ -57,18 +57,18 @@ class DocumentSource(ABC):
         """Yield the documents in a fixed order. Blank documents are dropped and counted."""
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts of the documents, for instance to train a tokenizer."""
+        """Yield the texts of the documents, for example to train a tokenizer on them."""
         return (document.text for document in self.documents())
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """Return values that identify the content, without reading it: paths, sizes, and times. Contains JSON types
-        only.
+        """Return values that identify the content of the source, without reading it: paths, sizes, and times. Contains
+        JSON types only.
         """
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
-        """Return the provenance with SHA-256 and the counts of the last reading.
+        """Return the provenance of the documents, with SHA-256 checksums, and the counts of the last reading.
 
         May read the files: call it once, after `documents`.
         """
@@ -79,7 +79,7 @@ class DocumentSource(ABC):
 
 
 class RowFilter:
-    """Filter that yields the usable rows of a source and counts the others.
+    """Filter that yields the usable rows of a source, and counts all other rows.
 
     ``prefix`` is the prefix of the command's keys in messages.
     """
@@ -118,7 +118,7 @@ class RowFilter:
         return sum(self.faults.values())
 
     def rows(self, rows: Iterable[ParsedRow | BadRow], name: str) -> Iterator[ParsedRow]:
-        """Yield the readable rows of this split.
+        """Yield the readable rows that belong to the configured split.
 
         Raises:
             InputError: A row is unreadable and rows are not skipped.
@@ -156,7 +156,7 @@ class RowFilter:
                 yield RawDocument(text, where, title.strip(), row.values[SOURCE] if markdown else "")
 
     def keep(self, texts: Sequence[str]) -> None:
-        """Count a used row, and whether one of its texts has HTML tags."""
+        """Count a row as used, and whether any of its texts contains HTML tags."""
         self.kept += 1
         self.with_tags += not self.strip_html and any(map(has_tags, texts))
 
@@ -164,7 +164,7 @@ class RowFilter:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def refuse(self, row: BadRow, name: str) -> None:
-        """Count an unusable row. If rows are not skipped, a later row or `check` raises the error.
+        """Count a row as unusable. If rows are not skipped, a later row or `check` raises the error.
 
         Raises:
             InputError: The rest of the file cannot be read.
@@ -196,7 +196,8 @@ class RowFilter:
             raise InputError(
                 key=f"{self.prefix}max_skipped",
                 value=self.max_skipped,
-                expected=f"a share of at least {share:.3g}, since {counts} of {self._num_rows():,} rows are left out",
+                expected=f"a fraction of at least {share:.3g}, since {counts} of {self._num_rows():,} rows are "
+                "unusable",
                 hint=f"Correct {self._bad_files()}, or set {self.prefix}max_skipped={_round_up(share):g}. The "
                 f"first of these rows is {self._first_bad}.",
             )
@@ -205,7 +206,7 @@ class RowFilter:
         return self.kept + self.skipped + sum(self.left_out.values()) - self.left_out.get("blank", 0)
 
     def _unusable_share(self) -> float:
-        """Return the share of undecodable and malformed rows."""
+        """Return the fraction of rows that are undecodable or malformed."""
         return sum(self._bad_in.values()) / max(1, self._num_rows())
 
     def _unusable_row(self, name: str, row: BadRow) -> InputError:
@@ -217,7 +218,9 @@ class RowFilter:
         return InputError(f"{place}: {row.message}.{f' {hint}' if hint else ''}", location=place, hint=hint)
 
     def _bad_files(self) -> str:
-        """List the files with undecodable or malformed rows, with the number of these rows, for a message."""
+        """Return a list, for a message, of the files with undecodable or malformed rows and the number of these
+        rows.
+        """
         files = [f"{file} ({number:,} {'row' if number == 1 else 'rows'})" for file, number in self._bad_in.items()]
         more = [f"{len(files) - MAX_FILES} more file(s)"] if len(files) > MAX_FILES else []
         return ", ".join(files[:MAX_FILES] + more)
@@ -343,12 +346,12 @@ class TextSource(DocumentSource):
 
 
 def _round_up(share: float) -> float:
-    """Round the share up to two decimals."""
+    """Round a fraction up to two decimals."""
     return math.ceil(100 * share) / 100
 
 
 def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:
-    """Return the reading options that differ from the defaults, for a fingerprint."""
+    """Return the options for reading that differ from the defaults, as part of a fingerprint."""
     return {
         **({} if tally.max_skipped == MAX_SKIPPED else {"max_skipped": tally.max_skipped}),
         **({} if encoding.name is None else {"encoding": encoding.name}),

@@ -51,7 +51,7 @@ class Record(NamedTuple):
 
 
 class RecordSource:
-    """Source of the rows of files, a folder, the shards of a synthesis output, or a dataset on the hub.
+    """Source of rows that are read from files, a folder, the shards of a generated dataset, or a dataset on the hub.
 
     Of rows with a "split", those of ``split`` are used. ``columns`` names the text columns if their names differ from
     the default names.
@@ -125,7 +125,7 @@ class RecordSource:
         return (text for record in self for text in record.texts if text)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return values that identify the content, without reading it. Contains JSON types only."""
+        """Return values that identify the content of the source, without reading it. Contains JSON types only."""
         return {
             "kind": self.kind.name,
             "columns": [list(names) for names in self.kind.columns],
@@ -138,7 +138,7 @@ class RecordSource:
         }
 
     def has_split(self, split: str) -> bool:
-        """Return whether a dataset has this split, or a row belongs to it. Reads up to the first such row."""
+        """Return whether the hub dataset has this split, or any row belongs to it. Reads up to the first such row."""
         if any(isinstance(file, HubSet) and split in file.splits for file in self.files):
             return True
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
@@ -160,7 +160,7 @@ class RecordSource:
         )
 
     def has_text_labels(self, file: Rows, columns: Sequence[str]) -> bool:
-        """Return whether a file has these columns and string labels; the last column is the label.
+        """Return whether a file has these columns, the last of which is the label, and its labels are strings.
 
         The result is always False for .csv, .tsv, and .xlsx files, since all their values are strings.
         """
@@ -171,7 +171,7 @@ class RecordSource:
         return all(isinstance(row.values.get(columns[-1]), str) for row in rows)
 
     def manifest(self) -> dict[str, Any]:
-        """Return the provenance with SHA-256, and the counts of the last reading."""
+        """Return the provenance of the rows, with SHA-256 checksums, and the counts of the last reading."""
         found = {
             "kind": self.kind.name,
             **describe_sources(self.files),
@@ -189,7 +189,9 @@ class RecordSource:
         return rows_in(file, [*names, *([label] if label else []), "split"], self.encoding)
 
     def _has_lists(self, file: Rows) -> bool:
-        """Return whether the positives of a file are lists, by the column names or the first rows with a value."""
+        """Return whether the positives in a file are lists, judging by the column names or by the first rows with a
+        value.
+        """
         names, _ = self.columns[file]
         if not self.lists or len(names) not in (2, 3):
             return False
@@ -200,7 +202,9 @@ class RecordSource:
         return any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
 
     def _width_of_lists(self) -> int:
-        """Count the positives and the negatives of all rows, and return the number of texts of the longest row."""
+        """Determine the largest numbers of positives and negatives in all rows, and return the number of texts of the
+        longest row.
+        """
         if len(self.list_files) < len(self.files):
             other = next(file for file in self.files if file not in self.list_files)
             raise InputError(
@@ -267,7 +271,9 @@ class RecordSource:
         return label if isinstance(label, SkippedRow) else Record(tuple(texts), label, where)
 
     def _rescaling(self, file: Rows, label_column: str) -> str:
-        """Return advice on rescaling labels that are in another range, based on the first labels of the file."""
+        """Return advice on rescaling labels that are outside the expected range, based on the first labels of the
+        file.
+        """
         if self.kind.label is None or self.kind.label.rescaling is None:
             return ""
         if file not in self._advice:
@@ -297,7 +303,7 @@ class RecordSource:
         return names, label
 
     def _check_version(self, folder: Path) -> None:
-        """Raise `InputError` for a dataset that another version of the project wrote."""
+        """Raise `InputError` if another version of the project wrote the dataset."""
         found = _synthesis(folder / "manifest.json")
         if {"identity", "shards_planned"} <= found.keys():  # written by this project; others may use this name
             own = [file for file in self.files if isinstance(file, Path) and file.parent == folder]
@@ -307,7 +313,7 @@ class RecordSource:
             check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
 
     def _columns_hint(self, present: Sequence[str]) -> str:
-        """Return a hint: how to set ``data.columns``, or what to do if the table has too few columns."""
+        """Return a hint that says how to set ``data.columns``, or what to do if the table has too few columns."""
         needed, short = self.kind.columns[0], max(map(len, present)) <= MAX_QUOTE_CHARS
         if len(present) < min(map(len, self.kind.columns)):
             setting = f" {list_setting('data.columns', present)}" if short else ""
@@ -360,7 +366,9 @@ def _synthesis(manifest: Path) -> dict[str, Any]:
 
 
 def list_setting(key: str, values: Sequence[str]) -> str:
-    """Return ``KEY=[VALUE,...]``, with quotes around values that a shell or Hydra would otherwise interpret."""
+    """Return the setting ``KEY=[VALUE,...]``, with quotes around values that a shell or Hydra would otherwise
+    interpret.
+    """
     if all(PLAIN.fullmatch(value) for value in values):
         return f"{key}=[{','.join(values)}]"
     quoted = (re.sub(r'(\\*)"', r'\1\1\\"', re.sub(r"(\\+)$", r"\1\1", value)) for value in values)

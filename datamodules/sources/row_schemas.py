@@ -1,4 +1,4 @@
-"""Row schemas of the objectives: column names and labels."""
+"""Row schemas for the training data of each objective: column names and labels."""
 
 import itertools
 import json
@@ -14,13 +14,15 @@ MAX_SCORE = 3.4e38  # the largest float32
 
 
 class SkippedRow(NamedTuple):
-    """Valid row that is dropped, and counted under ``reason``."""
+    """A valid row that is dropped, and is counted under ``reason``."""
 
     reason: str
 
 
 class LabelColumn(NamedTuple):
-    """Label column of a row schema. ``read`` parses a label and raises a ValueError that names the expected values."""
+    """The label column of a row schema. ``read`` parses a label and raises a ValueError that names the expected
+    values.
+    """
 
     columns: tuple[str, ...]  # accepted column names
     read: Callable[[object], "float | tuple[float, ...] | SkippedRow"]
@@ -29,7 +31,7 @@ class LabelColumn(NamedTuple):
 
 
 class RowSchema(NamedTuple):
-    """Row schema: the accepted columns of the texts and the label of a row.
+    """Row schema: the columns that may contain the texts and the label of a row.
 
     ``columns`` contains sets of equivalent names; the first set that a file has is used.
     """
@@ -43,15 +45,17 @@ class RowSchema(NamedTuple):
 
 
 def score(value: object) -> float:
-    """Parse a similarity from 0 to 1, which may be a string. True is 1 and False is 0."""
+    """Parse a similarity from 0 to 1, which may be a number or a string. True is 1 and False is 0."""
     number = _number(value)
     if number is None or not 0 <= number <= 1:
-        raise ValueError('expected a number from 0 to 1, or its text ("0", "0.5", "1")')
+        raise ValueError('expected a number from 0 to 1, or a string with such a number ("0", "0.5", "1")')
     return number
 
 
 def rescaling(values: Iterable[object]) -> str:
-    """Return advice on mapping these scores to 0..1, or "" if they are in that range or all equal."""
+    """Return advice on mapping these scores to the range 0 to 1, or "" if they are already in that range or all
+    equal.
+    """
     numbers = [number for value in values if (number := _number(value)) is not None]
     if len(set(numbers)) < 2:
         return ""
@@ -64,7 +68,7 @@ def rescaling(values: Iterable[object]) -> str:
 
 
 def _number(value: object) -> float | None:
-    """Return the value as a finite number, if it is one or a string that spells one; otherwise None."""
+    """Return a value as a finite number if it is one, or is a string that contains one, otherwise None."""
     text = value.strip().lower() if isinstance(value, str) else value
     if not isinstance(text, int | float | str):
         return None
@@ -151,7 +155,7 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
 
 
 def numbered_columns(kind: RowSchema, present: Collection[str]) -> tuple[str, ...] | None:
-    """Return the columns of a row, including ``NAME_1``, ``NAME_2``, and so on, if the schema has such columns.
+    """Return the columns of a row, including ``NAME_1``, ``NAME_2``, and so on, if the schema allows numbered columns.
 
     Return None if the first one is missing.
     """

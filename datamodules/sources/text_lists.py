@@ -1,4 +1,4 @@
-"""Rows whose positives and negatives are lists, as FlagEmbedding and Tevatron write them.
+"""Rows whose positives and negatives are lists of texts, as in the formats of FlagEmbedding and Tevatron.
 
 FlagEmbedding: {"query": "...", "pos": ["...", ...], "neg": ["...", ...]}
 Tevatron:      {"query": "...", "positive_passages": [{"docid", "title", "text"}, ...], "negative_passages": [...]}
@@ -16,7 +16,7 @@ from contrastive_encoders.io.text_files import BadRow, ParsedRow
 
 
 class TextLists(NamedTuple):
-    """Distinct texts of a row: the anchor, the positives, and the negatives."""
+    """The distinct texts of a row: the anchor, the positives, and the negatives."""
 
     anchor: str
     positives: list[str]
@@ -45,7 +45,7 @@ def read_lists(row: ParsedRow, names: Sequence[str], strip_html: bool = False) -
 
 
 def are_lists(values: Iterable[Any]) -> bool:
-    """Return whether the values of a column are lists.
+    """Return whether the values of a column are lists of texts.
 
     This is the case if one value is a list, or all are spelled as lists, as in a .csv file.
     """
@@ -83,13 +83,15 @@ def _is_empty(value: Any) -> bool:
 
 
 def _passage(item: dict[str, Any]) -> Any:
-    """Return the title and the text of a passage as one text."""
+    """Return the title and the text of a passage as one string."""
     title, text = item.get("title"), item.get("text")
     return f"{title.strip()} {text}" if isinstance(title, str) and title.strip() and isinstance(text, str) else text
 
 
 def _parsed(value: Any) -> Any:
-    """Return the list that a string spells, as JSON or as Python and pandas write it. Return other values unchanged."""
+    """Parse a list that is written as a string, in JSON or as Python and pandas write it. Return other values
+    unchanged.
+    """
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:

@@ -1,4 +1,5 @@
-"""Prompts before the texts of a column, such as ``query: ``, tokenized together with the text as one string.
+"""Prompts that are prepended to the texts of a column, such as ``query: ``. Prompt and text are tokenized as one
+string.
 
 The ids are therefore those that an encoder receives when it is used with the prompt. Texts that are too long are
 truncated at their own end, and pooling includes the tokens of the prompt.
@@ -33,7 +34,7 @@ class PromptedSource:
 
 
 def prompts_of_columns(prompts: Prompts, kind: RowSchema, own_columns: Sequence[str] | None, width: int) -> list[str]:
-    """Return the prompts of the ``width`` texts of a row, one for each text.
+    """Return the ``width`` prompts for a row, one for each of its texts.
 
     ``prompts`` is one prompt for all texts, one each, or a mapping of column names.
 

@@ -1,1 +1,1 @@
-"""The token store: tokenization, memory-mapped ids and their statistics."""
+"""The token store: tokenization, memory-mapped token ids, and their statistics."""

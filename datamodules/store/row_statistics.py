@@ -13,7 +13,7 @@ LONGEST_COUNTED = 8192  # tokens: no backbone is trained on longer texts, so all
 
 
 class TextLengths:
-    """Histogram, for each column, of text lengths in tokens, without special tokens.
+    """Histogram of text lengths in tokens (without special tokens) for each column.
 
     It contains all that is needed to choose a truncation length. Texts of more than 8,192 tokens are only counted,
     together with their total number of tokens.
@@ -24,7 +24,7 @@ class TextLengths:
         self.longer = np.zeros(columns, np.int64)  # total tokens of these longer texts
 
     def add(self, lengths: np.ndarray) -> None:
-        """Add (rows * columns,) text lengths in tokens, given row by row, to the histograms."""
+        """Add text lengths in tokens, (rows * columns,), row by row, to the histograms."""
         for column, own in enumerate(lengths.reshape(-1, len(self.counts)).T):
             is_longer = own > LONGEST_COUNTED
             self.counts[column] += np.bincount(np.minimum(own, LONGEST_COUNTED + 1), minlength=LONGEST_COUNTED + 2)
@@ -43,11 +43,11 @@ class TextLengths:
         return int(self.counts[chosen, :-1].sum(0) @ lost + max(beyond, 0))
 
     def share_behind(self, room: int, columns: Sequence[int] | None = None) -> float:
-        """Return the share of all tokens, 0..1, that is lost if every text is truncated to ``room`` tokens."""
+        """Return the fraction of all tokens, 0..1, that is lost if every text is truncated to ``room`` tokens."""
         return self.behind(room, columns) / max(1, self.tokens(columns))
 
     def covering(self, share: float) -> int:
-        """Return the smallest length that this share of the texts does not exceed.
+        """Return the smallest length that covers the fraction ``share`` of the texts.
 
         Return 8,193 if 8,192 tokens are not enough.
         """
@@ -60,7 +60,7 @@ class TextLengths:
         return list(range(len(self.counts)) if columns is None else columns)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the histograms in JSON types, one entry for each column."""
+        """Return the histograms as JSON types, with one entry for each column."""
         return [
             {"texts": {str(length): int(own[length]) for length in np.flatnonzero(own)}, "longer": int(longer)}
             for own, longer in zip(self.counts, self.longer, strict=True)
@@ -77,7 +77,7 @@ class TextLengths:
 
 
 class Repeats:
-    """Counter of repeated rows, whose texts are all equal to those of an earlier row. Uses eight bytes per row."""
+    """Counter of repeated rows: rows whose texts are all equal to those of an earlier row. Uses eight bytes per row."""
 
     def __init__(self) -> None:
         self._digests = array("Q")

@@ -31,7 +31,7 @@ Embed = Callable[[list[str]], np.ndarray]  # texts -> (texts, width) float32
 
 
 class TeacherEmbeddingStore:
-    """Memory-mapped embeddings of R rows with C texts each; an embedding has W dimensions.
+    """Memory-mapped teacher embeddings of R rows with C texts each; an embedding has W dimensions.
 
     Args:
         directory: Directory of the store.
@@ -66,7 +66,7 @@ class TeacherEmbeddingStore:
         return len(self._vectors)
 
     def of(self, rows: np.ndarray) -> torch.Tensor:
-        """Return the (N, C, W) float16 embeddings of (N,) rows of the token store."""
+        """Return the teacher embeddings of N rows of the token store, (N, C, W) float16."""
         places = rows if self.rows is None else np.searchsorted(self.rows, rows)
         return torch.from_numpy(self._vectors[places])
 
@@ -74,7 +74,7 @@ class TeacherEmbeddingStore:
 def build_or_resume(
     directory: Path, texts: Callable[[], Iterable[tuple[str, ...]]], rows: int, embed: Embed, *, quiet: bool = False
 ) -> int:
-    """Write the embeddings of ``texts``, or the missing part of them, unless the store is complete.
+    """Write the teacher embeddings of ``texts``, or those that are missing, unless the store is complete.
 
     A damaged store is rebuilt.
 
@@ -95,7 +95,7 @@ def build_or_resume(
 
 
 def _existing_meta(directory: Path, rows: int) -> dict[str, Any] | None:
-    """Return the metadata of an intact, possibly incomplete store.
+    """Return the metadata of an existing store that is intact, though it may be incomplete.
 
     Otherwise, return None and remove any damaged store.
     """
@@ -118,7 +118,7 @@ def _existing_meta(directory: Path, rows: int) -> dict[str, Any] | None:
 
 
 def _sums(path: Path, size: int, part: int) -> list[str]:
-    """Return the SHA-256 of each block of ``part`` bytes among the first ``size`` bytes of a file."""
+    """Return the SHA-256 of each block of ``part`` bytes in the first ``size`` bytes of a file."""
     with path.open("rb") as file:
         if path.stat().st_size < size:
             raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {size}")

@@ -1,4 +1,4 @@
-"""The token store: memory-mapped token ids and offsets, stored under a key of everything they depend on.
+"""The token store: memory-mapped token ids and offsets, in a folder named by a hash of everything that they depend on.
 
 It is designed for tens of millions of rows: an open store keeps nothing per row in memory, and writing needs eight
 bytes per row.
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class TokenStore:
-    """Tokenized rows on disk: R rows of C texts, without special tokens. A document is a row of one text.
+    """Tokenized rows on disk: R rows with C texts each, without special tokens. A document is a row of one text.
 
     The store is a directory with ``ids.bin`` (flat, row by row), ``offsets.bin``, ``labels.bin`` if rows have labels,
     and ``meta.json``. Opening it compares the file sizes with ``meta.json``. ``verify`` also reads the files and
@@ -70,7 +70,7 @@ class TokenStore:
         return self.rows
 
     def _labels(self, each: int) -> np.ndarray | None:
-        """Return the labels, (rows,) float32, or (rows, each) for several labels per row.
+        """Return the labels, (rows,) float32, or (rows, each) if a row has several labels.
 
         Return None if rows have no labels.
         """
@@ -81,11 +81,13 @@ class TokenStore:
 
     @property
     def account(self) -> dict[str, Any]:
-        """Return the manifest entries that a run's ``results.json`` repeats: all except the text lengths."""
+        """Return the manifest entries that are copied to a run's ``results.json``: all entries except the text
+        lengths.
+        """
         return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions in ``ids`` where texts begin and end.
+        """Return the positions in ``ids`` at which texts begin and end.
 
         Args:
             rows: (k,) row numbers.
@@ -111,7 +113,7 @@ class TokenStore:
         return self.ids[begin:end]
 
     def token_counts(self) -> np.ndarray:
-        """Return the (R * C,) int64 token counts of all texts."""
+        """Return the number of tokens of each text, (R * C,) int64."""
         self._check_offsets(self.offsets[:-1], self.offsets[1:])
         return np.diff(self.offsets)
 
@@ -143,7 +145,7 @@ def _files_of(labeled: int) -> list[str]:
 
 
 def _memory_map(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
-    """Return a memory map as a plain array, whose slices are cheaper than those of ``np.memmap``."""
+    """Return a memory map as a plain array, because slicing it is cheaper than slicing ``np.memmap``."""
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {length * dtype.itemsize}")
     return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
@@ -183,7 +185,7 @@ class StoreWriter:
         self._hashes[file].update(data)
 
     def totals(self) -> dict[str, Any]:
-        """Return the entries that `TokenStore` needs, and the checksums of the content."""
+        """Return the properties from which `TokenStore` opens the files, and the checksums of their content."""
         together = hashlib.sha256(b"".join(one.digest() for one in self._hashes))
         return {
             "kept": self.kept,
@@ -214,11 +216,13 @@ class RowSource(Protocol):
     def __iter__(self) -> Iterator[Record]: ...
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return values that identify the content, for instance paths, sizes, and times. Contains JSON types only."""
+        """Return values that identify the content of the rows, such as paths, sizes, and times. Contains JSON types
+        only.
+        """
         ...
 
     def manifest(self) -> dict[str, Any]:
-        """Return the provenance of the rows and the counts of the last iteration."""
+        """Return the provenance of the rows, and the counts of the last iteration over them."""
         ...
 
 
@@ -231,7 +235,7 @@ def build_or_open(
     verify: bool = False,
     workers: int = 1,
 ) -> TokenStore:
-    """Open the token store of a source that is tokenized by ``tokenization``.
+    """Open the token store for a source and a tokenization, and build the store if it does not exist.
 
     If it is missing or incomplete, ``workers`` processes build it first. ``verify`` also compares the files with their
     checksums.
@@ -273,7 +277,7 @@ def build_or_open(
 def _write_rows(
     records: Iterable[Record], tokenization: RowTokenizer, writer: StoreWriter, quiet: bool, workers: int
 ) -> int:
-    """Tokenize and write all rows, and return the number of kept rows that repeat an earlier row.
+    """Tokenize and write all rows. Return how many of the kept rows repeat an earlier row.
 
     Rows that a source derives from other texts are not counted, since users cannot remove them from a file. Needs
     memory for some batches, and eight bytes per row.
@@ -299,8 +303,8 @@ def _write_rows(
 
 
 def _prepare_worker(tokenization: RowTokenizer, workers: int) -> RowTokenizer:
-    """Set the number of tokenizer threads of a worker. A single worker uses all threads of the tokenizer; each of
-    several workers uses one thread.
+    """Set the number of threads that the tokenizer uses in a worker process. A single worker uses all threads of the
+    tokenizer; each of several workers uses one thread.
     """
     if workers > 1:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -308,7 +312,9 @@ def _prepare_worker(tokenization: RowTokenizer, workers: int) -> RowTokenizer:
 
 
 def group_by_size(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
-    """Yield batches of rows with at least ``least`` characters in total. The last batch may have fewer."""
+    """Yield batches of consecutive rows, each with at least ``least`` characters in total. The last batch may have
+    fewer.
+    """
     batch, characters = list[Record](), 0
     for record in records:
         batch.append(record)
@@ -321,7 +327,7 @@ def group_by_size(records: Iterable[Record], least: int) -> Iterator[list[Record
 
 
 def _open_existing(directory: Path, verify: bool) -> list[TokenStore]:
-    """Return the existing store in a list, or an empty list if it is missing or incomplete."""
+    """Return a list with the existing store, or an empty list if the store is missing or incomplete."""
     if not directory.exists():
         return []
     try:

@@ -1,4 +1,4 @@
-"""Tokenization of the rows of a source, including normalization and the choice of the rows to store.
+"""Tokenization of the rows of a source, including normalization and the selection of the rows to store.
 
 `WholeRows` reads rows of texts unchanged. `LongDocuments` normalizes documents and drops short ones.
 """
@@ -23,7 +23,7 @@ Texts = tuple[str, ...]  # the texts of a row
 
 
 class TokenizedRows(NamedTuple):
-    """Token ids of the kept rows of a batch."""
+    """Token ids of the rows of a batch that are kept."""
 
     ids: np.ndarray  # (tokens,) in the dtype of the store, all texts concatenated
     lengths: np.ndarray  # (kept rows * texts per row,) int64
@@ -33,7 +33,8 @@ class TokenizedRows(NamedTuple):
 
 
 class RowTokenizer(ABC):
-    """Base class of tokenizations of rows. A tokenization also chooses the rows to store.
+    """Base class of row tokenizations, which tokenize rows and select the rows to store. A tokenization also chooses
+    the rows to store.
 
     Counts the rows of one store.
 
@@ -51,7 +52,7 @@ class RowTokenizer(ABC):
 
     @cached_property
     def backend(self) -> Tokenizer:
-        """The tokenizer without truncation and padding.
+        """The tokenizer, with truncation and padding disabled.
 
         It is created on first access, since opening a store does not need it.
         """
@@ -82,16 +83,18 @@ class RowTokenizer(ABC):
         """Tokenize a batch of rows and choose the rows to store. The result depends on the texts only."""
 
     def add(self, records: Sequence[Record], kept: TokenizedRows) -> None:
-        """Count a batch and its kept rows. Batches must arrive in the order of the source."""
+        """Count a batch of rows and the rows that are kept. Batches must arrive in the order of the source."""
         for name, number in kept.counts.items():
             self.counts[name] += number
 
     @abstractmethod
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        """Return the spellings in which each sentence may occur in a text. The first spelling determines its length."""
+        """Return, for each sentence, the spellings in which it may occur in a text. The first spelling determines its
+        length.
+        """
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return everything that the ids depend on, apart from the source."""
+        """Return everything that the token ids depend on, except the source."""
         content = self.serialized[self.serialized.index('"added_tokens"') :]  # after "truncation" and "padding"
         return {"tokenizer": hashlib.sha256(content.encode()).hexdigest()}
 
@@ -105,11 +108,11 @@ class RowTokenizer(ABC):
 
     @abstractmethod
     def nothing_kept(self, source: dict[str, Any]) -> InputError:
-        """Return the error for data from which no row was kept."""
+        """Return the error for data of which no row was kept."""
 
 
 class WholeRows(RowTokenizer):
-    """Tokenization of unchanged rows: the ids of ``tokenizer(text)`` without the special tokens around them.
+    """Tokenization of unmodified rows: the ids of ``tokenizer(text)`` without the special tokens at both ends.
 
     A row is dropped if one of its texts has no tokens. The exception is "", which fills up rows with lists of texts.
     """
@@ -131,7 +134,7 @@ class WholeRows(RowTokenizer):
         return TokenizedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        """Return the sentences as they are spelled if they are an entire text, and if they are inside a text."""
+        """Return two spellings of each sentence: as an entire text, and inside a longer text."""
         return [list(sentences), [f" {sentence}" for sentence in sentences]]
 
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
@@ -147,7 +150,7 @@ class WholeRows(RowTokenizer):
 
 
 class LengthRule(NamedTuple):
-    """Minimum length of stored documents.
+    """Minimum length of the documents to store.
 
     ``tokens`` keeps documents with n >= min_length tokens. ``words`` keeps documents with n > min_length
     whitespace-separated words (strictly greater, as in DeCLUTR's published script), and also drops documents with fewer
@@ -165,7 +168,7 @@ class LengthRule(NamedTuple):
 
 
 class LongDocuments(RowTokenizer):
-    """Tokenization of documents: rows of one text each, which is normalized.
+    """Tokenization of documents, which are rows with one text each; texts are normalized first.
 
     Only sufficiently long documents are stored.
 
@@ -221,7 +224,8 @@ class LongDocuments(RowTokenizer):
             self.longest, self.longest_where = length, records[place].where
 
     def _without_specials(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Replace ids of special tokens by the unknown token, or drop them. Also return their number in each text.
+        """Replace ids of special tokens in texts by the unknown token, or drop them. Also return their number in each
+        text.
 
         A Unigram tokenizer may tokenize "<s>" as the special token.
         """
@@ -266,7 +270,7 @@ class LongDocuments(RowTokenizer):
 
 
 def serialize_tokenizer(tokenizer: Any) -> str:
-    """Return a fast tokenizer as JSON. A worker restores it without importing transformers.
+    """Serialize a fast tokenizer to JSON. A worker restores it without importing transformers.
 
     Raises:
         InputError: The tokenizer is not a fast one.
@@ -303,7 +307,7 @@ def normalize_text(text: str, lowercase: bool) -> str:
 
 
 def describe_skipped(manifest: dict[str, Any], without_tokens: int = 0) -> str:
-    """Return a log text about the unused rows of a source and the reasons."""
+    """Return a log message about the unused rows of a source and the reasons."""
     counts = {
         **manifest.get("left_out", {}),
         **{fault: manifest.get(fault, 0) for fault in ("empty", "undecodable", "malformed")},

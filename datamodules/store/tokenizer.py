@@ -53,7 +53,7 @@ def _load(factory: Any, what: str, name: str) -> Any:
 
 
 class SpecialTokens(NamedTuple):
-    """Special tokens around a sequence, and the tokens that masking needs."""
+    """Special tokens before and after a sequence, and the tokens that masking requires."""
 
     before: np.ndarray  # ids before a sequence, e.g. [CLS] or <s>
     after: np.ndarray  # ids after a sequence, e.g. [SEP] or </s>
@@ -66,7 +66,8 @@ class SpecialTokens(NamedTuple):
 
 
 def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialTokens:
-    """Find the special tokens by encoding a word with and without them. This works with every tokenizer.
+    """Determine the special tokens of a tokenizer by encoding a word with and without them. This works with every
+    tokenizer.
 
     `mask_id` finds the mask token.
 
@@ -93,7 +94,8 @@ def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialT
 
 
 def word_start_table(tokenizer: Any) -> np.ndarray:
-    """Return for each id whether it begins a word, (len(tokenizer),) bool. Added and special tokens begin a word.
+    """Return, for each token id, whether the token begins a word, (len(tokenizer),) bool. Added and special tokens
+    begin a word.
 
     Punctuation marks begin a word in WordPiece vocabularies. Byte-level BPE and SentencePiece attach them to the
     preceding word, since there is no space between them.
@@ -132,8 +134,8 @@ def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
 
 
 def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the components of a pre-tokenizer or decoder as a flat list, in which sequences are replaced by their
-    members.
+    """Return the components of a pre-tokenizer or decoder as a flat list, in which each sequence of components is
+    replaced by its members.
     """
     if part is None:
         return []

@@ -14,7 +14,7 @@ MAX_PIECES = 1.5  # tokens per character
 
 
 class UnknownTokens(NamedTuple):
-    """Counts of unknown tokens in ``rows`` rows, which are sampled from the ``of`` rows that a run uses.
+    """Number of unknown tokens in ``rows`` rows, which were sampled from the ``of`` rows that a run uses.
 
     A row is affected if more than half of the tokens of one of its texts are unknown. If the tokenizer falls back to
     bytes, a row is affected if one of its texts has more than 1.5 tokens per character.
@@ -32,7 +32,7 @@ class UnknownTokens(NamedTuple):
 def count_unknown(
     store: TokenStore, tokenizer: Any, rows: np.ndarray, of: int, prompts: Sequence[int]
 ) -> UnknownTokens:
-    """Count the unknown tokens in the texts of (N,) ``rows`` of the store.
+    """Count the unknown tokens in the texts of N rows of the token store, whose numbers are ``rows``.
 
     Args:
         of: Number of rows that a run uses, from which ``rows`` were sampled.
@@ -59,12 +59,12 @@ def count_unknown(
 
 
 def sample_rows(number: int) -> np.ndarray:
-    """Return the indices of at most `MAX_ROWS` of ``number`` rows, which are the same in every run."""
+    """Return the numbers of at most `MAX_ROWS` rows out of ``number``, which are the same in every run."""
     return np.unique(np.linspace(0, max(0, number - 1), min(number, MAX_ROWS)).astype(np.int64))
 
 
 def characters_of_tokens(tokenizer: Any) -> np.ndarray | None:
-    """Return the number of characters that begin in each token, without whitespace.
+    """Return the number of characters, not counting whitespace, that begin in each token.
 
     A character begins with a UTF-8 byte other than 10xxxxxx.
 
@@ -96,7 +96,7 @@ def _characters_with_byte_tokens(token: str) -> int:
 
 
 def _characters_in_byte_level(token: str) -> int:
-    """Count the characters that begin in a byte-level token.
+    """Count the characters that begin in a token of a byte-level tokenizer.
 
     Printable bytes represent themselves; the other bytes are represented by the characters from U+0100 on, in order.
     """

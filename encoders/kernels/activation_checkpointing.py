@@ -22,7 +22,7 @@ from contrastive_encoders.encoders.layers import layers_of
 
 
 def check_layers(how: str, model: PreTrainedModel) -> None:
-    """Check that a model has layers that can be recomputed, if ``how`` is "layers".
+    """Check, if ``how`` is "layers", that a model has layers whose activations can be recomputed.
 
     Raises:
         InputError: If it has no layers with separate weights.
@@ -31,7 +31,8 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
         raise InputError(
             key="model.activation_checkpointing",
             value=LAYERS,
-            expected=f"another value, because a {model.config.model_type} model has no layers with separate weights",
+            expected=f"another value, because a {model.config.model_type} model has no separate layers (they may share "
+            "weights, as in ALBERT)",
             hint="Use on, which recomputes entire chunks.",
         )
 
@@ -40,7 +41,8 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
 def recomputed_layers(
     model: PreTrainedModel, how: str, around: Callable[[], AbstractContextManager[Any]]
 ) -> Iterator[None]:
-    """Context manager that recomputes layers of ``model`` if ``how`` is "layers" and gradients are enabled.
+    """Context manager that recomputes the activations of the layers of ``model`` in the backward pass if ``how`` is
+    "layers" and gradients are enabled.
 
     The recomputation uses the same replaced ``forward`` functions of submodules, inside the context that ``around``
     creates. Other contexts that change the computation of a layer must be entered before this one.

@@ -1,4 +1,4 @@
-"""Frozen bfloat16 weights with float32 hidden states: each layer casts its weight for each matmul.
+"""Frozen bfloat16 weights with float32 hidden states: each layer casts its weight to float32 for each matmul.
 
 Under autocast, matmuls are in 16 bits, and no cast is needed.
 """
@@ -15,7 +15,7 @@ from contrastive_encoders.compat import raw_parameters
 
 
 class BF16WeightMixin:
-    """Mixin for a layer of torch, whose ``weight`` then is a float32 copy of its bfloat16 parameter."""
+    """Mixin for a layer of torch whose parameter is in bfloat16; ``weight`` returns a float32 copy of the parameter."""
 
     _parameters: dict[str, Any]
 
@@ -26,7 +26,7 @@ class BF16WeightMixin:
 
 
 class BF16Embedding(BF16WeightMixin, nn.Embedding):  # type: ignore[override]
-    """Embedding that casts only the rows it looks up, because the whole weight has the size of the vocabulary."""
+    """Embedding that casts only the rows that it looks up, because the entire weight has the size of the vocabulary."""
 
     def forward(self, input: Tensor) -> Tensor:
         return nn.functional.embedding(input, raw_parameters(self)["weight"], self.padding_idx).float()
@@ -74,7 +74,7 @@ def cast_frozen_to_bf16(*modules: nn.Module, rounded: bool = True) -> None:
 
 
 def restore_float32(module: nn.Module) -> None:
-    """Undo `cast_frozen_to_bf16` in place: convert the layers back to the classes of torch, with float32 weights."""
+    """Undo `cast_frozen_to_bf16` in place: convert the layers to their original torch classes, with float32 weights."""
     plain = {bf16: kind for kind, bf16 in BF16_CLASSES.items()}
     for layer in module.modules():
         if type(layer) in plain:

@@ -1,4 +1,4 @@
-"""Division of a batch into chunks, which controls padding, memory, and batch size.
+"""Division of a batch into chunks, which determines the amount of padding, the memory use, and the possible batch size.
 
 Sequences are sorted by length. A new chunk starts when a chunk would exceed the token budget, which limits memory, or
 would contain more padding than another chunk costs, which limits waste. With recomputation, a chunk keeps only its
@@ -34,7 +34,8 @@ class Chunk(NamedTuple):
 
 
 def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int, max_rows: int | None = None) -> list[Chunk]:
-    """Divide sequences into chunks of at most ``token_budget`` tokens, including padding, and ``max_rows`` sequences.
+    """Divide sequences into chunks of at most ``token_budget`` tokens, including padding, and at most ``max_rows``
+    sequences.
 
     A sequence that is longer than the budget gets a separate chunk, because it cannot be divided.
     """
@@ -53,12 +54,12 @@ def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int, max_row
 
 
 def chunk_cost(device: torch.device) -> int:
-    """Return the number of padding tokens that cost as much as one more chunk on this device."""
+    """Return the number of padding tokens whose computation takes as long as one more chunk on this device."""
     return CHUNK_COST_TOKENS.get(device.type, CHUNK_COST_ELSEWHERE)
 
 
 def recomputes(how: str, tokens: int, token_budget: int) -> bool:
-    """Return whether chunks are recomputed in the backward pass.
+    """Return whether the activations of chunks are recomputed in the backward pass.
 
     If ``how`` is "on", they always are. If it is "auto" or "layers", they are recomputed if the number of their tokens
     exceeds the budget.
@@ -71,14 +72,14 @@ def total_tokens(chunks: Iterable[Chunk]) -> int:
 
 
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
-    """Call a function, and recompute its activations in the backward pass if ``again``, instead of storing them."""
+    """Call a function; if ``again`` is true, recompute its activations in the backward pass instead of storing them."""
     if again and torch.is_grad_enabled():
         return checkpoint(function, *inputs, use_reentrant=False)
     return function(*inputs)
 
 
 def on_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """Copy an array to the device without waiting for the device."""
+    """Copy an array to the device asynchronously."""
     sent = torch.from_numpy(values)
     if device.type == "cuda":
         sent = sent.pin_memory()  # torch caches pinned memory; a copy from unpinned memory may block
@@ -86,12 +87,13 @@ def on_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 def places_in(chunks: list[Chunk], device: torch.device) -> Tensor:
-    """Return the index of each of the N sequences of a batch in the concatenated chunks, (N,) int64."""
+    """Return the index, in the concatenated chunks, of each of the N sequences of a batch, (N,) int64."""
     return on_device(np.argsort(np.concatenate([chunk.sequences for chunk in chunks])), device)
 
 
 def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the padded values (B, T) and the mask of real tokens (B, T) of each chunk.
+    """Yield, for each chunk of B sequences with at most T tokens, the padded values, (B, T), and the mask of real
+    tokens, (B, T).
 
     ``flat`` (tokens,) contains the concatenated sequences of the batch.
     """
@@ -109,7 +111,9 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def distinct(sequences: Ragged) -> tuple[Ragged, np.ndarray]:
-    """Return the distinct sequences, and an array (sequences,) with the index of each given sequence among them."""
+    """Return the distinct sequences, and for each given sequence its index among the distinct sequences,
+    (sequences,).
+    """
     flat = sequences.ids.numpy()
     ends = np.cumsum(sequences.lengths)
     place_of: dict[bytes, int] = {}

@@ -25,14 +25,16 @@ WIDTH = 8
 
 
 class Compiled(NamedTuple):
-    """Layers to compile, and the compiler backend; a plain attribute of a trunk, which is copied with the trunk."""
+    """Layers to compile and the compiler backend, stored as a plain attribute of a transformer, so that it is copied
+    with the transformer.
+    """
 
     layers: list[nn.Module]
     backend: str
 
 
 def compile_layers(how: bool | str, *models: nn.Module) -> None:
-    """Mark the layers of these models for compilation at the next training step, in place.
+    """Mark the layers of these models, in place, for compilation in the next training step.
 
     Args:
         how: False, True, or the name of another backend of torch's compiler.
@@ -59,7 +61,8 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
             raise InputError(
                 key="model.compile",
                 value=how,
-                expected=f"false, because a {trunk.config.model_type} model has no layers with separate weights",
+                expected=f"false, because a {trunk.config.model_type} model has no separate layers (they may share "
+                "weights, as in ALBERT)",
             )
         trunk.compiled = Compiled(layers, backend)
 
@@ -70,7 +73,8 @@ def compiled(model: nn.Module) -> Compiled | None:
 
 @contextlib.contextmanager
 def fast_layers(model: nn.Module) -> Iterator[None]:
-    """Context manager that uses compiled layers if gradients are enabled and ``model`` is marked for compilation.
+    """Context manager that uses the compiled layers if gradients are enabled and the layers of ``model`` are marked for
+    compilation.
 
     Otherwise, it has the effect of `fast_linears`.
     """
@@ -85,7 +89,7 @@ def fast_layers(model: nn.Module) -> Iterator[None]:
 
 
 def round_lengths(lengths: np.ndarray, model: nn.Module, most: int) -> np.ndarray:
-    """Round lengths up to multiples of `WIDTH`, but at most to ``most``, if the layers of ``model`` are compiled.
+    """Round lengths up to multiples of `WIDTH`, but not above ``most``, if the layers of ``model`` are compiled.
 
     The result is used to divide a batch into chunks.
     """

@@ -16,7 +16,7 @@ MAX_GRAPHS = 64  # per function: sizes are symbolic, except for size 1 and the p
 
 
 class Cost(NamedTuple):
-    """Time of compilation in seconds, and number of compiled graphs (of forward and backward passes)."""
+    """Time spent on compilation, in seconds, and number of compiled graphs (forward and backward)."""
 
     seconds: float
     graphs: int
@@ -47,7 +47,7 @@ def _watch() -> _Watch:
 
 
 def cost() -> Cost:
-    """Return the cost of compilation in this process so far, or zero if nothing was compiled."""
+    """Return the cost of compilation in this process so far, which is zero if nothing was compiled."""
     if not _watch.cache_info().currsize:
         return Cost(0.0, 0)
     return Cost(_watch().seconds, compiled_graphs())
@@ -76,7 +76,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
 
 @functools.cache
 def compiler_error(device: torch.device, backend: str) -> str | None:
-    """Return the first line of the error of compiling a small function, or None if compilation works.
+    """Compile a small function, and return the first line of the error, or None if compilation works.
 
     This takes a second or two.
     """

@@ -1,4 +1,5 @@
-"""GPU kernels: attention for inputs of any shape and for packed sequences, and an aligned matmul with the vocabulary.
+"""GPU kernels: attention for inputs of any shape and for packed sequences, and a matmul with an aligned vocabulary
+dimension.
 
 In half precision, torch prefers cuDNN's attention on a Hopper GPU. It is rebuilt for each input shape, which takes 5 to
 7 ms per layer (torch 2.11, H200): chunks have hundreds of widths, and each generated token has a different context
@@ -43,7 +44,8 @@ def varlen_attention(
     scaling: float | None = None,
     **_: Any,
 ) -> Tensor | None:
-    """Compute attention within each of B packed sequences with N tokens in total: (N, heads, D) each -> (N, heads, D).
+    """Compute attention within each of B packed sequences with N tokens in total; queries, keys,
+    values, and the output have the shape (N, heads, D).
 
     FlashAttention is used in half precision, and otherwise memory-efficient attention, which has no sliding window.
     ``torch.nn.attention.varlen`` is not used because it has no dropout.
@@ -77,7 +79,8 @@ def varlen_attention(
 
 
 def _product_dtype(states: Tensor) -> torch.dtype:
-    """Return the dtype of a matmul with these states: the autocast dtype, or their own if autocast is disabled.
+    """Return the dtype of a matmul with these hidden states: the autocast dtype, or the dtype of the states if autocast
+    is disabled.
 
     Autocast handles SDPA, but not its underlying operators, which require all inputs to have the same type.
     """
@@ -91,7 +94,7 @@ def is_unaligned(layer: nn.Module) -> bool:
 
 
 def aligned_linear(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """Compute a linear layer, (..., D) -> (..., V), with its weight padded to a multiple of `ROW_ALIGNMENT` rows.
+    """Compute a linear layer, (..., D) -> (..., V), after padding its weight to a multiple of `ROW_ALIGNMENT` rows.
 
     The rows of the padding are zero, and their outputs are dropped.
     """

@@ -1,4 +1,4 @@
-"""Layout of chunks on the host, so that no training step waits for the GPU.
+"""Layout of chunks, computed on the host so that training steps do not wait for the GPU.
 
 The layout of a chunk depends only on its lengths, which are known on the host. Reading a value from a device would wait
 until all queued operations are finished, and then the device would wait for the host.
@@ -25,14 +25,14 @@ class TokenIndices(NamedTuple):
     flat_M: Tensor  # index in the concatenated sequences of the batch
 
     def of(self, states: Tensor) -> Tensor:
-        """Select the states of these tokens from those of the chunk: (B, T, ...) -> (M, ...)."""
+        """Select the states of these M tokens from the states of the chunk: (B, T, ...) -> (M, ...)."""
         return states[self.rows_M, self.columns_M]
 
 
 def places_in_chunks(
     flat: np.ndarray, lengths: np.ndarray, chunks: Sequence[Chunk], device: torch.device
 ) -> list[TokenIndices]:
-    """Convert the indices of selected tokens in a ragged batch to their indices in each chunk, on the host."""
+    """Convert indices of selected tokens in a ragged batch to their indices in each chunk, on the host."""
     ends = np.cumsum(lengths)
     sequence = np.searchsorted(ends, flat, side="right")
     chunk_of, row_of = np.empty_like(lengths), np.empty_like(lengths)
@@ -45,7 +45,7 @@ def places_in_chunks(
 
 
 def prefetch_to_cpu(found: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield copies of tensors on the host, each after the computation of the next tensor has been started.
+    """Yield copies of tensors on the host, where each copy is made while the next tensor is being computed.
 
     The device thus always has queued work.
     """
@@ -75,7 +75,7 @@ def _arrived(home: Tensor, sent: torch.cuda.Event | None) -> Tensor:
 
 @contextlib.contextmanager
 def skip_mask_inspection() -> Iterator[None]:
-    """Context manager that makes transformers always build the attention mask.
+    """Context manager in which transformers always builds the attention mask, without inspecting its values.
 
     Otherwise, transformers first checks whether there is any padding, which waits for the device in every forward pass.
     """

@@ -1,4 +1,4 @@
-"""Frozen 4-bit linear layers (QLoRA, Dettmers et al. 2023), which dequantize their weight for each matmul.
+"""Frozen 4-bit linear layers (QLoRA, Dettmers et al. 2023), which dequantize their weights for each matmul.
 
 Weights are quantized by bitsandbytes: blocks of 64 weights with the 16 values of NF4 and 8-bit scales, 4.13 bits per
 weight. The layers of bitsandbytes are not used: on some CPUs, they permanently round the scales in the first forward
@@ -62,7 +62,7 @@ def dequantize_weight(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
 
 
 def quantize(module: nn.Module, weights: Set[nn.Parameter]) -> None:
-    """Convert the linear layers of a module whose weight is in ``weights`` to 4 bits, in place.
+    """Convert those linear layers of a module whose weights are in ``weights`` to 4 bits, in place.
 
     Tied weights remain tied.
     """
@@ -79,7 +79,9 @@ def quantize(module: nn.Module, weights: Set[nn.Parameter]) -> None:
 
 
 def dequantize(module: nn.Module, original: nn.Module) -> None:
-    """Undo `quantize` in place: 4-bit layers share the weights of the layers with the same names in ``original``."""
+    """Undo `quantize` in place: each 4-bit layer gets the weight of the layer with the same name in ``original``,
+    without a copy.
+    """
     for name, layer in module.named_modules():
         if isinstance(layer, Nf4Linear):
             plain = cast(Any, original.get_submodule(name))
@@ -89,7 +91,7 @@ def dequantize(module: nn.Module, original: nn.Module) -> None:
 
 
 def is_quantized(module: nn.Module) -> bool:
-    """Return whether any layer is quantized to 4 bits."""
+    """Return whether any layer of a module is quantized to 4 bits."""
     return any(isinstance(layer, Nf4Linear) for layer in module.modules())
 
 

@@ -60,7 +60,8 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @contextlib.contextmanager
 def fast_linears(module: nn.Module) -> Iterator[None]:
-    """Context manager that computes the linear layers of ``module`` faster on a CPU if gradients are enabled.
+    """Context manager in which the linear layers of ``module`` are computed by faster code on a CPU, if gradients are
+    enabled.
 
     Plain float32 ``nn.Linear`` layers use oneDNN. Layers with an adapter use one fused function, also under autocast.
     Other devices and inference are not changed. The backward pass may run outside the context.
@@ -82,14 +83,18 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _is_adapted(layer: Any) -> bool:
-    """Return whether the layer is a peft layer around a plain layer, with one dropout for all of its adapters."""
+    """Return whether the layer is a peft layer around a plain linear layer, with the same dropout for all of its
+    adapters.
+    """
     if not hasattr(layer, "lora_A") or not _is_plain(layer.get_base_layer()):
         return False
     return len(layer.lora_A) == 1 or not any(isinstance(drop, nn.Dropout) for drop in layer.lora_dropout.values())
 
 
 class _CachedCast:
-    """Callable that casts hidden states to the matmul type, and caches the cast for other layers with this input."""
+    """Callable that casts hidden states to the dtype of matmuls, and caches the result for other layers with the same
+    input.
+    """
 
     def __init__(self) -> None:
         self.read, self.version, self.cast = cast(Any, None), 0, cast(Any, None)
@@ -101,7 +106,7 @@ class _CachedCast:
 
 
 class _Adapted(torch.autograd.Function):
-    """Linear function with an adapter, x W^T + b + (z A^T) B^T, whose W is frozen.
+    """Linear function with a LoRA adapter, x W^T + b + (z A^T) B^T, with frozen W.
 
     z is ``dropped`` (x after dropout) if given, and x otherwise. ``narrow`` is x in the matmul type.
     """
@@ -161,7 +166,7 @@ _CAST = WeakIdKeyDictionary()  # frozen weight -> its version, and its copy in t
 
 
 def _cast_once(dtype: torch.dtype, weight: Tensor) -> Tensor:
-    """Cast a frozen weight to the type of a matmul, and cache the result.
+    """Cast a frozen weight to the dtype of matmuls, and cache the result.
 
     For float32 matmuls, the weight is returned unchanged, and a 16-bit weight is cast for each matmul.
     """
@@ -263,7 +268,8 @@ WORTH_IT_TOKENS = 2_048  # packing the weights costs about as much as 50 tokens
 
 @contextlib.contextmanager
 def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
-    """Context manager that computes every plain ``nn.Linear`` of ``module`` by oneDNN with packed weights.
+    """Context manager in which oneDNN computes every plain ``nn.Linear`` of ``module``, with weights in its packed
+    layout.
 
     It is for inference without gradients, and uses the autocast type if autocast is enabled. Neither the weights nor
     autocast may change inside the context. It has no effect on other devices, for few tokens, or in a build without
@@ -289,7 +295,9 @@ def _product_type(alone: torch.dtype) -> torch.dtype:
 
 @functools.cache
 def available(dtype: torch.dtype) -> bool:
-    """Return whether PyTorch's internal oneDNN operators exist in this build, are fast on this CPU, and are correct."""
+    """Return whether this build of PyTorch has the internal oneDNN operators, and whether they are fast on this CPU and
+    correct.
+    """
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     if not torch.backends.mkldnn.is_available() or torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):

@@ -1,4 +1,4 @@
-"""Language-model head that is applied to the predicted tokens only.
+"""Language-model head that is applied only to the tokens to predict.
 
 With a vocabulary of 50,000, the head is as expensive as several layers, and only 15 % of the anchors' tokens need it. A
 hook on the model's trunk pools the full hidden states and passes the selected rows to the head. It works for every
@@ -37,7 +37,8 @@ def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: TokenInd
 
 @contextlib.contextmanager
 def head_sees(model: PreTrainedModel, places: TokenIndices) -> Iterator[None]:
-    """Context manager in which ``model`` computes logits (M, V) for the M tokens in ``places`` only.
+    """Context manager in which ``model`` computes logits, (M, V), only for the M tokens in ``places`` (V: vocabulary
+    size).
 
     The tokens are selected directly before the output embeddings, after all other layers of the head.
     """
@@ -52,7 +53,9 @@ def head_sees(model: PreTrainedModel, places: TokenIndices) -> Iterator[None]:
 def vectors_and_logits(
     model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: TokenIndices, inputs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Return the pooled embeddings (B, D) and the logits (M, V) of the selected tokens, from one forward pass."""
+    """Compute, in one forward pass, the pooled embeddings (B, D) of B sequences and the logits (M, V) of the M selected
+    tokens.
+    """
     head = cast(nn.Module, model.get_output_embeddings())
     with _only_rows(model.base_model, pool, chosen) as pooled, replaced([head] if is_unaligned(head) else [], _aligned):
         logits = model(**inputs).logits

@@ -1,4 +1,4 @@
-"""Cross-attention of T5's decoder for a single query, without keys and values of all tokens.
+"""Cross-attention of T5's decoder for a single query, which does not compute keys and values of all tokens.
 
 The score of a query q and the key W h of a hidden state h is q W h = (q W) h: the single query is multiplied by W
 instead of all hidden states. Values are handled in the same way: the weighted sum of the hidden states is multiplied by
@@ -23,7 +23,8 @@ from contrastive_encoders.encoders.lora import weight_of
 
 @contextlib.contextmanager
 def single_query(transformer: PreTrainedModel) -> Iterator[None]:
-    """Context manager that computes the decoder's cross-attention for a single input position, without a cache.
+    """Context manager in which the decoder's cross-attention is computed for a single input position, without a
+    key-value cache.
 
     It has no effect if ``transformer`` has no decoder.
     """

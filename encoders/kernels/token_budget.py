@@ -1,4 +1,6 @@
-"""Default token budget of a chunk: the maximum number of its tokens, derived from the memory of the device."""
+"""Default token budget of a chunk (the maximum number of its tokens), which is derived from the memory of the
+device.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -42,7 +44,7 @@ def affordable_tokens(
     *,
     by_layers: bool = False,
 ) -> int:
-    """Return the number of tokens whose activations fit into the memory.
+    """Return the number of tokens whose activations fit into the memory of the device.
 
     If ``memory`` is None, activations may take about 8 GiB in float32: 27,000 tokens of DistilRoBERTa, or 14,000 of
     RoBERTa-base. Otherwise, they may take half of what float32 weights, gradients, and Adam's moments leave free.

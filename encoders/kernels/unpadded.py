@@ -1,4 +1,4 @@
-"""Training without padding: all sequences of a chunk are packed into one row and separated by the attention only.
+"""Training without padding: all sequences of a chunk are packed into one row, and only the attention separates them.
 
 Position ids restart at each sequence, and the attention function restricts each token to its own sequence. On a GPU,
 variable-length attention kernels are used; on other devices, SDPA runs once per group of sequences with similar
@@ -38,7 +38,7 @@ SAME_HALF = 0.2  # tolerance relative to the norm of all states: 30 layers in bf
 
 
 class LengthBucket(NamedTuple):
-    """Sequences of a row with similar lengths, which attention and pooling process as one padded batch."""
+    """Sequences with similar lengths in a packed row, which attention and pooling process as one padded batch."""
 
     tokens: int  # number of tokens in the bucket
     size: int  # B
@@ -47,20 +47,20 @@ class LengthBucket(NamedTuple):
     mask_BT: Tensor
 
     def pad(self, tokens: Tensor) -> Tensor:
-        """Pad the sequences of the bucket with zeros: (tokens, ...) -> (B, T, ...)."""
+        """Pad the B sequences of the bucket with zeros to T tokens: (tokens, ...) -> (B, T, ...)."""
         if self.place is not None:
             empty = tokens.new_zeros(self.size * self.width, *tokens.shape[1:])
             tokens = empty.index_copy(0, self.place, tokens)
         return tokens.unflatten(0, (self.size, self.width))
 
     def unpad(self, states: Tensor) -> Tensor:
-        """Remove the padding: (B, T, ...) -> (tokens, ...)."""
+        """Remove the padding of the B sequences: (B, T, ...) -> (tokens, ...)."""
         tokens = states.flatten(0, 1)
         return tokens if self.place is None else tokens.index_select(0, self.place)
 
 
 class PackedRow(NamedTuple):
-    """Row of packed sequences, the longest first, and possibly filler tokens at its end."""
+    """Row of packed sequences in descending order of length, possibly with filler tokens at its end."""
 
     origin: Tensor  # (N,) index of each token in the token ids of the batch
     position: Tensor  # (N,) position of each token within its sequence
@@ -72,24 +72,28 @@ class PackedRow(NamedTuple):
         return self.runs[0].width
 
     def places(self, chosen: TokenIndices) -> TokenIndices:
-        """Convert indices of tokens in the padded batch to indices in this row."""
+        """Convert indices of tokens in the padded batch to indices of the same tokens in this row."""
         return chosen._replace(
             rows_M=torch.zeros_like(chosen.rows_M), columns_M=self.bounds[chosen.rows_M] + chosen.columns_M
         )
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """Split the tokens of the row, (N, ...), into one tensor (tokens, ...) per bucket, without filler tokens."""
+        """Split the N tokens of the row, (N, ...), into one tensor (tokens, ...) per bucket, without the filler
+        tokens.
+        """
         sizes = [run.tokens for run in self.runs]
         return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
-        """Pool the hidden states (N, D) of each sequence with ``over_tokens``. Return the embeddings (B, D)."""
+        """Pool the hidden states of each of the B sequences, (N, D), with ``over_tokens``. Return the embeddings (B,
+        D).
+        """
         parts = zip(self.runs, self.split(states_ND), strict=True)
         return torch.cat([over_tokens(run.pad(part), run.mask_BT) for run, part in parts])
 
 
 def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
-    """Divide sequences, the longest first, into rows of at most ``token_budget`` tokens.
+    """Divide sequences, in descending order of length, into rows of at most ``token_budget`` tokens.
 
     A longer sequence gets a row of its own.
     """
@@ -104,7 +108,7 @@ def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
 
 
 def pack_sequences(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> PackedRow:
-    """Pack the sequences of a chunk into one row, the longest first."""
+    """Pack the sequences of a chunk into one row, in descending order of length."""
     starts, own = (np.cumsum(lengths) - lengths)[chunk.sequences], lengths[chunk.sequences]
     bounds = np.concatenate([[0], np.cumsum(own)])
     position = np.arange(own.sum()) - np.repeat(bounds[:-1], own)
@@ -145,7 +149,8 @@ def packed_attention(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention within each sequence of a packed row of N tokens: (1, heads, N, D) each -> (1, N, heads, D).
+    """Compute attention within each sequence of a packed row of N tokens; queries, keys, and values have the shape (1,
+    heads, N, D), the output has the shape (1, N, heads, D).
 
     The signature follows transformers' `AttentionInterface`. Padding after a sequence is invisible to causal attention
     and masked in bidirectional attention.
@@ -173,7 +178,8 @@ def packed_attention(
 
 
 def _attention_mask(run: LengthBucket, causal: bool, window: int | None) -> Tensor | None:
-    """Return the attention mask of a bucket, (B or 1, 1, T or 1, T) bool, which is true for visible tokens.
+    """Return the attention mask of a bucket of B sequences with at most T tokens, (B or 1, 1, T or 1, T) bool, which is
+    true for tokens that are attended to.
 
     None means that all tokens are visible, or all previous tokens if ``causal`` is True.
     """
@@ -190,20 +196,23 @@ AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 
 
 class AttentionPlan(NamedTuple):
-    """Whether a training step computes attention over packed rows or over padded sequences, and why."""
+    """Whether a training step computes attention over packed rows or over padded sequences, with the reason."""
 
     is_packed: bool  # False: sequences are padded
     first: int  # position id of a sequence's first token
     why: str  # reason, for the log
 
     def inputs(self, ids: Tensor, row: PackedRow) -> dict[str, Any]:
-        """Return the keyword arguments to call the trunk with for a row. ``ids`` (tokens,) are those of the batch."""
+        """Return the keyword arguments with which a transformer is called for a row. ``ids`` (tokens,) are those of the
+        batch.
+        """
         positions = row.position[None] + self.first
         return {"input_ids": ids[row.origin][None], "position_ids": positions, "attention_mask": None, "row": row}
 
 
 def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbone: str) -> None:
-    """Set the attention implementation of a transformer, if ``requested`` is the name of one in transformers.
+    """Set the attention implementation of a transformer to ``requested``, if transformers has an implementation with
+    this name.
 
     Raises:
         InputError: If the implementation does not exist, or is not available for this family or on this machine.
@@ -274,7 +283,7 @@ def choose_attention(trunk: PreTrainedModel, requested: str, device: torch.devic
 
 @torch.no_grad()
 def first_position(trunk: PreTrainedModel) -> int | None:
-    """Return the position id of the first token with which packed and padded sequences have equal hidden states.
+    """Return the position id of the first token for which packed and padded sequences have equal hidden states.
 
     The states are compared without autocast and in the precision of the training step. Return None if no position id
     passes.
@@ -324,7 +333,7 @@ def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> boo
 
 @contextlib.contextmanager
 def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
-    """Context manager that sets the size of the attention's sliding window, if there is one, in tokens.
+    """Context manager that sets the size, in tokens, of the attention's sliding window, if the attention has one.
 
     A small window hides much of a short text. Masks are built from the config; modules keep their own copy of the
     window, in some families increased by one.
@@ -347,6 +356,6 @@ def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_packed_attention(trunk: PreTrainedModel) -> Iterator[None]:
-    """Context manager that replaces the attention of the trunk with `packed_attention`."""
+    """Context manager in which a transformer computes its attention with `packed_attention`."""
     with attention_replaced(trunk, PACKED_ATTENTION):
         yield

@@ -1,4 +1,4 @@
-"""Loading of a transformer and its tokenizer; every failure is an `InputError`.
+"""Load a transformer and its tokenizer. Every failure raises an `InputError`.
 
 For training, a model is loaded with its masked-LM head if required. For inference, only the part that computes hidden
 states is loaded. Encoders, encoder-decoders (T5, BART), and decoders (GPT-2) are supported, from a folder, a hub id, or
@@ -78,7 +78,9 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
 
 
 class NoMaskedLMHeadError(InputError):
-    """Error: a backbone cannot predict masked tokens. ``reason`` follows its name: "has no masked-LM head"."""
+    """Raised if a backbone has no head to predict masked tokens. ``reason`` follows its name: "has no masked-LM
+    head".
+    """
 
     def __init__(self, reason: str, **fields: Any) -> None:
         super().__init__(**fields)
@@ -96,7 +98,7 @@ def load_masked_lm(
     weights: str | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Load a transformer, and its masked-LM head if ``lm_head`` is True, in float32.
+    """Load a transformer in float32, with its masked-LM head if ``lm_head`` is True.
 
     The masked-LM head of a causal language model is its language-model head, and the model must use bidirectional
     attention.
@@ -184,7 +186,7 @@ def load_states(
 
 
 def states_class(config: Any, *, decoder: bool) -> Any:
-    """Return the auto class of transformers that loads a model without heads.
+    """Return the auto class of transformers that loads a model without heads, which returns hidden states.
 
     The encoder of a T5 has a separate class, which saves a standard model folder.
     """
@@ -192,7 +194,8 @@ def states_class(config: Any, *, decoder: bool) -> Any:
 
 
 def load_complete(factory: Any, name: str, refused: Callable[[str], InputError], **options: Any) -> PreTrainedModel:
-    """Load a model, and check that its checkpoint contains all weights: transformers would initialize them randomly.
+    """Load a model, and check that its checkpoint contains all weights, because transformers would initialize missing
+    weights randomly.
 
     If the checkpoint contains a pooler, it is stored on the trunk with `keep_pooler`.
 
@@ -276,7 +279,7 @@ def _without_pooler(model: PreTrainedModel, missing: Collection[str]) -> PreTrai
 
 
 def keep_pooler(model: PreTrainedModel, pooler: nn.Module | None) -> None:
-    """Store the pooler of a backbone for the export, as an attribute of the model.
+    """Store the pooler of a backbone as an attribute of the model, so that it can be exported.
 
     A tuple around it prevents PyTorch from registering it as a submodule.
     """
@@ -284,7 +287,7 @@ def keep_pooler(model: PreTrainedModel, pooler: nn.Module | None) -> None:
 
 
 def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
-    """Return the pooler that `keep_pooler` stored in a model, or None if there is none."""
+    """Return the pooler that `keep_pooler` has stored in a model, or None if there is none."""
     return next(iter(vars(model).get("kept_pooler", ())), None)
 
 
@@ -353,7 +356,7 @@ POST_POOLING_KEY = "behind_pooling"  # key in a checkpoint: settings of the laye
 
 
 class CheckpointInfo(NamedTuple):
-    """Weights and settings of the encoder in a checkpoint of a run."""
+    """Weights and settings of an encoder that are read from a checkpoint of a run."""
 
     weights: dict[str, torch.Tensor]  # names as in the transformer
     backbone: str
@@ -372,7 +375,7 @@ class CheckpointInfo(NamedTuple):
 
 
 def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
-    """Load a transformer without LM head, without pooler, and without decoder unless ``decoder`` is True, in float32.
+    """Load a transformer in float32, without LM head and pooler, and without decoder unless ``decoder`` is True.
 
     Raises:
         InputError: If the model cannot be loaded.
@@ -382,7 +385,7 @@ def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None
 
 
 def without_extras(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model without its pooler and, if it is an encoder-decoder, without its decoder."""
+    """Return a model without its pooler and, if the model is an encoder-decoder, without its decoder."""
     # Not config.is_encoder_decoder, which is false for a T5 that was saved as an encoder only
     if getattr(model, "encoder", None) is not None and getattr(model, "decoder", None) is not None:
         model = cast(PreTrainedModel, model.get_encoder())

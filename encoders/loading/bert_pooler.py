@@ -55,7 +55,9 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
 
 
 def _cls_dense_layer(name: str) -> tuple[str, str] | None:
-    """Return ``name`` and the path of its Dense module after CLS pooling; None if it has no such module."""
+    """Return the directory or hub id ``name`` and the path in it of the tanh layer after CLS pooling, or None if the
+    model is not of this form.
+    """
     try:
         exported = read_encoder_settings(name, "")
     except UnsupportedModelError:

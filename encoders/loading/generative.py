@@ -1,4 +1,5 @@
-"""Checks whether a model can generate text: encoder-decoders and causal language models, recognized by their config.
+"""Checks of whether a model can generate text: encoder-decoders and causal language models, which are recognized by
+their config.
 
 Texts of different lengths are decoded in one batch. Models must therefore use relative positions or accept position
 ids, and must not cache anything except keys and values.
@@ -19,7 +20,7 @@ HEADLESS_SUFFIXES = ("EncoderModel", "ForSequenceClassification", "ForTokenClass
 
 
 def is_causal_generator(config: Any, name: str, setting: str = "backbone") -> bool:
-    """Return True for a causal language model, which continues its prompt, and False for a T5-like encoder-decoder.
+    """Return True for a causal language model, which continues its prompt, or False for a T5-like encoder-decoder.
 
     Raises:
         InputError: If the model is of another type. The message names the setting ``setting``.

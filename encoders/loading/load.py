@@ -1,4 +1,4 @@
-"""Loading of encoders with ``load_encoder``.
+"""Load encoders with `load_encoder`.
 
 An encoder is a run or checkpoint of this package, a sentence-transformers or transformers model (folder or hub id), a
 GGUF file, or a file of word vectors.
@@ -77,7 +77,8 @@ def load_encoder(
     attention: str | None = None,
     normalize: bool | None = None,
 ) -> LoadedEncoder:
-    """Load an encoder from a run, checkpoint, sentence-transformers or transformers model, GGUF file, or word vectors.
+    """Load an encoder from a run, a checkpoint, a sentence-transformers or transformers model, a GGUF file, or word
+    vectors.
 
     An option that is None keeps the setting that the encoder was saved with; a plain transformer gets mean pooling and
     512 tokens. Nothing that can execute code is loaded.
@@ -145,7 +146,7 @@ def load_encoder(
 
 
 def load_encoder_of(key: str, name: str, device: str | torch.device | None = None, **options: Any) -> LoadedEncoder:
-    """Load the encoder that is the value of a config key such as ``model.teacher``, which error messages name."""
+    """Load the encoder that a config key such as ``model.teacher`` names; error messages contain the key."""
     try:
         return load_encoder(name, device=device, **options)
     except InputError as error:
@@ -316,7 +317,7 @@ def _build(
     backbone: str,
     head: nn.Module | None,
 ) -> SentenceEncoder:
-    """Create the encoder from its loaded parts and the options.
+    """Create an encoder from its loaded components and the options.
 
     As in SimCSE, ``head`` is used only with the pooling that it was trained with.
     """

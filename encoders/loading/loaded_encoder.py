@@ -26,7 +26,7 @@ LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # occurs in texts that were cu
 
 
 class Options(TypedDict, total=False):
-    """Options of a call that embeds texts. None selects the default of the encoder."""
+    """Options of a call that computes embeddings of texts. None selects the default of the encoder."""
 
     prompt: str | None
     autocast: torch.dtype | None
@@ -35,7 +35,8 @@ class Options(TypedDict, total=False):
 
 
 class LoadedEncoder(ABC):
-    """Encoder that `load_encoder` and `train` return, with ``encode`` and ``similarity`` as in sentence-transformers.
+    """Encoder that `load_encoder` and `train` return. Its methods ``encode`` and ``similarity`` work as in
+    sentence-transformers.
 
     Attributes:
         prompts: Prompts of the encoder by name and by role (query, document).
@@ -58,18 +59,18 @@ class LoadedEncoder(ABC):
 
     @property
     def prompt(self) -> str:
-        """Prompt that is prepended to texts without a role (neither queries nor documents)."""
+        """Prompt that is prepended to texts without a role (texts that are neither queries nor documents)."""
         return self.prompts.default
 
     @property
     def role_prompts(self) -> dict[str, str]:
-        """Prompts of queries and documents that differ from ``prompt``, as entries of ``description``."""
+        """Prompts for queries and documents that differ from ``prompt``, as entries of ``description``."""
         of_roles = {"query_prompt": self.prompts.query, "document_prompt": self.prompts.document}
         return {name: prompt for name, prompt in of_roles.items() if prompt != self.prompt}
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
+        """Device on which the weights are."""
         return torch.device("cpu")
 
     @property
@@ -161,7 +162,8 @@ class LoadedEncoder(ABC):
         return self.encode(texts, prompt_name, own, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Return all pairwise similarities of two sets of embeddings, computed by ``similarity_fn_name``.
+        """Return all pairwise similarities between two sets of embeddings, computed by the function
+        ``similarity_fn_name``.
 
         Args:
             embeddings1: (N, width) tensor, array, or list; a single embedding is treated as one row.
@@ -211,12 +213,14 @@ def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
 
 
 def config_description(config: Any) -> dict[str, Any]:
-    """Return the entries of a transformers config that can affect embeddings."""
+    """Return the entries of a transformers config that may affect embeddings."""
     return {name: str(value) for name, value in config.to_dict().items() if name not in IGNORED_CONFIG_ENTRIES}
 
 
 def tokenizer_description(tokenizer: Tokenizer) -> str:
-    """Return a JSON description of a tokenizer, without padding and truncation, which depend on earlier calls."""
+    """Return a JSON description of a tokenizer, without its truncation and padding settings, which depend on earlier
+    calls.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return json.dumps([sorted(tokenizer.get_vocab().items()), repr(tokenizer)])
@@ -247,7 +251,7 @@ def list_of_texts(texts: Any) -> list[str]:
 
 
 def encoder_name(encoder: Any) -> str | Path:
-    """Return the path or hub id of an encoder, which is either given as such or already loaded.
+    """Return the path or hub id of an encoder, which is given either as such or as a loaded encoder.
 
     Raises:
         InputError: If ``encoder`` is of another type.
@@ -262,7 +266,7 @@ def encoder_name(encoder: Any) -> str | Path:
 
 
 def check_unset(config: Any, keys: Iterable[str]) -> None:
-    """Check that options of ``load_encoder`` have their default values, for an encoder that is already loaded.
+    """Check that no options of ``load_encoder`` are set for an encoder that is already loaded.
 
     Args:
         config: Config dataclass.

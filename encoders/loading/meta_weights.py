@@ -1,4 +1,4 @@
-"""Loading of backbones without weights, for processes that receive their weights when the model is sharded.
+"""Load backbones without weights, for processes that receive their weights when the model is sharded.
 
 Rank 0 loads a backbone and sends every rank its part (`encoders.sharding.shard`). The other ranks need only the
 structure of the model, and drop its weights: no data of a safetensors file is read, and no host has one copy of the
@@ -19,7 +19,7 @@ _absent = ContextVar("absent", default=False)
 
 @contextlib.contextmanager
 def absent_weights(absent: bool) -> Iterator[None]:
-    """Context manager in which backbones for training are loaded without their weights, if ``absent`` is True."""
+    """Context manager that loads backbones for training without their weights if ``absent`` is True."""
     before = _absent.set(absent)
     try:
         yield

@@ -1,4 +1,6 @@
-"""Settings of a backbone that is already a sentence encoder. Training keeps them unless they are overridden."""
+"""Settings that a backbone contains if it is already a sentence encoder. Training keeps them unless they are
+overridden.
+"""
 
 import logging
 from typing import NamedTuple
@@ -21,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 def prompts_to_inherit(backbone: str) -> EncoderPrompts:
-    """Return the prompts of a backbone that training texts inherit. They are empty for a plain transformer.
+    """Return the prompts of a backbone that are also used for the training texts. They are empty for a plain
+    transformer.
 
     Raises:
         InputError: If its pooling excludes the tokens of prompts, which training does not support.
@@ -39,7 +42,7 @@ def prompts_to_inherit(backbone: str) -> EncoderPrompts:
 
 
 class OwnEncoder(NamedTuple):
-    """Settings of a backbone as a sentence encoder, if it is one.
+    """The settings of a backbone that is a sentence encoder; for a plain transformer, they are empty.
 
     Args:
         exported: Settings of the encoder; None: a plain transformer, or an encoder that training does not support.
@@ -51,7 +54,7 @@ class OwnEncoder(NamedTuple):
     unsupported_reason: str = ""
 
     def pooling(self, default: str) -> str:
-        """Return the pooling of the encoder, or ``default`` for a plain transformer."""
+        """Return the pooling of the sentence encoder, or ``default`` for a plain transformer."""
         return self.exported.pooler.name if self.exported else default
 
 
@@ -61,7 +64,7 @@ def directory_of(backbone: str) -> str:
 
 
 def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
-    """Read the settings of a backbone as a sentence encoder.
+    """Read the sentence encoder settings of a backbone.
 
     Args:
         backbone: Directory, run, or hub id.
@@ -93,14 +96,14 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
 
 
 def has_tanh_layer(directory: str, exported: EncoderSettings) -> bool:
-    """Return whether an encoder has CLS pooling followed by one tanh layer, like BERT's pooler."""
+    """Return whether an encoder has CLS pooling followed by a single tanh layer, like BERT's pooler."""
     if exported.pooler != POOLERS["cls"] or len(exported.layers) != 1:
         return False
     return is_tanh_layer(read_json(directory, f"{exported.layers[0]}/config.json") or {})
 
 
 def layers_to_keep(exported: EncoderSettings, pooler: Pooler, backbone: str) -> tuple[str, ...]:
-    """Return the Dense layers of a backbone to keep with this pooling. Log a warning if layers are dropped."""
+    """Return the Dense layers of a backbone that are kept with this pooling. Log a warning if layers are dropped."""
     if exported.pooler == pooler or not exported.layers:
         return exported.layers
     log.warning(

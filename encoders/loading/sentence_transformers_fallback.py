@@ -1,4 +1,4 @@
-"""Encoders and cross-encoders that are run by the sentence-transformers library.
+"""Encoders and cross-encoders that the sentence-transformers library runs, because this project does not support them.
 
 This module is imported only when such a model is requested. Custom code of a model is never run.
 """
@@ -110,7 +110,7 @@ def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEn
 
 
 def _described(model: SentenceTransformer | CrossEncoder) -> dict[str, Any]:
-    """Return descriptions of everything except the weights that affects embeddings or scores, for the fingerprint."""
+    """Return descriptions, for the fingerprint, of everything except the weights that affects embeddings or scores."""
     described: dict[str, Any] = {"modules": repr(model)}
     transformer = getattr(model[0], "auto_model", None)
     if transformer is not None:

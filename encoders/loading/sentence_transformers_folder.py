@@ -1,4 +1,4 @@
-"""Reading of sentence-transformers folders: modules, prompts, and options.
+"""Read sentence-transformers folders: modules, prompts, and options.
 
 Most folders contain a transformer, one pooling mode, and optionally a Normalize module. `SentenceEncoder` supports
 these, and also an average of layers and Dense layers after the pooling, as this package exports them. For any other
@@ -63,7 +63,7 @@ HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype",
 
 
 class EncoderSettings(NamedTuple):
-    """Settings of an encoder, as a sentence-transformers folder that `SentenceEncoder` supports stores them."""
+    """Settings of an encoder that `SentenceEncoder` supports, as they are stored in a sentence-transformers folder."""
 
     transformer: str  # folder or hub id
     pooler: Pooler
@@ -77,7 +77,9 @@ class EncoderSettings(NamedTuple):
 
 
 class UnsupportedModelError(Exception):
-    """Error: `SentenceEncoder` does not support part of a sentence-transformers model. The message names this part."""
+    """Raised if `SentenceEncoder` does not support a part of a sentence-transformers model. The message names this
+    part.
+    """
 
 
 def read_encoder_settings(name: str, prompt: str | None, *, setting: str = "encoder") -> EncoderSettings | None:
@@ -117,7 +119,7 @@ def read_encoder_settings(name: str, prompt: str | None, *, setting: str = "enco
 
 
 def leaves_prompt_out(name: str, setting: str) -> bool:
-    """Return whether the pooling of a model excludes the tokens of the prompt (``include_prompt`` is false)."""
+    """Return whether the pooling of a model excludes the prompt tokens (``include_prompt`` is false)."""
     paths = [module["path"] for module in _modules(name, setting) or [] if _kind(module) == "Pooling"]
     return any(not (read_json(name, f"{path}/config.json") or {}).get("include_prompt", True) for path in paths)
 
@@ -140,7 +142,9 @@ def _kind(module: dict[str, Any]) -> str:
 
 
 def _split_at_pooling(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return the paths of the modules up to the pooling, by class name, and the modules after the pooling."""
+    """Return two lists: the paths of the modules up to the pooling, by class name, and the modules after the
+    pooling.
+    """
     kinds = [_kind(module) for module in modules]
     cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
     return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
@@ -181,7 +185,7 @@ def _unsupported_dense(options: dict[str, Any]) -> str:
 
 
 def _truncated_size(name: str, path: str) -> int | None:
-    """Return the number of dimensions that a Dense module keeps, if it only truncates embeddings, else None.
+    """Return the number of dimensions that a Dense module keeps if all it does is truncate embeddings, otherwise None.
 
     Encoders with ``truncate`` are exported with such a module.
     """
@@ -218,7 +222,7 @@ def read_json(name: str, path: str, setting: str = "encoder") -> Any:
 
 
 def stated_length(name: str) -> int | None:
-    """Return ``max_seq_length`` of a sentence-transformers folder or hub id.
+    """Return the ``max_seq_length`` of a sentence-transformers folder or hub id.
 
     Return None if the value is not set, or if ``name`` is not a sentence-transformers model.
     """
@@ -261,7 +265,9 @@ def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:
 
 
 def read_similarity(name: str) -> str:
-    """Return the name of a model's similarity function, which is "cosine" if the folder or hub id names none."""
+    """Return the name of the similarity function of a model, which is "cosine" if the folder or hub id does not specify
+    one.
+    """
     return (read_json(name, TOP_LEVEL) or {}).get("similarity_fn_name") or "cosine"
 
 
@@ -292,7 +298,9 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str)
 
 
 def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
-    """Return the folder or hub id of the transformer of a model, and the options of its Transformer module."""
+    """Return the folder or hub id from which the transformer of a model is loaded, and the options of its Transformer
+    module.
+    """
     if path and not Path(name).is_dir():
         raise UnsupportedModelError("its transformer is in a subfolder on the hub")
     folder = str(Path(name) / path) if path else name
@@ -319,7 +327,7 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
 
 
 def _prompt_suffix(name: str, options: dict[str, Any], *, decodes: bool) -> str:
-    """Return the prompt suffix in the chat template of a transformer, or "" if there is none."""
+    """Return the prompt suffix that the chat template of a transformer adds, or "" if there is none."""
     if "message" not in options.get("modality_config", {}):
         if decodes:
             raise UnsupportedModelError(
@@ -334,12 +342,12 @@ def _prompt_suffix(name: str, options: dict[str, Any], *, decodes: bool) -> str:
 
 
 def _options(folder: str) -> dict[str, Any]:
-    """Return the options of the Transformer module in a folder or hub id, empty if there are none."""
+    """Return the options of the Transformer module in a folder or hub id, or an empty mapping if there are none."""
     return next((found for file in TRANSFORMER_OPTIONS if (found := read_json(folder, file))), {})
 
 
 def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tuple[Pooler, bool]:
-    """Return the pooling of a model, and whether it includes the tokens of the prompt.
+    """Return the pooling of a model, and whether it includes the prompt tokens.
 
     Args:
         name: Folder or hub id of the model.
@@ -365,7 +373,7 @@ def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tup
         layers = {layer % wanted.states for layer in pooler.layers} if wanted and pooler.averages_layers else None
         if pooler.decodes == decodes and not pooler.is_shipped and layers == (wanted and wanted.layers):
             return pooler, bool(options.get("include_prompt", True))
-    raise UnsupportedModelError("its pooling averages layers that no pooling of this project averages")
+    raise UnsupportedModelError("its pooling averages a selection of layers that this project does not support")
 
 
 VECTOR_MODULE_NAMES = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
@@ -377,7 +385,7 @@ class _Average(NamedTuple):
 
 
 def _averaged_layers(name: str, path: str) -> _Average:
-    """Return the layers that a WeightedLayerPooling averages.
+    """Return the layers that a WeightedLayerPooling module averages.
 
     Raises:
         UnsupportedModelError: If the layers have different weights.
@@ -394,7 +402,7 @@ def _averaged_layers(name: str, path: str) -> _Average:
 
 
 def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "encoder") -> nn.Module | None:
-    """Load the Dense layers at these paths of a model. Their input is the pooled embedding, of dimension ``width``.
+    """Load the Dense layers with these paths in a model. Their input is the pooled embedding, of dimension ``width``.
 
     Return None if ``paths`` is empty.
 

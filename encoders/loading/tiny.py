@@ -1,4 +1,4 @@
-"""Small backbones with random weights and a tokenizer trained on the data (``backbone=tiny``)."""
+"""Small backbones with random weights, and a tokenizer that is trained on the data (``backbone=tiny``)."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
 
 
 def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
-    """Write a RoBERTa with random weights and `TinySizes` to a transformers folder, atomically.
+    """Write a RoBERTa of the size `TinySizes` with random weights to a transformers folder, atomically.
 
     Its tokenizer is a byte-level BPE trained on ``texts``.
 
@@ -65,7 +65,8 @@ def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **nam
 
 
 def write_tiny_t5(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
-    """Write a T5 with random weights, an LM head, and ``layers`` layers each in encoder and decoder to a folder.
+    """Write a T5 with random weights to a folder, with an LM head and ``layers`` layers each in the encoder and the
+    decoder.
 
     It has the special tokens of T5, and its 100 sentinel tokens are added to ``vocab_size``. The rest is as in
     `write_tiny_masked_lm`.
@@ -107,7 +108,7 @@ def checked(named: dict[str, Any]) -> TinySizes:
 
 
 def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:
-    """Train a byte-level BPE tokenizer like RoBERTa's.
+    """Train a byte-level BPE tokenizer like the tokenizer of RoBERTa.
 
     A WordPiece trainer would not be deterministic, because it breaks ties by hash order.
     """
@@ -136,7 +137,9 @@ def as_tokenizer(bpe: Tokenizer, special: dict[str, str], max_length: int, **oth
 
 
 def _sample(texts: Iterator[str]) -> Iterator[str]:
-    """Yield the first texts, up to `TOKENIZER_TEXTS` and about `TOKENIZER_CHARACTERS`, to train a tokenizer on."""
+    """Yield the first texts, up to `TOKENIZER_TEXTS` texts and about `TOKENIZER_CHARACTERS` characters, on which a
+    tokenizer is trained.
+    """
     characters = 0
     for text in islice(texts, TOKENIZER_TEXTS):
         yield text

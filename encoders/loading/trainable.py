@@ -30,18 +30,20 @@ from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 
 class TrainableBackbone:
-    """Loading and preparation of a backbone whose weights are trained."""
+    """Loader of a backbone to train, which prepares its weights for training."""
 
     def __init__(self, settings: TrainableConfig) -> None:
         self.settings = settings
 
     @cached_property
     def adapter_base(self) -> AdapterBase:
-        """Model to load the weights from: the backbone, or the base model of its adapters if this run keeps them."""
+        """Model from which the weights are loaded: the backbone, or the base model of its adapters if this run keeps
+        them.
+        """
         return base_and_adapters(self.settings.backbone, self.settings.lora.keys)
 
     def prepare(self, transformer: PreTrainedModel, *beside: nn.Module) -> None:
-        """Inject an adapter, freeze layers, and compile layers of a loaded transformer as configured, in place.
+        """Prepare a loaded transformer in place, as configured: inject an adapter, freeze layers, and compile layers.
 
         Args:
             transformer: Loaded transformer.
@@ -59,7 +61,7 @@ class TrainableBackbone:
 
 
 class TrainableEncoder(TrainableBackbone):
-    """Loading of an encoder to train: backbone, tokenizer, pooling, and the layers after the pooling.
+    """Loader of an encoder to train: backbone, tokenizer, pooling, and the layers after the pooling.
 
     A backbone that is already an encoder keeps all of these unless the settings override them.
 
@@ -76,7 +78,7 @@ class TrainableEncoder(TrainableBackbone):
 
     @cached_property
     def own(self) -> OwnEncoder:
-        """Settings of the backbone as a sentence encoder, if it is one."""
+        """Sentence encoder settings of the backbone, which are empty for a plain transformer."""
         return own_encoder(self.settings.backbone, self.settings.pooling)
 
     def load(self, *, lm_head: bool = False, prepared: bool = True, prompt: str | None = None) -> SentenceEncoder:
@@ -151,7 +153,7 @@ class TrainableEncoder(TrainableBackbone):
         return encoder.train()  # from_pretrained returns a model in eval mode, and Lightning does not change the mode
 
     def changes(self, encoder: SentenceEncoder) -> dict[str, list[Any]]:
-        """Return the settings in which the encoder before training differs from its backbone.
+        """Return the settings in which the encoder to train differs from its backbone, before any training.
 
         The values are pairs of the backbone's and the encoder's setting. A plain transformer has no such settings, so
         the result is empty.
@@ -181,6 +183,6 @@ class TrainableEncoder(TrainableBackbone):
 
 
 def _by_role(prompts: EncoderPrompts) -> dict[str, str]:
-    """Return the non-empty prompts by role: query, document, and default."""
+    """Return a mapping of the non-empty prompts by role: query, document, and default."""
     every = {"query": prompts.query, "document": prompts.document, "default": prompts.default}
     return {name: prompt for name, prompt in every.items() if prompt}

@@ -1,4 +1,4 @@
-"""Averaged word vectors (GloVe, fastText), the oldest baseline in the literature.
+"""Averaged word vectors (GloVe, fastText), a simple baseline that predates sentence encoders.
 
 The file is text, with one token and D numbers per line, separated by single spaces; fastText files start with a line
 "N D". Only vectors of tokens that occur are kept, so that a file of 2.2 million vectors does not take 2.6 GB of memory.
@@ -37,7 +37,7 @@ class _Shape(NamedTuple):
 
 
 class WordVectors(LoadedEncoder):
-    """Encoder that averages the vectors of a text's words, which it reads from a file.
+    """Encoder that averages the vectors of a text's words; the vectors are read from a file.
 
     Texts are split at whitespace, so tokenized texts can be passed as they are. Tokens are looked up with their
     original case, as in SentEval's bow example. A text without any known token gets a zero embedding. If a token occurs
@@ -111,7 +111,7 @@ def is_word_vector_file(name: str) -> bool:
 
 
 def _matching_lines(path: Path, shape: _Shape, words: set[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Yield the requested tokens and their vectors. Of all other lines, check only the number of columns."""
+    """Yield the requested words and their vectors. Of all other lines, check only the number of columns."""
     number = 0
     for number, line in _lines(path, skip=shape.words is not None):
         if line.count(b" ") < shape.width:
@@ -150,7 +150,7 @@ def _bad(path: Path, number: int, shape: _Shape, got: str) -> InputError:
 
 
 def _shape(path: Path) -> _Shape:
-    """Return the shape of the vectors in a file, from its header, or from the first lines if it has no header."""
+    """Return the shape of the vectors in a file, from its header or, if there is no header, from its first lines."""
     first: list[bytes] = []
     for _, line in _lines(path, skip=False):
         first.append(line)

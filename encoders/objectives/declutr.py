@@ -27,7 +27,8 @@ from contrastive_encoders.losses.metric_learning import metric_loss
 
 
 class DeCLUTR(ContrastiveObjective):
-    """Objective with the loss contrastive_weight x NT-Xent(anchors, averaged positives) + mlm_weight x MLM(anchors).
+    """Objective of DeCLUTR, with the loss contrastive_weight x NT-Xent(anchors, averaged positives) + mlm_weight x
+    MLM(anchors).
 
     Settings:
 
@@ -67,7 +68,8 @@ class DeCLUTR(ContrastiveObjective):
         )
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Load the encoder, and its masked-LM head if ``mlm_weight`` is above 0, or null and the backbone has one.
+        """Load the encoder, with its masked-LM head if ``mlm_weight`` is above 0, or if it is None and the backbone has
+        such a head.
 
         Raises:
             InputError: If ``contrastive_weight`` is 0 and MLM is not possible, so that no loss is left.
@@ -93,7 +95,9 @@ class DeCLUTR(ContrastiveObjective):
         return [batch.anchors, batch.positives]
 
     def views(self, batch: SpanBatch) -> list[Ragged]:
-        """Return the anchors and positives of the contrastive loss, and the masked anchors if only MLM uses them."""
+        """Return the anchors and the positives for the contrastive loss, and the masked anchors if only MLM uses
+        them.
+        """
         masked = Ragged(batch.masked_ids, batch.anchors.lengths)
         if self.mlm_weight == 0:
             return [batch.anchors, batch.positives]
@@ -104,7 +108,7 @@ class DeCLUTR(ContrastiveObjective):
         return [batch.anchors, batch.positives, masked]
 
     def compute(self, views: Sequence[Ragged], batch: SpanBatch) -> StepResult:
-        """Compute both losses with one forward pass."""
+        """Compute the contrastive loss and the MLM loss in one forward pass."""
         if self._predicts_next:
             batch = shift_labels(batch)
         sequences = concatenate(views)
@@ -169,17 +173,21 @@ class DeCLUTR(ContrastiveObjective):
 
 
 def summed_hashes(hashes: Tensor, num_anchors: int) -> Tensor:
-    """Sum the hashes of each anchor's positives, which are consecutive: (A * N * P,) -> (A * N,)."""
+    """Sum the hashes of the P positives of each anchor, which are consecutive: (A * N * P,) -> (A * N,) for A anchors
+    in each of N documents.
+    """
     return hashes.unflatten(0, (num_anchors, -1)).sum(1)
 
 
 def average_positives(positives: Tensor, num_anchors: int) -> Tensor:
-    """Average the embeddings of each anchor's positives, which are consecutive: (A * N * P, D) -> (A * N, D)."""
+    """Average the embeddings of the P positives of each anchor, which are consecutive: (A * N * P, D) -> (A * N, D) for
+    A anchors in each of N documents.
+    """
     return positives.unflatten(0, (num_anchors, -1)).mean(1)
 
 
 def shift_labels(batch: SpanBatch) -> SpanBatch:
-    """Shift each label to the position before its token, where a causal language model predicts the token.
+    """Shift each label to the position before its token, which is where a causal language model predicts the token.
 
     The first token of a sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).
     """

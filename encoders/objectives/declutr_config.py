@@ -32,12 +32,14 @@ class DeCLUTRConfig(ContrastiveConfig):
 
     contrastive_weight: float = config_field(1.0, "weight of the contrastive loss", ge=0)
     mlm_weight: float | None = config_field(
-        None, "weight of masked language modeling; null: 1 if the backbone predicts masked tokens, else 0", ge=0
+        None,
+        "weight of the masked language modeling loss; null: 1 if the backbone can predict masked tokens, else 0",
+        ge=0,
     )
     mask_anchors_for_contrast: bool = config_field(
         True,
-        "whether the contrastive loss uses the masked anchors; false: it uses unmasked anchors, which are "
-        "encoded in addition",
+        "whether the contrastive loss uses the masked anchors; false: it uses unmasked anchors, which requires "
+        "encoding them in addition",
     )
     mask_token: str | None = config_field(
         None, 'token that replaces masked tokens; null: the tokenizer\'s mask token, or "_" if it has none'
@@ -49,18 +51,19 @@ class DeCLUTRConfig(ContrastiveConfig):
     )
     ddp_gradient: Literal["exact", "per_rank"] = config_field(
         "exact",
-        "gradient of the contrastive loss on several processes; exact: as on one process; per_rank: divided "
-        "by the number of processes, as in the published code",
+        "scale of the contrastive loss's gradient when training on several processes; exact: as on one process; "
+        "per_rank: divided by the number of processes, as in the published code",
     )
     metric_loss: str | None = config_field(
-        None, "class name of a loss of pytorch-metric-learning that replaces NT-Xent, e.g. SupConLoss; null: NT-Xent"
+        None, "class name of a loss in pytorch-metric-learning that replaces NT-Xent, e.g. SupConLoss; null: NT-Xent"
     )
     metric_miner: str | None = config_field(
-        None, "class name of a miner of pytorch-metric-learning, used with metric_loss; null: no miner"
+        None, "class name of a miner in pytorch-metric-learning that is used with metric_loss; null: no miner"
     )
     metric_options: dict[str, Any] | None = config_field(
         None,
-        "keyword arguments of metric_loss, e.g. {m: 0.4}; those of metric_miner are nested as miner_options: {...}",
+        "keyword arguments of metric_loss, e.g. {m: 0.4}; keyword arguments of metric_miner are nested as "
+        "miner_options: {...}",
     )
 
 

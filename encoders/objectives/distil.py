@@ -15,7 +15,9 @@ from contrastive_encoders.encoders.objectives.distil_config import DistilConfig
 
 
 class Distil(Objective):
-    """Objective that learns a teacher's embeddings, with a projection to the teacher's width if the widths differ."""
+    """Objective that learns a teacher's embeddings, through a projection to the teacher's width if the widths
+    differ.
+    """
 
     objective = "distil"
     consumes = (SentenceBatch, TripletBatch)

@@ -1,4 +1,4 @@
-"""Configuration keys of distillation of embeddings. This module does not import torch."""
+"""Configuration keys for distillation of a teacher's embeddings. This module does not import torch."""
 
 from dataclasses import dataclass
 from typing import Literal

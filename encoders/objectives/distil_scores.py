@@ -1,4 +1,5 @@
-"""Distillation of the scores that a teacher, such as a cross-encoder, gives to an anchor's positive and negatives.
+"""Distillation of a teacher's scores: a teacher, such as a cross-encoder, scores each anchor with its positive and its
+negatives.
 
 The loss is MarginMSE (Hofstaetter et al., 2020), or KL over an anchor's own texts (Lin et al., 2020). MarginMSE
 reproduces the margins of the scores, so that their scale matters: normalized embeddings cannot have a margin of 10.

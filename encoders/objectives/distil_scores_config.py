@@ -1,4 +1,4 @@
-"""Configuration keys of distillation of scores. This module does not import torch."""
+"""Configuration keys for distillation of a teacher's scores. This module does not import torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from contrastive_encoders.encoders.model_configs import EmbeddingConfig, Optimiz
 
 @dataclass(frozen=True, kw_only=True)
 class DistilScoresConfig(EmbeddingConfig):
-    """Configuration of an encoder that learns a teacher's scores of an anchor's positive and negatives.
+    """Configuration of an encoder that learns the scores of a teacher for an anchor's positive and negatives.
 
     Example:
         >>> from contrastive_encoders import DistilScoresConfig
@@ -24,17 +24,15 @@ class DistilScoresConfig(EmbeddingConfig):
 
     loss: Literal["margin_mse", "kl"] = config_field(
         "margin_mse",
-        "loss function; margin_mse: learn the margin between the positive and each negative; kl: learn the "
-        "distribution over the positive and the negatives",
+        "loss function; margin_mse: the encoder learns the teacher's margin between the positive and each "
+        "negative; kl: it learns the teacher's distribution over the positive and the negatives",
     )
     similarity: Literal["dot", "cosine"] = config_field(
         "dot",
-        "similarity of the embeddings that is compared with the teacher's scores; scores outside -1 to 1 "
-        "require dot and embeddings that are not normalized",
+        "similarity of embeddings that is compared with the teacher's scores; if scores are outside -1 to 1, it "
+        "must be dot, and embeddings must not be normalized",
     )
-    temperature: float = config_field(
-        1.0, "temperature for loss=kl, by which the scores of both models are divided", gt=0
-    )
+    temperature: float = config_field(1.0, "temperature for loss=kl; the scores of both models are divided by it", gt=0)
     teacher_scale: float = config_field(1.0, "factor by which the teacher's scores are multiplied", gt=0)
 
 

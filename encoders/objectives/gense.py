@@ -27,7 +27,7 @@ AUTO = "auto"  # value of model.prompt_suffix
 
 
 class GenSE(HardNegativesObjective):
-    """Contrastive objective for encoders with a prompt after each text.
+    """Contrastive objective for encoders that append a prompt to each text.
 
     With ``truncation="official"``, the prompt of long texts is truncated in training, as in the published code; `embed`
     always keeps it. The weights of hard negatives are explained in `losses.contrastive.info_nce`.
@@ -50,7 +50,9 @@ class GenSE(HardNegativesObjective):
         return trainable.load(prompt=self.settings.prompt_suffix or "")
 
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
-        """Remove trailing spaces of texts before a prompt is appended, on the host, which needs no synchronization."""
+        """Remove trailing spaces of texts before a prompt is appended; this happens on the host, so that no
+        synchronization is needed.
+        """
         if self.encoder.appended is None:
             return super().on_before_batch_transfer(batch, dataloader_idx)
         end = self.encoder.appended.strip_trailing_spaces
@@ -62,7 +64,9 @@ class GenSE(HardNegativesObjective):
         return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
-        """Return anchors, positives, and hard negatives, if the batch has any, each followed by the prompt."""
+        """Return the anchors, the positives, and the hard negatives if the batch has any, each followed by the
+        prompt.
+        """
         texts, appended = self.texts(batch), self.encoder.appended
         if appended is None:
             return texts
@@ -83,7 +87,9 @@ def prompt_of(settings: GenSEConfig) -> str | None:
 
 
 def resolve_pooling(pooling: str, backbone: str) -> str:
-    """Return "last" for ``first_decoder`` if the backbone is a causal language model, else ``pooling`` unchanged."""
+    """Return "last" for ``first_decoder`` if the backbone is a causal language model, otherwise ``pooling``
+    unchanged.
+    """
     if not pooler_of(pooling, "model.pooling").decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
         return pooling
     log.info("model.pooling=%s: for a causal language model, this is the last token's state (pooling=last)", pooling)

@@ -27,12 +27,12 @@ class GenSEConfig(HardNegativesConfig):
 
     prompt_suffix: str | None = config_field(
         "auto",
-        "prompt appended to every text; auto: the prompt of the backbone if it is a sentence encoder, else "
-        "prompts.embedding; null: no prompt",
+        "prompt that is appended to every text; auto: the prompt of the backbone if it is a sentence encoder, else "
+        "default_prompt; null: no prompt",
     )
     default_prompt: str | None = config_field(
         inherits_from="prompts.embedding",
-        meaning="prompt if prompt_suffix=auto and the backbone is a plain transformer",
+        meaning="prompt that is used if prompt_suffix=auto and the backbone is a plain transformer",
     )
     truncation: Literal["keep_prompt", "official"] = config_field(
         "keep_prompt",

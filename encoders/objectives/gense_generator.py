@@ -1,4 +1,4 @@
-"""GenSE's generator and discriminator, which are one model (Chen et al., EMNLP 2022, section 3).
+"""GenSE's generator and discriminator, which are one and the same model (Chen et al., EMNLP 2022, section 3).
 
 A T5 or a causal language model generates entailed and contradicting sentences, and predicts whether one sentence
 entails another.
@@ -27,7 +27,8 @@ TRUE = 2  # kind of instances whose answer is yes
 
 
 class GenSEGenerator(TrainedModule):
-    """Objective with the mean loss of the target tokens in a batch, where tokens of answers have ``answer_weight``.
+    """Objective with the weighted mean loss of the target tokens in a batch, in which the tokens of answers have the
+    weight ``answer_weight``.
 
     With a weight of 1, a model without pretraining does not learn answers, which have one token, while a text has
     about a dozen. ``perplexity="mean_of_batches"`` averages the mean losses of batches of ``eval_batch_size`` held-out
@@ -76,7 +77,8 @@ class GenSEGenerator(TrainedModule):
         }
 
     def held_out_texts(self) -> HeldOutTexts:
-        """Compute the losses of the held-out texts of the data module, and whether the held-out answers are correct.
+        """Compute the losses of the data module's held-out texts, and whether the answers for its held-out pairs are
+        correct.
 
         All ranks must call this method, and it returns the same result on each.
         """
@@ -97,7 +99,7 @@ class GenSEGenerator(TrainedModule):
         return self.seq2seq.write(sources, targets)
 
     def _parts(self, batch: Seq2SeqBatch, losses_N: Tensor, answers_NA: Tensor) -> dict[str, Tensor]:
-        """Return separate losses of texts and answers, and the accuracy of the answers.
+        """Return the losses of texts and answers separately, and the accuracy of the answers.
 
         They are computed only at logged steps, because they need collective operations.
         """
@@ -115,7 +117,7 @@ class GenSEGenerator(TrainedModule):
 
 
 def is_correct(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
-    """Return whether the more likely of the answers yes and no is correct, (N,) bool."""
+    """Return, for each of N pairs, whether the more likely of the answers yes and no is correct, (N,) bool."""
     says_yes_N = answers_NA[:, 0] >= answers_NA[:, 1]
     return says_yes_N == torch.from_numpy(kinds == TRUE).to(says_yes_N.device)
 
@@ -127,7 +129,7 @@ def ranks() -> tuple[int, int]:
 
 
 def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
-    """Gather the batches of all ranks, which were assigned round-robin, and restore their original order."""
+    """Gather the batches of all ranks, to which they were assigned round-robin, and restore the original order."""
     _, world = ranks()
     if world == 1:
         return batches

@@ -28,20 +28,22 @@ class GenSEGeneratorConfig(TrainableConfig):
     prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="templates of the prompts")
     prompt_assembly: Literal["pieces", "string"] = config_field(
         inherits_from="prompt_assembly",
-        meaning="tokenization of the prompts; pieces: prompt and sentences separately, as published; string: both "
-        "joined into one string",
+        meaning="how prompts and sentences are tokenized; pieces: each separately, as published; string: joined into "
+        "one string",
     )
     perplexity: Literal["corpus", "mean_of_batches"] = config_field(
         "corpus",
-        "averaging of the perplexity of held-out texts; corpus: over all tokens; mean_of_batches: over the "
-        "mean losses of batches of eval_batch_size texts, as published",
+        "how the perplexity of held-out texts is averaged; corpus: over all tokens; mean_of_batches: from the mean "
+        "losses of batches of eval_batch_size texts, as published",
     )
     eval_batch_size: int = config_field(64, "number of held-out texts per batch", ge=1)
     answer_weight: int = config_field(
-        1, "weight of answer tokens in the loss; 8 is recommended for a backbone with random weights", ge=1
+        1, "weight of the answer tokens in the loss; 8 is recommended for a backbone with random weights", ge=1
     )
     log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps", meaning="number of steps between two log entries of the accuracy", ge=1
+        inherits_from="log_every_n_steps",
+        meaning="number of training steps between two log entries of the accuracy",
+        ge=1,
     )
 
 

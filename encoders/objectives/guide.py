@@ -1,4 +1,4 @@
-"""Guide: a frozen encoder that finds false negatives in a batch.
+"""The guide: a frozen encoder that finds false negatives in a batch.
 
 It is not part of the model: it is not trained, saved in checkpoints, or exported. Its embeddings are not cached between
 batches: they differ in the seventh digit depending on the other texts of a batch, and a resumed run, which would start
@@ -21,7 +21,7 @@ from contrastive_encoders.io.model_names import prompt_ids
 
 
 class GuideEncoder:
-    """Callable that returns the guide's embeddings of texts, which are given as token ids of the model's tokenizer."""
+    """Callable that returns the guide's embeddings of texts, given as token ids of the trained model's tokenizer."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.encoder = load_encoder_of("model.guide", name, "cpu")
@@ -31,14 +31,15 @@ class GuideEncoder:
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:
-        """The guide's model as a tuple, empty if it has no weights (word vectors)."""
+        """The model of the guide as a tuple, which is empty if the guide has no weights (word vectors)."""
         model = self.encoder if isinstance(self.encoder, nn.Module) else getattr(self.encoder, "model", None)
         return () if model is None else (model,)
 
     def __call__(
         self, several: Sequence[Ragged], roles: Sequence[Role | None], prompts: Sequence[Collection[str]]
     ) -> list[Tensor]:
-        """Return the embeddings of each view, (N, G) float32, without gradients.
+        """Return the embeddings of the N sequences of each view, (N, G) float32, where G is the guide's width, without
+        gradients.
 
         There is no synchronization with the device if the ids are kept on the host and the guide is a
         `SentenceEncoder`.
@@ -62,7 +63,7 @@ class GuideEncoder:
         return [found[place] for place in range(len(several))]
 
     def _decode(self, sequences: Ragged, prompts: Collection[str]) -> list[str]:
-        """Decode token sequences to texts, without special tokens and prompts."""
+        """Decode token sequences to texts, without special tokens and without prompts."""
         ids = sequences.ids.cpu().numpy() if sequences.kept is None else sequences.kept
         rows = np.split(ids, np.cumsum(sequences.lengths)[:-1])
         before = [prompt_ids(self.tokenizer, prompt) for prompt in prompts]

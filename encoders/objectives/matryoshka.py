@@ -22,7 +22,7 @@ class Prefix(NamedTuple):
 
 
 def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width: int) -> list[Prefix]:
-    """Return the prefixes with these sizes and weights, the longest first. The default weight is 1.
+    """Return the Matryoshka prefixes with these sizes and weights, from longest to shortest. The default weight is 1.
 
     If ``sizes`` is None, return an empty list.
 
@@ -64,7 +64,7 @@ def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width
 
 
 def over_prefixes(loss: Callable[..., Any], chosen: Sequence[Prefix], *views: Tensor) -> tuple[Any, dict[str, Tensor]]:
-    """Compute a loss on all prefixes of the views, which are (B, D) each.
+    """Compute a loss on all Matryoshka prefixes of the views, each of which is (B, D).
 
     Returns:
         The named tuple that ``loss`` returns for the longest prefix, with the weighted sum over all prefixes as its

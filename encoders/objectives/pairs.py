@@ -1,4 +1,5 @@
-"""Contrastive training on pairs and triplets: each text must find its partner among the other texts of the batch.
+"""Contrastive training on pairs and triplets, in which each text must find its partner among the other texts of the
+batch.
 
 With one direction, it is multiple-negatives ranking (Henderson et al., 2017), with hard negatives if the data has a
 third column. The other directions are explained in `losses.directions`.
@@ -36,7 +37,7 @@ class Pairs(HardNegativesObjective):
         super().__init__(settings)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
-        """Return anchors, positives, and hard negatives, if the batch has any."""
+        """Return the anchors, the positives, and the hard negatives if the batch has any."""
         return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> ContrastiveOutput:

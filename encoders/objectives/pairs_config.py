@@ -26,13 +26,13 @@ class PairsConfig(HardNegativesConfig):
 
     directions: Sequence[str] = config_field(
         ("query_to_doc",),
-        "list of similarities in the batch that contribute candidates: query_to_doc (required), "
+        "similarities in the batch that contribute candidates to the softmax, as a list: query_to_doc (required), "
         "doc_to_query, query_to_query, doc_to_doc",
     )
     partition_mode: str = config_field(
         "joint",
-        "normalization; joint: one softmax over the candidates of all directions; per_direction: one softmax "
-        "each for query_to_doc and doc_to_query (the symmetric loss)",
+        "normalization; joint: one softmax over the candidates of all directions; per_direction: separate "
+        "softmaxes for query_to_doc and doc_to_query (the symmetric loss)",
     )
 
 

@@ -96,7 +96,7 @@ class Reranker(TrainedModule):
             )
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return the number of hard negatives of each anchor, not counting copies of its positive."""
+        """Return the number of hard negatives of each anchor, excluding copies of its positive."""
         if not isinstance(batch, TripletBatch) or batch.negatives is None:
             return None
         return negatives_unlike_positive(batch.positives, batch.negatives)

@@ -18,7 +18,8 @@ CLASSES = 3
 
 
 class SBERT_NLI(Objective):
-    """Objective with the mean cross-entropy of the three NLI classes as its loss. ``seed`` initializes the classifier.
+    """Objective with the mean cross-entropy over the three NLI classes as its loss. ``seed`` initializes the
+    classifier.
 
     ``classifier_lr`` is the learning rate of the classifier (default: ``lr``, as published). If an encoder with random
     weights is trained, the classifier must learn much faster, or the encoder adapts to its random weights.

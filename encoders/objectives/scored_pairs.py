@@ -12,7 +12,7 @@ from contrastive_encoders.losses.cosent import cosent
 
 
 class CoSENT(Objective):
-    """Objective with the loss `losses.cosent`, over the pairs of all ranks."""
+    """Objective with the loss `losses.cosent`, computed over the pairs of all ranks."""
 
     objective = "cosent"
     consumes = ScoredPairBatch
@@ -33,7 +33,7 @@ class CoSENT(Objective):
 
 
 class AnglE(CoSENT):
-    """Objective with the loss `losses.angle`, over the pairs of all ranks."""
+    """Objective with the loss `losses.angle`, computed over the pairs of all ranks."""
 
     objective = "angle"
     settings: AnglEConfig

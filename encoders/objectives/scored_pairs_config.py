@@ -20,7 +20,9 @@ class CoSENTConfig(SentencePairConfig):
     target: str = "contrastive_encoders.encoders.objectives.scored_pairs.CoSENT"
     summary: ClassVar[str] = "CoSENT (Huang et al., 2024): the scored pair with the higher score has the higher cosine."
 
-    temperature: float = config_field(0.05, "temperature by which differences of similarities are divided", gt=0)
+    temperature: float = config_field(
+        0.05, "temperature of the loss; differences of similarities are divided by it", gt=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Training of generative models on sources and targets, in chunks, with the LM head on target tokens only.
+"""Training of generative models on pairs of source and target, in chunks, with an LM head that is applied only to
+target tokens.
 
 Shape letters: N pairs of source and target, B pairs of a chunk, S tokens of its longest source, T tokens of its longest
 target (or sequence, if both are in one sequence), M target tokens without padding, V vocabulary, A answers.
@@ -38,7 +39,7 @@ from contrastive_encoders.losses.cross_entropy import token_losses
 
 
 class Seq2SeqLoss(NamedTuple):
-    """Loss of each target in a batch, and logits of the answers, in the order of the batch."""
+    """Loss of each target in a batch, and logits of the answer tokens, in the order of the batch."""
 
     losses_N: Tensor  # float32, -log p of each target given its source, with gradient
     answers_NA: Tensor  # float32 logits of the answers at the first position of the target; detached
@@ -46,7 +47,7 @@ class Seq2SeqLoss(NamedTuple):
 
 
 class Seq2Seq(nn.Module, ABC):
-    """Base class of generative models that are trained to predict targets from sources.
+    """Base class of generative models that are trained to predict a target from a source.
 
     Args:
         backbone: Folder or hub id.
@@ -77,7 +78,9 @@ class Seq2Seq(nn.Module, ABC):
 
     @property
     def activation_modules(self) -> list[PreTrainedModel]:
-        """Models whose activations the token budget counts: the transformer, or its encoder and its decoder."""
+        """Models whose activations the token budget is computed for: the transformer, or its encoder and its
+        decoder.
+        """
         return [self.transformer]
 
     def budget(self, device: torch.device) -> int:
@@ -92,7 +95,7 @@ class Seq2Seq(nn.Module, ABC):
         )
 
     def write(self, sources: Ragged, targets: Ragged) -> Seq2SeqLoss:
-        """Compute the losses of the targets given their sources.
+        """Compute the losses of the targets, given their sources.
 
         With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
         they exceed the budget.
@@ -109,28 +112,35 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> "Cut":
-        """Divide a batch into chunks of at most ``budget`` tokens, and lay out their inputs."""
+        """Divide a batch into chunks of at most ``budget`` tokens, and prepare the inputs of each chunk."""
 
     @abstractmethod
     def loss_of_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
-        """Compute the losses (B,) of the targets in a chunk, and the logits (B, A) of the answers.
+        """Compute the loss of each of B targets in a chunk, (B,), and the logits of the A answer tokens at the first
+        position of each target, (B, A).
 
         The function calls no collective operation, and only dropout is random, so that a chunk can be recomputed.
         """
 
     @contextlib.contextmanager
     def layers(self, ids: Tensor) -> Iterator[None]:
-        """Context manager that selects the kernels and the recomputation of the layers for a chunk with ``ids``."""
+        """Context manager that selects, for a chunk with token ids ``ids``, the attention kernels, the compiled layers,
+        and the recomputation of layers.
+        """
         again = recomputed_layers(self.transformer, self.activation_checkpointing, lambda: attention_for(ids))
         with attention_for(ids), fast_layers(self.transformer), again:
             yield
 
     def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        """Context manager that shares casts and lookups between the chunks of a step. It requires no recomputation."""
+        """Context manager that shares weight casts and embedding lookups between the chunks of a training step. It
+        requires no recomputation.
+        """
         return contextlib.nullcontext()
 
     def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: TokenIndices) -> tuple[Tensor, Tensor]:
-        """Compute the losses and answers of `loss_of_chunk` from the logits (M, V) that predict the target tokens."""
+        """Compute the results of `loss_of_chunk` from the logits, (M, V), that predict the M target tokens over a
+        vocabulary of V tokens.
+        """
         losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
         losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
         lengths_B = row_M.new_zeros(len(ids_BT)).index_add(0, row_M, torch.ones_like(row_M))
@@ -140,7 +150,7 @@ class Seq2Seq(nn.Module, ABC):
 
 
 class Cut(NamedTuple):
-    """The chunks of a batch, and the inputs of each chunk."""
+    """A batch divided into chunks, with the inputs of each chunk."""
 
     chunks: list[Chunk]
     inputs: Iterator[tuple[Any, ...]]  # inputs of `loss_of_chunk` for each chunk
@@ -148,7 +158,7 @@ class Cut(NamedTuple):
 
 
 class T5Writer(Seq2Seq):
-    """Encoder-decoder such as T5, whose encoder reads the source and whose decoder learns to predict the target.
+    """Encoder-decoder, such as T5, whose encoder reads the source and whose decoder learns to predict the target.
 
     ``token_budget`` counts the tokens of sources.
     """
@@ -184,7 +194,7 @@ class T5Writer(Seq2Seq):
 
 
 class CausalWriter(Seq2Seq):
-    """Decoder-only language model that learns to predict targets after sources.
+    """Decoder-only language model that learns to predict each target as the continuation of its source.
 
     The target follows its source in one sequence, and each token is predicted at the previous position.
     """

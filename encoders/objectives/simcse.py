@@ -1,4 +1,5 @@
-"""SimCSE: contrastive loss on a sentence with two dropout masks, or on NLI pairs (Gao, Yao and Chen, EMNLP 2021).
+"""SimCSE: contrastive loss on sentences encoded with two dropout masks, or on NLI pairs (Gao, Yao and Chen, EMNLP
+2021).
 
 In unsupervised training, the positive is the same sentence with another dropout mask. In supervised training, it is an
 entailed text, and contradicting texts are hard negatives. Two columns without contradictions correspond to
@@ -15,7 +16,7 @@ from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 
 
 class SimCSE(HardNegativesObjective):
-    """Contrastive objective with an optional MLP between pooling and loss.
+    """Contrastive objective with an optional MLP between the pooling and the loss.
 
     - ``mlp``: adds a linear layer and tanh. If it is part of the encoder, a layer after the backbone's pooling replaces
       it.
@@ -60,7 +61,9 @@ class SimCSE(HardNegativesObjective):
             self.encoder.head = self.encoder.head or TanhHead(self.encoder.width, seed=settings.seed)
 
     def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
-        """Return two views (sentences twice, or anchors and positives), and hard negatives, if the batch has any."""
+        """Return two views (sentences twice, or anchors and positives), followed by the hard negatives if the batch has
+        any.
+        """
         if isinstance(batch, SentenceBatch) and batch.damaged is not None:
             raise InputError(
                 key="data.deletion_ratio",

@@ -9,7 +9,8 @@ from contrastive_encoders.encoders.model_configs import HardNegativesConfig
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSEConfig(HardNegativesConfig):
-    """Configuration of SimCSE (Gao et al. 2021): two dropout masks, or pairs and triplets, with NT-Xent (eq. 1 and 5).
+    """Configuration of SimCSE (Gao et al. 2021): NT-Xent on sentences with two dropout masks (eq. 1), or on pairs and
+    triplets (eq. 5).
 
     Example:
         >>> from contrastive_encoders import SimCSEConfig
@@ -26,9 +27,9 @@ class SimCSEConfig(HardNegativesConfig):
     mlp: bool = config_field(True, "whether to use an MLP, a linear layer with tanh, between pooling and loss")
     mlp_only_train: bool | None = config_field(
         True,
-        "whether the MLP is used in training only; false: it is part of the encoder, as in supervised SimCSE "
-        "(if the backbone has a layer after its pooling, this layer is used instead); null: it is part of "
-        "the encoder if the backbone is a plain transformer, and not used if the backbone is a sentence "
+        "whether the MLP is only used in training; false: it is part of the encoder, as in supervised SimCSE (if "
+        "the backbone already has a layer after its pooling, this layer is used instead); null: it is part of the "
+        "encoder if the backbone is a plain transformer, and is not used at all if the backbone is a sentence "
         "encoder",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the MLP")

@@ -1,4 +1,4 @@
-"""S-RoBERTa of DINO: regression of a pair's cosine on its score (Schick and Schütze, 2021)."""
+"""S-RoBERTa of DINO: regression of the cosine similarity of a pair on its score (Schick and Schütze, 2021)."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from contrastive_encoders.losses.pairs import Regression, cosine_regression
 
 
 class SRoBERTa(Objective):
-    """Objective with the mean squared difference of cosine and score as its loss.
+    """Objective with the mean squared difference between cosine and score as its loss.
 
     Despite the name, any backbone can be trained.
     """

@@ -54,7 +54,7 @@ class ReconstructionLoss(NamedTuple):
 
 
 class TSDAE(Objective):
-    """Objective that trains an encoder on damaged texts, with a decoder that reconstructs the original texts.
+    """Objective that trains an encoder on damaged texts, together with a decoder that reconstructs the original texts.
 
     The loss is the mean of -log p(token | previous tokens, embedding) over all tokens of the original texts except the
     first. ``seed`` initializes the cross-attention, whose weights no checkpoint contains.
@@ -97,7 +97,9 @@ class TSDAE(Objective):
         self.trainable.prepare(self.encoder.transformer, self.decoder)
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Load the encoder unprepared, because the constructor prepares it together with the decoder."""
+        """Load the encoder without preparing it for training, because the constructor prepares it together with the
+        decoder.
+        """
         return trainable.load(prepared=False)
 
     def views(self, batch: SentenceBatch) -> list[Ragged]:
@@ -122,7 +124,7 @@ class TSDAE(Objective):
         return StepResult(written.loss, {}, real_tokens, encoded.padding_tokens + written.padding_tokens)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
-        """Return the summed reconstruction loss of texts from their embeddings, and the number of padding tokens."""
+        """Return the summed loss of reconstructing texts from their embeddings, and the number of padding tokens."""
         device, encoder = texts.ids.device, self.encoder
         widths = round_lengths(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
@@ -139,7 +141,7 @@ class TSDAE(Objective):
         return torch.stack(sums).sum(), padding
 
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: TokenIndices) -> Tensor:
-        """Return the summed reconstruction loss of a chunk.
+        """Return the summed loss of reconstructing the texts of a chunk.
 
         The function calls no collective operation, and only dropout is random. No attention mask is needed: padding
         follows the text, and causal attention does not see it.
@@ -162,7 +164,8 @@ def tied_decoder(
     dropout: float | None = None,
     layers: int | Sequence[int] | None = None,
 ) -> PreTrainedModel:
-    """Load the backbone as a decoder with cross-attention, in float32, and tie the encoder's weights to the decoder.
+    """Load the backbone as a decoder with cross-attention, in float32, and share the encoder's weights with the
+    decoder.
 
     Every parameter of ``encoder`` is replaced by the decoder's parameter of the same name. Weights that the checkpoint
     lacks are initialized from ``seed``: the cross-attention, and the language-model head if the backbone was saved
