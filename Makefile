@@ -12,7 +12,7 @@ ARGS ?=
 DATA_ROOT ?=
 MINUTES ?= 30
 PART ?= gpu
-SEED ?= 1
+SEED ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -28,7 +28,7 @@ export OMP_WAIT_POLICY ?= passive
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart demo test test-slow torture gpu lint format types check docs refresh oldest audit clean
+.PHONY: help env quickstart demo test test-slow torture gpu lint format types check docs dist refresh oldest audit clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,8 +75,8 @@ test: $(READY)  ## the test suite, about a process per core; ARGS="-k spans" cho
 test-slow: $(READY)  ## the tests that take minutes
 	$(RUN) -m pytest -m slow $(ARGS)
 
-torture: $(READY)  ## kill every kind of job at random for MINUTES=30 and compare what comes out, bit by bit; SEED=1
-	$(RUN) -m tests.torture MINUTES=$(MINUTES) SEED=$(SEED)
+torture: $(READY)  ## kill every kind of job at random for MINUTES=30 and compare what comes out, bit by bit; SEED=NUMBER, by default the date
+	$(RUN) -m tests.torture MINUTES=$(MINUTES) $(if $(SEED),SEED=$(SEED))
 
 gpu: $(READY)  ## measure on a GPU, what is done is kept; PART=smoke|step|trainer|synthesis|embed, without it all in this order
 	$(RUN) -m benchmarks all --part $(PART) --device cuda --output outputs/gpu $(ARGS)
@@ -98,6 +98,10 @@ check: lint types test  ## what CI runs
 # -W: a link that leads nowhere is an error
 docs: $(READY)  ## the pages of docs/ as a site, site/index.html
 	$(RUN) -m sphinx -W --keep-going -q -d build/doctrees docs site
+
+dist: $(READY)  ## the wheel and the sdist, in dist/
+	$(RUN) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	$(RUN) -c 'import setuptools.build_meta as backend; backend.build_sdist("dist")'
 
 refresh: $(READY)  ## the newest versions that the ranges admit, written to constraints.txt; then run check and test-slow
 	$(RUN) -m pip install --upgrade --upgrade-strategy eager --editable '.[dev]'

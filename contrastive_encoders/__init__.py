@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from contrastive_encoders.training.compose import compose
     from contrastive_encoders.training.run_config import RunConfig
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {  # module -> its names that the package exports
     "core.errors": ("InputError", "OutputError", "TrainingError"),

@@ -26,10 +26,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
 from tests import browser
+from tests.seed import seed
 from tests.server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,6 +61,19 @@ COMMON = "the a of and in on was with that for it as had by this from were which
 
 # Tests that start commands take longest; they come first, so that no process ends with a long file alone
 LONG = ("test_guide", "integration", "distributed", "comparison", "synthesis", "export", "training", "test_configs")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give Hypothesis the seed of the day. Its profile for CI does not depend on a seed, so it is not used there."""
+    hypothesis.settings.register_profile("seeded", hypothesis.settings.get_profile("ci"), derandomize=False)
+    hypothesis.settings.load_profile("seeded")
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(seed())
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed {seed()}; SEED=NUMBER sets another"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,12 +21,13 @@ from hydra.core.override_parser.types import Quote, QuotedString
 
 from contrastive_encoders.cli.main import main
 from contrastive_encoders.training.composition.config_keys import known_keys
+from tests.seed import seed
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 PER_COMMAND = int(os.environ.get("PER_COMMAND", "143"))  # of each of seven command lines: a thousand take some minutes
-AS_COMMANDS, SEED = 8, 16
+AS_COMMANDS = 8
 SECONDS = 60  # for one of them
 MEMORY = 12 << 30  # of addresses beyond the current ones: a bound on allocations
 SIZES = "vocab_size=400 hidden_size=16 layers=1 heads=2 intermediate_size=32 max_length=32".split()
@@ -129,7 +130,7 @@ VALUES = [
 def places(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "texts.txt").write_text("".join(f"The ferry is in harbour {n}.\n" for n in range(40)))
-    (folder / "file").write_bytes(random.Random(SEED).randbytes(1 << 20))
+    (folder / "file").write_bytes(random.Random(seed()).randbytes(1 << 20))
     (folder / "home").mkdir()
     return {
         "texts": folder / "texts.txt",
@@ -141,10 +142,10 @@ def places(tmp_path_factory):
     }
 
 
-def cases(seed, number):
+def cases(stream, number):
     """Yield (command, key, value), this many of each command line."""
     for command, (config, arguments) in COMMANDS.items():
-        draw = random.Random(f"{seed} {command}")
+        draw = random.Random(f"{seed()} {stream} {command}")
         keys = [key for key in known_keys(config, arguments) if not key.startswith("hydra")]
         for _ in range(number):
             key, value = draw.choice(keys), draw.choice(VALUES)
@@ -238,7 +239,7 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
     resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, hard))
     found, accepted = [], 0
     try:
-        for number, (command, key, value) in enumerate(cases(SEED, PER_COMMAND)):
+        for number, (command, key, value) in enumerate(cases("in this process", PER_COMMAND)):
             arguments = arguments_of(command, key, value, places, number)
             try:
                 status, said = in_this_process(command, arguments)
@@ -261,7 +262,7 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
 def test_some_of_them_as_commands(places):
     found = []
     environment = {**os.environ, "HOME": str(places["home"]), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    for number, (command, key, value) in enumerate(cases(SEED + 1, AS_COMMANDS)):
+    for number, (command, key, value) in enumerate(cases("as commands", AS_COMMANDS)):
         arguments = arguments_of(command, key, value, places, f"-command{number}")
         done = subprocess.run(
             [sys.executable, "-m", "contrastive_encoders", command, *arguments],

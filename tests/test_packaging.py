@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from setuptools import find_packages
@@ -147,6 +148,17 @@ def test_ci_runs_make_test_and_keeps_its_status(tmp_path):
     done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, check=False, timeout=60)
     assert "tests ran" in done.stdout
     assert done.returncode != 0
+
+
+def test_the_workflow_makes_what_ci_makes_with_every_declared_python():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    matrix = workflow["jobs"]["make"]["strategy"]["matrix"]
+    targets = {*matrix["target"], *(entry["target"] for entry in matrix["include"])}
+    assert targets >= set(re.findall("^make (.+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE))
+    known = re.findall("^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {word for target in targets for word in target.split() if "=" not in word} <= set(known)
+    declared = re.findall(r"Programming Language :: Python :: (3\.\d+)", PYPROJECT_TEXT)
+    assert matrix["python"] == declared
 
 
 def test_the_leaves_import_nothing_heavy():

@@ -1,6 +1,7 @@
 """Every old name of a key or choice is refused with its new name, which exists."""
 
 import functools
+from pathlib import Path
 
 import pytest
 from hydra.errors import HydraException
@@ -112,6 +113,14 @@ def test_an_old_key_is_found_without_its_group_in_parts_and_in_stages(overrides,
     message = str(explained(refused.value, "train", [*overrides, f"{old}=3"]))
     assert "was renamed to" in message
     assert message.endswith(f"Set {new}=3.")
+
+
+def test_the_migration_page_has_every_old_name():
+    page = (Path(__file__).parent.parent / "docs" / "migration.md").read_text(encoding="utf-8")
+    keys = [f"| `{command}` | `{old}` | `{new}` |" for command, old, new in ENTRIES]
+    pairs = [(group, *pair) for group, table in RENAMED_CHOICES.items() for pair in table.items()]
+    renamed = [f"| `{group}={old}` | `{group}={new}` |" for group, old, new in pairs]
+    assert [row for row in (*keys, *renamed) if row not in page] == []
 
 
 def test_an_old_key_of_a_race_file_is_refused():

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contrastive_encoders import __version__
 from contrastive_encoders.core.errors import InputError
+from contrastive_encoders.core.versions import LIBRARIES, PROJECT, version_of
 from contrastive_encoders.runtime.signals import install_signal_handlers
 
 COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.write(overview())
         return
     if name == "--version":
-        sys.stdout.write(f"Contrastive Encoders {__version__}\n")
+        sys.stdout.writelines(f"{package} {version_of(package)}\n" for package in (PROJECT, *LIBRARIES))
         return
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)

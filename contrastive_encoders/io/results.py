@@ -1,6 +1,5 @@
 """``results.json``: the scores, the cost, and the provenance of a finished run."""
 
-import importlib.metadata
 import math
 import platform
 import resource
@@ -13,10 +12,8 @@ from typing import Any, TypedDict, cast
 import torch
 
 from contrastive_encoders.core import InputError, Results, RunCost, check_version
+from contrastive_encoders.core.versions import LIBRARIES, PROJECT, version_of
 from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
-
-PROJECT = "contrastive-encoders"  # the distribution's name in pyproject.toml
-PACKAGES = ("torch", "transformers", "pytorch-lightning")
 
 
 class Environment(TypedDict):
@@ -31,7 +28,7 @@ def environment() -> Environment:
     """Return the versions of packages, the name of the device, and the commit of the project if it is a git
     checkout.
     """
-    versions = {name: version_of(name) for name in (*PACKAGES, PROJECT)}
+    versions = {name: version_of(name) for name in (*LIBRARIES, PROJECT)}
     versions["python"] = platform.python_version()
     return Environment(versions=versions, device=_device_name(), git_commit=_git_commit())
 
@@ -127,14 +124,6 @@ def _check_finite(value: Any, where: str) -> None:
     elif isinstance(value, list | tuple):
         for place, entry in enumerate(value):
             _check_finite(entry, f"{where}[{place}]")
-
-
-def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, or a message that it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _device_name() -> str:

@@ -11,10 +11,10 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contrastive_encoders import __version__
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
@@ -106,7 +106,7 @@ def software_versions() -> dict[str, str]:
             sources.update(path.read_bytes())
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
-        "contrastive-encoders": version("contrastive-encoders"),
+        "contrastive-encoders": __version__,
         "sources of contrastive-encoders": sources.hexdigest()[:8],
     }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contrastive_encoders import __version__
 from contrastive_encoders.io.results import read_results
 from tests.integration.conftest import NO_RULES
 
@@ -88,14 +89,14 @@ def console(wheel, tmp_path_factory):
 
 def test_the_wheel_has_one_top_level_name(wheel):
     names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in names if not name.endswith(".dist-info")} == {"contrastive_encoders"}
-    assert len(names) == 2
+    assert names == {"contrastive_encoders", f"contrastive_encoders-{__version__}.dist-info"}
 
 
 def test_the_console_lists_its_commands_and_the_help_names_it(console):
     commands = console("contrastive-encoders", "--help").stdout
     assert all(f"\n  {name} " in commands for name in "train evaluate generate export embed compare race".split())
     assert "model: angle, cosent, declutr" in console("contrastive-encoders", "train", "--help").stdout
+    assert console("contrastive-encoders", "--version").stdout.startswith(f"contrastive-encoders {__version__}\n")
 
 
 @pytest.mark.slow  # four starts
@@ -158,6 +159,7 @@ def test_an_sdist_makes_the_same_wheel(wheel, tmp_path):
     with tarfile.open(sdist) as archive:
         files = {member.name.partition("/")[2] for member in archive if member.isfile()}
     assert {"docs/start.md", "tests/conftest.py", "Makefile", "constraints.txt", "encoders/pooling.py"} <= files
+    assert {"CHANGELOG.md", "CITATION.cff", "SECURITY.md", ".github/workflows/ci.yml"} <= files
     assert not any(name.startswith("contrastive_encoders/encoders") for name in files)
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", tmp_path, sdist)
     (built,) = tmp_path.glob("*.whl")

@@ -1,7 +1,7 @@
 """Kill every kind of job at random, resume it to its end, and compare it bit by bit with an undisturbed job.
 
-Start: ``python -m tests.torture MINUTES=30 SEED=1``. Faults of disk, input and clock alternate in between. The exit
-code is 1 if anything differed.
+Start: ``python -m tests.torture MINUTES=30 SEED=1``; the default seed is the date. Faults of disk, input and clock
+alternate in between. The exit code is 1 if anything differed.
 """
 
 import multiprocessing
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from contrastive_encoders.runtime.child_processes import init_process
+from tests.seed import seed
 from tests.torture import faults
 from tests.torture.campaign import Campaign
 from tests.torture.jobs import jobs, lay_out
@@ -21,18 +22,19 @@ SLOW = ("sweep", "race")  # they start other commands
 
 
 def main(arguments: list[str]) -> int:
-    given = {"MINUTES": "30", "SEED": "1", "ONLY": "", **dict(argument.split("=", 1) for argument in arguments)}
+    given = {"MINUTES": "30", "SEED": str(seed()), "ONLY": "", **dict(argument.split("=", 1) for argument in arguments)}
     init_process()
-    minutes, seed = float(given["MINUTES"]), int(given["SEED"])
+    minutes, number = float(given["MINUTES"]), int(given["SEED"])
+    print(f"seed {number}", flush=True)
     home = Path(tempfile.mkdtemp(prefix="torture-"))
     try:
-        return torture(home, minutes, seed, given["ONLY"])
+        return torture(home, minutes, number, given["ONLY"])
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def torture(home: Path, minutes: float, seed: int, only: str) -> int:
-    rng, end = random.Random(seed), time.monotonic() + 60 * minutes
+def torture(home: Path, minutes: float, number: int, only: str) -> int:
+    rng, end = random.Random(number), time.monotonic() + 60 * minutes
     desk = home / "desk"
     laying = multiprocessing.get_context("fork").Process(target=lay_out, args=(desk,))  # its threads end with it
     laying.start()
@@ -52,7 +54,7 @@ def torture(home: Path, minutes: float, seed: int, only: str) -> int:
             else:
                 campaign.kill(one)
     finally:  # also the findings before an interruption
-        print(campaign.table([job for job in known if job not in campaign.tried], seed), flush=True)
+        print(campaign.table([job for job in known if job not in campaign.tried], number), flush=True)
     return 1 if campaign.differences else 0
 
 

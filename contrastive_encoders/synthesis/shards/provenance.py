@@ -8,13 +8,13 @@ from typing import Any
 
 from transformers import AutoConfig
 
+from contrastive_encoders.core.versions import PROJECT, version_of
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
-from contrastive_encoders.io.results import version_of
 
 MAX_FULL_HASH_BYTES = 64 << 20  # bytes; of larger files, only the beginning, the end, and the size are hashed
 END_HASH_BYTES = 1 << 20
 MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".gguf"}
-PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
+PACKAGES = ("torch", "transformers", "tokenizers", PROJECT)
 
 
 def identify_generator(name: str, revision: str | None, setting: str = "generator") -> dict[str, Any]:
