@@ -1,1 +1,3 @@
-"""Training runs: `composition`, `compose`, `resolve`, `checks`, `prepare`, `fit`, and `finish`, in this order."""
+"""Training runs, whose steps are, in this order: `composition`, `compose`, `resolve`, `checks`, `prepare`, `fit`, and
+`finish`.
+"""

@@ -106,8 +106,8 @@ def suggestions(facts: Facts) -> list[str]:
 
 
 def _num_conclusive_queries(facts: Facts, gain: float) -> int:
-    """Return the number of queries, rounded to two digits, with which a gain of this size would be significant: its
-    confidence interval would exclude 0. Return 0 if more queries are not advisable.
+    """Return the number of queries, rounded to two digits, with which the confidence interval of a gain of this size
+    would exclude 0. Return 0 if more queries are not advisable.
     """
     if facts.worse or not facts.queries or gain <= 0 or not gain <= facts.doubt <= gain * MAX_QUERIES**0.5:
         return 0
@@ -140,7 +140,7 @@ class _Difference(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """The sign of the mean difference if the difference is statistically significant, else 0."""
+        """The sign of the mean difference, or 0 if the difference is not statistically significant."""
         return int(np.sign(self.mean)) if abs(self.mean) > self.doubt else 0
 
 
@@ -175,7 +175,7 @@ def manifest_facts(manifest: Mapping[str, Any], reads: int | None = None) -> dic
 
 
 def _unread(counts: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the share of unknown tokens, and the share of rows that the tokenizer cannot represent."""
+    """Describe the fraction of unknown tokens, and the fraction of rows that the tokenizer cannot represent."""
     unknown, tokens, affected, rows = (
         sum(one[key] for one in counts) for key in ("unknown", "tokens", "rows_affected", "rows")
     )

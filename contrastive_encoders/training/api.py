@@ -74,7 +74,9 @@ class TrainResult:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Comparison of the scores with those before training; None if the encoder was not scored before training."""
+        """Verdict that compares the scores before and after training; None if the encoder was not scored before
+        training.
+        """
         return self.results.get("verdict")
 
 
@@ -192,7 +194,8 @@ def train(
 
 
 def _chosen(keys: Mapping[str, Any], experiment: Any) -> tuple[dict[str, str], dict[str, Any]]:
-    """Split the keyword arguments of `train` into the choices of config groups and dotted keys with plain values.
+    """Split the keyword arguments of `train` into a mapping of config groups to choices, and a mapping of dotted keys
+    to plain values.
 
     A mapping is split into several keys, unless its names are arbitrary. A config is split into the choice of its
     class and the fields that differ from the defaults; keys that are set explicitly take precedence.
@@ -248,7 +251,8 @@ def _checked(run: Any, key: str = "run") -> RunConfig:
 
 
 def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name of the group's choice whose class ``config`` has, and the fields that differ from their defaults.
+    """Return the name of the choice in the config group that has the class of ``config``, and the fields that differ
+    from their defaults.
 
     Raises:
         InputError: the value is not a config of this group.
@@ -265,8 +269,8 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _parts(parts: Any) -> Any:
-    """Return the data sources of a mixture, with each config object replaced by the name of its choice and its changed
-    fields.
+    """Return the data sources of a mixture, in which each config object is replaced by the name of its choice and its
+    changed fields.
     """
     if not isinstance(parts, Mapping):
         return parts
@@ -278,7 +282,7 @@ def _parts(parts: Any) -> Any:
 
 
 def _config_with_experiment(group: str, config: Any, experiment: Any, changed: Mapping[str, Any]) -> InputError:
-    """Return the error about a config object that is combined with an experiment. The object's default values would
+    """Return the error for a config object that is combined with an experiment. The object's default values would
     override settings of the experiment.
     """
     keys = ", ".join(f"{key.replace('.', '__')}={plain_value(value)!r}" for key, value in changed.items())

@@ -78,5 +78,5 @@ def make_model(run: ResolvedRun) -> Any:
 
 
 def make_trainer(run: ResolvedRun, **arguments: Any) -> Any:
-    """Create Lightning's trainer from the run's ``trainer`` keys and these additional arguments."""
+    """Create Lightning's trainer from the run's ``trainer`` keys and additional arguments."""
     return hydra.utils.instantiate(run.trainer, **arguments)

@@ -113,7 +113,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> 
 
 
 def _follows(one: SettingChange, found: Mapping[str, SettingChange]) -> bool:
-    """Return whether a changed key merely inherits from a top-level key that has changed as well."""
+    """Return whether a changed key merely inherits its value from a top-level key that has also changed."""
     group, _, name = one.key.rpartition(".")
     if group == "trainer":
         return name in found or (name in LENGTH and any(key in found for key in LENGTH))

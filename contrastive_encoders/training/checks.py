@@ -65,8 +65,8 @@ def check_run(run: ResolvedRun) -> None:
 
 
 def check_model_and_data(run: ResolvedRun) -> Any:
-    """Check that a model and data are chosen and that the model accepts the batches of the data; return the model's
-    class.
+    """Check that a model and data are chosen, and that the model accepts the data's batches; return the class of the
+    model.
     """
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
@@ -158,7 +158,8 @@ def check_values(run: ResolvedRun) -> None:
         raise InputError(
             key="max_time",
             value=run.max_time,
-            expected="DD:HH:MM:SS, such as 00:01:00:00 for one hour, with at most 23 hours, 59 minutes, and 59 seconds",
+            expected="DD:HH:MM:SS, such as 00:01:00:00 for one hour, where HH is at most 23, and MM and SS are at "
+            "most 59",
         )
     if run.max_steps == 0 or run.max_steps < -1:
         raise InputError(
@@ -273,7 +274,7 @@ def nearest_hint(name: str, known: Iterable[str]) -> str | None:
 
 
 def names_of(value: str | Sequence[str]) -> list[str]:
-    """Convert the value of a key, a name or a list of names, to a list."""
+    """Convert the value of a key to a list of names; the value is a name or a list of names."""
     return [value] if isinstance(value, str) else list(value)
 
 

@@ -40,8 +40,8 @@ def _reduce(values: Sequence[float], operation: dist.ReduceOp.RedOpType) -> list
 
 
 def _between_hosts() -> dist.ProcessGroup | None:
-    """Return a gloo process group of all ranks, for data in host memory; None if the default group uses gloo. All ranks
-    create the group together, at the first call.
+    """Return a gloo process group of all ranks, for data in host memory; None if the default process group already uses
+    gloo. All ranks create the group together, at the first call.
     """
     global _hosts
     if dist.get_backend() == dist.Backend.GLOO:

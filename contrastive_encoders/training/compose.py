@@ -43,7 +43,9 @@ BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODEL_CONF
 
 
 class _StageKey(NamedTuple):
-    """A key that was set for a stage. If ``creates``, the key adds the stage if it does not exist."""
+    """A key that an override sets for a single stage, with its value. If ``creates``, the key adds the stage if it does
+    not exist.
+    """
 
     text: str
     name: str
@@ -53,7 +55,7 @@ class _StageKey(NamedTuple):
 
 
 class _Overrides(NamedTuple):
-    """Settings that were requested for all stages."""
+    """Overrides that apply to all stages, and the names that they set."""
 
     overrides: Sequence[str]
     chosen: Mapping[str, str]  # group -> name of a file
@@ -61,7 +63,7 @@ class _Overrides(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the groups and keys that were set."""
+        """Names of the config groups and keys that the overrides set."""
         return [*self.chosen, *self.keys, *(override.lstrip("+~").partition("=")[0] for override in self.overrides)]
 
 
@@ -149,7 +151,9 @@ def _composed_run(
 def _stage(
     name: str, written: Mapping[str, Any], own: Mapping[str, Any], explicit: _Overrides, known: Sequence[str]
 ) -> RunConfig:
-    """Return the config of a stage from its dotted keys: ``written`` in config files, and ``own`` from overrides."""
+    """Return the config of a stage from its dotted keys, which config files (``written``) and overrides
+    (``own``) set.
+    """
     for key, value in {**written, **own}.items():
         _check_key(name, key)
         top, dot, _ = key.partition(".")
@@ -202,8 +206,8 @@ def run_of(cfg: DictConfig, explicit_keys: Sequence[str] = ()) -> RunConfig:
 
 
 def _refuse_unread(cfg: DictConfig) -> None:
-    """Check that each top-level key is a key of a run or is used by an interpolation. ``+KEY=...`` and user-defined
-    config files may add other keys.
+    """Check that each top-level key is a key of `RunConfig` or is used by an interpolation. ``+KEY=...`` and
+    user-defined config files may add other keys.
     """
     referenced = set(
         re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False)))))
@@ -216,8 +220,8 @@ def _refuse_unread(cfg: DictConfig) -> None:
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:
-    """Return the data sources of a mixture that are defined by a key ``data``: the config of this choice, updated with
-    the other keys of the source.
+    """Return, for each data source of a mixture with a key ``data``, the config of this choice, updated with the other
+    keys of the source.
     """
     data = cfg.get("data") or {}
     parts = data.get("parts")
@@ -238,7 +242,7 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
                 raise InputError(
                     key=f"{place}.data",
                     value=kind,
-                    expected="no value, since the experiment already defines a source with this name",
+                    expected="no value, since the experiment already defines a data source with this name",
                     hint="Choose another name for your data source.",
                 )
             continue
@@ -331,12 +335,13 @@ def _check_stage(name: str, keys: Any) -> None:
         raise InputError(
             key=f"stages.{name}",
             value=keys,
-            expected="a name of letters, digits, - and _, with a mapping of the stage's keys",
+            expected="a stage name of letters, digits, - and _, whose value is a mapping of the stage's keys, such as "
+            "{max_steps: 100}",
         )
 
 
 def unknown_stage(key: str, value: Any, name: str, names: Sequence[str]) -> InputError:
-    """Return the error about a key of a stage that the run does not contain."""
+    """Return the error for a key of a stage that does not exist in the run."""
     add = f"Set +stages.{name}.KEY=VALUE to add a stage."
     if not names:
         return InputError(key=key, value=value, expected="no key of a stage, since this run has no stages", hint=add)
@@ -376,7 +381,9 @@ def _is_stage_key(key: str, value: Any) -> bool:
 
 
 def _stage_keys(key: str, value: Any, creates: bool) -> list[_StageKey]:
-    """Return the stage keys that an override sets. Its key is ``stages``, ``stages.NAME``, or ``stages.NAME.KEY``."""
+    """Return the keys of stages that an override sets. Its key is ``stages``, ``stages.NAME``, or
+    ``stages.NAME.KEY``.
+    """
     _, name, rest = [*key.split(".", 2), "", ""][:3]
     if not rest and not isinstance(value, Mapping):
         expected = "keys of this stage with their values" if name else "a mapping of stage names to keys"

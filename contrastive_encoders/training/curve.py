@@ -31,7 +31,9 @@ class Reference(NamedTuple):
         return logged if self.best_step is None else add_scores(logged, float(self.best_step), self.final)
 
     def lines(self, name: str) -> dict[str, float]:
-        """Return the values that are drawn as horizontal lines for a score: label -> value."""
+        """Return the values that are drawn as horizontal lines in the chart of a score, as a mapping of labels to
+        values.
+        """
         found = {"before": self.before[name]} if name in self.before else {}
         alike = {other: value for other, value in self.baselines.items() if is_alike(other, name)}
         for other, value in alike.items():
@@ -62,8 +64,8 @@ def loss_names(rows: Sequence[Row]) -> list[str]:
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
-    """Return the names of the logged scores, sorted: the monitored score first, then development and retrieval scores
-    (nDCG@10 before the others), then other scores. Pearson correlations come last within a group.
+    """Return the names of the logged scores, sorted: first the monitored score, then development and retrieval scores
+    (nDCG@10 first), then all others. Pearson correlations come last within a group.
     """
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
@@ -76,8 +78,8 @@ def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
 
 
 def others_of(run: Curves, scores: Sequence[str]) -> list[str]:
-    """Return the scores that get small charts next to the monitored score: first those with values during training,
-    then those with only initial and final values.
+    """Return the scores for the small charts: first the scores with values during training, then the scores with only
+    initial and final values.
     """
     since = [name for name in scores[1:] if run.lines[name][0][-1] > 0]
     return sorted(since, key=lambda name: len(run.lines[name][0]) < 3)[:MAX_OTHERS]

@@ -39,8 +39,8 @@ def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, t
 
 
 def _monitored(run: Curves, name: str, against: Reference) -> alt.TopLevelMixin:
-    """Return a chart of the monitored score with reference values as horizontal lines, and a mark at the best step with
-    the confidence interval.
+    """Return a chart of the monitored score, with reference values as horizontal lines, and a marker with the
+    confidence interval at the best step.
     """
     steps, values = run.lines[name]
     lines = [

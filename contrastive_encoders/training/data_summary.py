@@ -76,7 +76,9 @@ def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> s
 
 
 def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
-    """Return whether the share of unknown tokens or affected rows is so large that another backbone is required."""
+    """Return whether the fraction of unknown tokens, or of rows that contain them, is so large that a different
+    backbone is required.
+    """
     unknown, tokens, affected, rows = (unknown_tokens[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
     return unknown >= MIN_UNKNOWN * max(1, tokens) or affected >= MIN_AFFECTED * max(1, rows)
 
@@ -87,8 +89,8 @@ def multilingual(batches: type | None) -> str:
 
 
 def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
-    """Describe the unknown tokens if the tokenizer cannot represent some rows completely. If their share is large,
-    advice on another backbone is added.
+    """Describe the unknown tokens if there are rows that the tokenizer cannot represent completely. If their share is
+    large, advice on another backbone is added.
     """
     if found is None or not (is_unread(found) or (found["rows_affected"] and not found["bytes"])):
         return ""
@@ -113,7 +115,7 @@ def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
 
 
 def _html(source: Mapping[str, Any], prefix: str) -> str:
-    """Describe the share of the rows that contain HTML tags; empty if the share is small."""
+    """Describe the fraction of the rows that contain HTML tags; empty if the fraction is small."""
     counts = source.get("html", {"rows": 0, "with_tags": 0})
     rows, with_tags = counts["rows"], counts["with_tags"]
     if with_tags <= MAX_WITH_TAGS * rows:
@@ -124,7 +126,7 @@ def _html(source: Mapping[str, Any], prefix: str) -> str:
 
 
 def _files(source: Mapping[str, Any]) -> str:
-    """Describe the number of files of each type; empty for a single file unless files were skipped."""
+    """Describe the number of files of each type; empty if there is a single file and no file was skipped."""
     read, skipped = (
         ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
         for key in ("kinds", "passed_over")

@@ -85,7 +85,7 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
 
 
 def _unsharded(run: ResolvedRun, model: Any) -> Any:
-    """Return the model with the best weights, not sharded, so that this process alone can export it. A model with
+    """Return the model with the best weights in unsharded form, so that this process alone can export it. A model with
     sharded weights is built again for this.
     """
     if not is_sharded(model):
@@ -103,8 +103,8 @@ def _unsharded(run: ResolvedRun, model: Any) -> Any:
 
 
 def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
-    """Return the content of ``results.json`` for a run without stages or for a stage, except the verdict and the
-    comparison with the teacher.
+    """Return the content of ``results.json``, except the verdict and the comparison with the teacher, for a run without
+    stages or for a single stage.
     """
     run, model, data = prepared.run, prepared.model, prepared.data
     suite, scores = fitted.score_callback.suite, fitted.final.scores
@@ -271,8 +271,8 @@ def _row_of(baseline: str, scores: Iterable[str]) -> str:
 
 
 def shown_names(results: Results, names: Sequence[str]) -> list[str]:
-    """Return the names of the scores to print: all if there are few, otherwise the averages, the monitored score, and
-    the scores with the same task and metric under other protocols.
+    """Return the names of the scores to print: all scores if there are few, otherwise the averages, the monitored
+    score, and scores with its task and metric under other protocols.
     """
     monitor = results["recipe"].get("monitor") or ""
     averages = results.get("averages", {})
@@ -313,7 +313,7 @@ def closing_table(
 
 
 def disk_usage(folder: Path) -> str:
-    """Return a sentence about the size of a run directory and how to reduce the size; empty if there are no
+    """Return a sentence that states the size of a run directory and how to reduce it; empty if there are no
     checkpoints.
     """
     places = sorted(folder.glob("**/checkpoints"))

@@ -92,8 +92,8 @@ def paths_of(domain: Domain) -> list[str]:
 
 
 def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
-    """Return the recipe ``gense`` with the sentences of the domain as its input. Keys in ``domain.synthesis`` take
-    precedence.
+    """Return the synthesis recipe ``gense``, with the sentences of the domain as its input. Keys in
+    ``domain.synthesis`` take precedence.
     """
     domain, generator = run.domain, str(run.domain.generator)
     register(GENERATE_CONFIGS)
@@ -131,7 +131,7 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
 
 
 def outcome(triplets: Path) -> str:
-    """Describe the result of the synthesis, read from its manifest."""
+    """Return a description of the synthesis results, which are read from the manifest."""
     found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
     sentences, excluded = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
     return (

@@ -42,14 +42,15 @@ def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stage_identity(before: str, name: str, own: str) -> str:
-    """Return the identity of stage ``name``. It combines the identity of the stage's config, ``own``, with that of the
-    previous stage, ``before``.
+    """Return the identity of the stage ``name``: a hash of its name, the identity of its config, ``own``, and the
+    previous stage's identity, ``before``.
     """
     return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]
 
 
 def identity_in(folder: Path) -> str | None:
-    """Return the identity of the run in a folder; None if the folder contains no run.
+    """Return the identity (hash of the settings) that is recorded for the run in a folder, or None if the folder
+    contains no run.
 
     Raises:
         InputError: the marker of the folder is damaged, or another version of the project wrote it.

@@ -1,4 +1,4 @@
-"""Conversion of rows in memory to a data file: accepted types, columns, and checks."""
+"""Convert rows in memory to a data file: accepted types of rows, selection of columns, and checks."""
 
 import contextlib
 import itertools
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 
 
 class CachedRows(NamedTuple):
-    """The file to which rows in memory were written, and the sorted indices of the rows that the file omits."""
+    """The file to which rows in memory were written, and the sorted indices of the rows that are not in the file."""
 
     path: Path
     skipped: list[int]
@@ -145,7 +145,7 @@ def overrides_for_rows(
 
 
 def _rows_in(rows: Any) -> Iterable[Any]:
-    """Return the rows as an iterable. Rows of a pandas DataFrame are converted to mappings.
+    """Return an iterable over the rows, whatever their type. Rows of a pandas DataFrame are converted to mappings.
 
     Raises:
         InputError: this is not a collection of rows.
@@ -293,16 +293,16 @@ def _log_columns(columns: Mapping[str, str]) -> None:
             raise InputError(
                 key="rows",
                 value=f"column {name}",
-                expected="a name that contains 'negative', because columns are assigned by order and this one would be "
-                f"used as the {place.partition('_')[0]} of {next(iter(columns.values()))}",
-                hint="If these texts are negatives, rename the column to negative. Otherwise name the columns to use, "
-                f"in this order: data__columns={list(columns.values())[:2]}.",
+                expected="a name that contains 'negative', because columns are assigned by order and this "
+                f"column would be used as negatives for the column {next(iter(columns.values()))}",
+                hint="If these texts are negatives, rename the column to negative. Otherwise set "
+                f"data__columns={list(columns.values())[:2]}, so that only these two columns are used.",
             )
     log.info("rows: %s", ", ".join(f"{place}={name}" for place, name in columns.items()))
 
 
 def _chosen(row: Any, index: int, columns: Sequence[str]) -> dict[str, Any]:
-    """Return the cells of a row in these columns."""
+    """Return the cells of a row in the given columns."""
     missing = [name for name in columns if not isinstance(row, Mapping) or name not in row]
     if missing:
         raise InputError(
@@ -367,7 +367,7 @@ def _cells(row: Any) -> Sequence[Any]:
 
 
 def _with_number(row: Any) -> Any:
-    """Return a row in which a score that is a string is converted to a number."""
+    """Return the row, with its score converted to a number if the score is a string."""
     if not isinstance(row, Mapping):
         return row
     found = dict(row)
@@ -389,7 +389,7 @@ def _shape(row: Any, index: int) -> Shape:
 
 
 def _invalid_row(row: Any, index: int) -> InputError:
-    """Return the error about a row of an unsupported type. For a mapping, it names the first cell that is not a
+    """Return the error for a row of an unsupported type. For a mapping, it names the first cell that is not a
     string.
     """
     if not isinstance(row, Mapping):

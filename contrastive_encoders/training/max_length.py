@@ -83,8 +83,8 @@ def settle_without_weights(run: ResolvedRun, data: Any) -> None:
 
 
 def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
-    """Return the models whose default maximum training length differs from that of the preview: model name -> length in
-    tokens. A preview without a model cannot know which applies.
+    """Return the models whose default maximum training length differs from the preview's, as a mapping of model names
+    to lengths in tokens. A preview without a model cannot know which applies.
     """
     defaults = [
         config

@@ -134,7 +134,7 @@ class MetricsCSV(Logger):
 
 
 def _text(value: Any) -> str:
-    """Return the shortest string that parses to the same number."""
+    """Convert a number to the shortest string that parses to the same number."""
     return str(value) if isinstance(value, int) else repr(float(value))
 
 

@@ -42,7 +42,7 @@ class MirrorTakeoverError(Exception):
 
 
 class Mirror:
-    """Mirror of a run's ``folder`` at the URL ``address``: uploads the folder, and downloads it again.
+    """Mirror of a run's ``folder`` at the URL ``address``, which uploads the folder and can download it again.
 
     Args:
         entries: glob patterns of the files in the folder that are copied.
@@ -64,7 +64,7 @@ class Mirror:
 
     def begin(self, *, replace: bool, fetch: bool) -> list[str]:
         """Check that the URL is writable, take it over from any previous process, and return the names of the files
-        that are copied there.
+        that it already contains.
 
         Args:
             replace: ignore the existing copies.
@@ -298,7 +298,7 @@ class Mirror:
                 yield from (path for path in inside if path.is_file() and not path.name.endswith((".part", ".lock")))
 
     def _names(self, *within: str) -> list[str]:
-        """Return the names of the files and folders at the URL, or in a folder below it."""
+        """Return the names of the files and folders at the URL, or in a subfolder of the URL."""
         self._system.invalidate_cache()
         try:
             paths: list[str] = self._system.ls(self._path(*within), detail=False)
@@ -307,7 +307,8 @@ class Mirror:
         return [name for path in paths if (name := PurePosixPath(path).name)]
 
     def _refuse_foreign(self) -> None:
-        """Check that a URL without an index contains no files, except those that a killed process left when it started.
+        """Check that a URL without an index contains no files, except files that a process wrote if it was killed while
+        starting.
 
         Raises:
             InputError: there are other files.
@@ -323,7 +324,7 @@ class Mirror:
             )
 
     def _refuse_nested(self) -> None:
-        """Check that the mirror is not inside the run's folder, nor the folder inside the mirror.
+        """Check that neither the mirror is inside the run's folder, nor the run's folder inside the mirror.
 
         Raises:
             InputError: one is inside the other.

@@ -1,6 +1,4 @@
-"""Grouping of similar rows into batches (``data.neighbor_group_size``), by the embeddings of the run's initial
-encoder.
-"""
+"""Group similar rows into batches (``data.neighbor_group_size``), by the embeddings from the run's initial encoder."""
 
 import io
 import logging
@@ -26,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
-    """Form groups of similar rows for data with ``neighbor_group_size``. Rank 0 computes the groups once and stores
-    them in the run's folder, and all ranks read the file.
+    """Form groups of similar rows for data configs that set ``neighbor_group_size``. Rank 0 computes the groups once
+    and stores them in the run's folder, and all ranks read the file.
 
     ``model`` must have the initial weights of the run. The name of a file of groups also depends on the content of its
     data. Therefore a run without a checkpoint starts from scratch if the data have changed.

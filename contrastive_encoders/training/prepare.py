@@ -1,4 +1,4 @@
-"""Preparation of a run: its model and data are built, and the settings that depend on them are determined.
+"""Prepare a run: build its model and data, and determine the settings that depend on them.
 
 These are the batch size and the steps for few rows (``few_rows_epochs``), the length of training texts, the prompts of
 the encoder, and the tasks that are scored and monitored.
@@ -72,8 +72,8 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
 
 
 def dry_run_stage(run: ResolvedRun, backbone: str | None) -> None:
-    """Build a later stage as far as possible, so that errors in its settings are raised before the previous stages are
-    trained.
+    """Build a later stage as far as possible, so that errors in the stage's settings are raised before the previous
+    stages are trained.
     """
     if run.is_finished:
         return

@@ -1,5 +1,5 @@
-"""Resolution of a run's config: a value for each key of model, data, and trainer, and the identity and the directory of
-the run.
+"""Resolve a run's config: determine the value of each key of model, data, and trainer, the run's identity (hash of its
+settings), and its directory.
 
 This module does not import torch.
 """
@@ -87,8 +87,8 @@ class ResolvedRun(RunConfig):
 
     @property
     def device(self) -> str | None:
-        """Device for other encoders that the run loads, such as a teacher: "cpu" if the run trains on the CPU, else
-        None, which selects a GPU if there is one.
+        """Device for other encoders that the run loads, such as a teacher: "cpu" if the run trains on the CPU,
+        otherwise None (a GPU if there is one).
         """
         return "cpu" if self.trainer["accelerator"] == "cpu" else None
 
@@ -117,8 +117,8 @@ class ResolvedRun(RunConfig):
         return replace(run, trainer=_trainer_arguments(run))
 
     def starting_from(self, before: str) -> "ResolvedRun":
-        """Return the stage with the identity that it has if it starts from the run with the identity ``before``, or
-        from the backbone if ``before`` is empty.
+        """Return the stage with its identity for a start from the run with the identity ``before``, or from the
+        backbone if ``before`` is empty.
         """
         return replace(self, identity=stage_identity(before, self.stage_name, self.own_identity))
 

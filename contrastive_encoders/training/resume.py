@@ -120,7 +120,9 @@ def as_entry(recipe: Mapping[str, Any]) -> Any:
 
 
 def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int, Callable[[int], float]]:
-    """Return the planned number of steps, and a function from the number of completed steps to the learning rate."""
+    """Return the planned number of steps, and a function that maps the number of completed steps to the
+    learning rate.
+    """
     model, trainer = recipe["model"], recipe["trainer"]
     total = planned_steps(trainer["max_steps"], trainer["max_epochs"], batches)
     factor = make_schedule(
@@ -136,6 +138,8 @@ def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int,
 
 
 def _is_moved(one: SettingChange) -> bool:
-    """Return whether the changed setting is the backbone, and its previous and current paths end in the same name."""
+    """Return whether the changed setting is the backbone, with a previous and a current path that end in the
+    same name.
+    """
     names: Sequence[str] = [Path(str(value)).name for value in (one.before, one.now)]
     return one.key.removeprefix("model.") == "backbone" and names[0] == names[1]

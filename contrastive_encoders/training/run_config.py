@@ -36,13 +36,13 @@ class Trainer:
     target: str = "pytorch_lightning.Trainer"
 
     accelerator: str = config_field(
-        "auto", "hardware on which Lightning runs: auto, cpu, gpu, or another accelerator of Lightning"
+        "auto", "hardware on which Lightning trains: auto, cpu, gpu, or another accelerator that Lightning supports"
     )
     devices: int | str | Sequence[int] | None = config_field(
         None, "number of devices per node; null: same as the top-level key devices"
     )
     num_nodes: int | None = config_field(None, "number of nodes; null: same as the top-level key num_nodes")
-    strategy: Any = config_field("auto", "distributed strategy of Lightning, which trainer=ddp and trainer=fsdp set")
+    strategy: Any = config_field("auto", "Lightning's distributed strategy; trainer=ddp and trainer=fsdp set this key")
     precision: str | None = config_field(
         None, "precision in Lightning's notation, e.g. bf16-mixed; null: derived from the top-level key precision"
     )
@@ -52,7 +52,7 @@ class Trainer:
     max_epochs: int | None = config_field(None, "maximum number of epochs; null: same as the top-level key max_epochs")
     max_time: str | None = config_field(None, "maximum training time; null: same as the top-level key max_time")
     gradient_clip_val: float | None = config_field(
-        1.0, "maximum gradient norm; gradients with a larger norm are scaled down to it; null: no clipping"
+        1.0, "maximum gradient norm; gradients with a larger norm are scaled down to this norm; null: no clipping"
     )
     log_every_n_steps: int | None = config_field(
         None, "number of steps between two log rows; null: same as the top-level key log_every_n_steps"
@@ -81,7 +81,9 @@ class TensorBoard:
 
     save_dir: str | None = config_field(None, "directory of the logs; null: same as the run's output_dir")
     name: str = config_field("tensorboard", "name of the subdirectory of save_dir that contains the logs")
-    version: str = config_field("", "name of a directory within this subdirectory; empty: no further directory")
+    version: str = config_field(
+        "", "name of a directory in save_dir/name that contains the logs; empty: the logs are in save_dir/name itself"
+    )
     default_hp_metric: bool = config_field(
         False, "whether to log TensorBoard's placeholder metric hp_metric along with the hyperparameters"
     )
@@ -104,20 +106,20 @@ class WandbLogger:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Configuration of when checkpoints are saved and which of them are kept."""
+    """Configuration of the times at which checkpoints are saved, and of the checkpoints that a finished run keeps."""
 
     every_n_steps: int | None = config_field(
         500,
-        "number of optimizer steps between two checkpoints; null: checkpoints are not saved by the number of steps",
+        "number of optimizer steps between two checkpoints; null: the number of steps does not trigger checkpoints",
         ge=1,
     )
     every_n_minutes: float | None = config_field(
-        15, "number of minutes between two checkpoints; null: checkpoints are not saved by time", ge=0
+        15, "number of minutes between two checkpoints; null: the elapsed time does not trigger checkpoints", ge=0
     )
     keep_all: bool = config_field(
         False,
-        "which checkpoints a finished run keeps; true: all, including previous.ckpt and the optimizer state of "
-        "best.ckpt; false: last.ckpt, from which the run can be resumed, and the weights of best.ckpt",
+        "whether a finished run keeps all checkpoints; true: all, including previous.ckpt and the optimizer state of "
+        "best.ckpt; false: only last.ckpt, from which the run can be resumed, and the weights of best.ckpt",
     )
 
 
@@ -139,21 +141,21 @@ class Evaluation:
     )
     during_training: str | Sequence[str] = config_field(
         ("stsb-dev",),
-        "suites or tasks that are evaluated every every_n_steps steps and at the last step; custom tasks are "
-        "added unless this key is set, in which case it must list them",
+        "suites or tasks that are evaluated every `every_n_steps` steps and at the last step; by default, custom "
+        "tasks are added; if this key is set, only the listed tasks are evaluated",
     )
     every_n_steps: int | None = config_field(
         None, "number of steps between two evaluations; null: evaluation only at the end", ge=0
     )
     at_start: bool | None = config_field(
         None,
-        "whether to evaluate the encoder before training as well, which the final verdict requires; null: true if "
-        "there are tasks",
+        "whether to also evaluate the encoder before training, which the final verdict requires; null: true if there "
+        "are tasks",
     )
     compare_with_teacher: bool | None = config_field(
         None,
-        "whether to evaluate model.teacher as well, and compare its size, speed, and scores with the encoder's; "
-        "null: false",
+        "whether to also evaluate model.teacher, and compare its size, speed, and scores with the encoder's; null: "
+        "false",
     )
     precision: Literal["fp32", "bf16"] = config_field(
         "fp32",
@@ -170,8 +172,8 @@ class Domain:
 
     path: str | Sequence[str] | None = config_field(
         None,
-        "file, list of files, or directory of the domain's sentences, one per line; null: nothing is generated, "
-        "and stages.domain.data.path names existing triplets",
+        "file, list of files, or directory with the domain's sentences, one per line; null: nothing is generated, and "
+        "stages.domain.data.path must name existing triplets",
     )
     generator: str | None = config_field(
         None, "model that generates the triplets: run directory of model=gense_generator, model directory, or Hub id"
@@ -223,26 +225,28 @@ class RunConfig:
     )
     few_rows_epochs: int | None = config_field(
         None,
-        "maximum number of epochs if there are fewer than 1,000 rows, in batches of at most half of the rows; "
-        "max_steps and batch_size take precedence if set; null: same number of steps and batch size as for more "
-        "rows",
+        "maximum number of epochs if there are fewer than 1,000 rows, which are then trained in batches of at most "
+        "half of the rows; max_steps and batch_size take precedence if they are set; null: same number of steps and "
+        "batch size as for more rows",
         ge=1,
     )
     token_budget: int | None = config_field(
         None,
-        "maximum number of tokens per forward pass, including padding; larger batches are split into chunks, "
-        "whose activations are recomputed in the backward pass; null: as many tokens as take about 8 GiB of "
-        "activations, on a GPU half of its memory",
+        "maximum number of tokens per forward pass, including padding; larger batches are split into chunks, whose "
+        "activations are recomputed in the backward pass; null: as many tokens as need about 8 GiB of activations or, "
+        "on a GPU, half of its memory",
         ge=1,
     )
     train_max_length: int | None = config_field(
         None,
-        "maximum length of training texts in tokens; null: default_train_max_length, or for data=qa and "
-        "data=triplets a length that covers 99 % of the texts",
+        "maximum length of training texts in tokens; null: default_train_max_length or, for data=qa and "
+        "data=triplets, a length that covers 99 % of the texts",
         ge=1,
     )
     default_train_max_length: int | None = config_field(
-        None, "default of train_max_length for data other than qa and triplets; the config of the model sets it", ge=1
+        None,
+        "default of train_max_length for data other than qa and triplets, which the config of the model sets",
+        ge=1,
     )
     held_out_fraction: float | None = config_field(
         None, "fraction of the rows that are held out from training and evaluated as the task held_out; null: 0"
@@ -258,8 +262,7 @@ class RunConfig:
     )
     deletion_ratio: float | None = config_field(
         None,
-        "fraction of the words that are deleted from each text for model=tsdae; the words are sampled again in "
-        "every epoch",
+        "fraction of the words that model=tsdae deletes from each text; the words are sampled again in every epoch",
     )
     prompts: Mapping[str, Any] = field(
         default_factory=dict,
@@ -272,15 +275,15 @@ class RunConfig:
     )
     freeze: str | None = config_field(
         None,
-        "part of the backbone that is not trained; embeddings: the token embeddings; layers:N: the token "
-        "embeddings and the N lowest layers; null: nothing is frozen",
+        "part of the backbone that is frozen; embeddings: the token embeddings; layers:N: the token embeddings and "
+        "the N lowest layers; null: nothing is frozen",
     )
     domain: Domain = field(default_factory=Domain)
     stages: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "mapping of stage names to the keys of each stage, e.g. stages.nli.max_steps=3; a stage starts "
-            "from the best weights of the previous stage; +stages.NAME.KEY=VALUE adds a stage"
+            "meaning": "mapping of stage names to the keys of each stage, e.g. stages.nli.max_steps=3; each stage "
+            "starts from the best weights of the previous stage; +stages.NAME.KEY=VALUE adds a stage"
         },
     )
     only_stage: str | None = config_field(
@@ -329,7 +332,7 @@ class RunConfig:
         None, "name of the run in comparisons; null: named by its objective, settings, or directory"
     )
     next_steps: str | None = config_field(
-        None, "text that is printed after the final results, such as suggested next steps"
+        None, "text that is printed after the final results, such as suggestions for next steps"
     )
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
@@ -344,8 +347,8 @@ class RunConfig:
     )
     initial_weights_fraction: float | None = config_field(
         None,
-        "coefficient of the initial weights in the average of initial and trained weights that is evaluated at "
-        "the end and exported; checkpoints always contain the trained weights; null: 0",
+        "coefficient of the initial weights in the average of initial and trained weights; this average is evaluated "
+        "at the end and exported, while checkpoints contain the trained weights; null: 0",
         ge=0,
         lt=1,
     )
@@ -360,8 +363,9 @@ class RunConfig:
     tiny: TinySizes = field(
         default_factory=TinySizes,
         metadata={
-            "meaning": "sizes of the model backbone=tiny, which has random weights (4.9 million parameters) and a "
-            "tokenizer trained on the data; in short runs from scratch, a larger vocabulary helps more than more layers"
+            "meaning": "sizes of the model for backbone=tiny, which has random weights (4.9 million parameters) and a "
+            "tokenizer that is trained on the data; in short runs from scratch, a larger vocabulary helps more than "
+            "additional layers"
         },
     )
     allow_targets: Sequence[str] = config_field(

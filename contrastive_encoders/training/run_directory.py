@@ -60,7 +60,7 @@ def mirror_of(folder: Path, address: str | None, identity: str) -> Mirror | None
 
 
 def is_empty(folder: Path) -> bool:
-    """Return whether a folder does not contain any results of a run yet.
+    """Return whether a folder contains no results of a run yet.
 
     Raises:
         InputError: the folder contains other files, or another process is training in it.
@@ -206,7 +206,7 @@ def _resumable_checkpoint(folder: Path, resume: str | None) -> str | None:
 
 
 def _resume_path(resume: str | None, folder: Path) -> str | None:
-    """Return the checkpoint file that ``resume`` names; None if ``resume`` is "auto" or None.
+    """Return the checkpoint file that the key ``resume`` names; None if ``resume`` is "auto" or None.
 
     Raises:
         InputError: the value is not a file. The hint names the checkpoint of the run in this directory, and another

@@ -83,8 +83,8 @@ def quiet_library_logging() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deduplicate_log_messages(*names: str) -> Iterator[None]:
-    """Context manager in which these loggers show each distinct message only once. Otherwise, messages about a stage
-    would be repeated by its check before training.
+    """Context manager in which the given loggers show each distinct message only once. Otherwise, messages about a
+    stage would be repeated by its check before training.
     """
     lines = set[str]()
 
@@ -187,8 +187,8 @@ def resolve_stage_backbone(
 
 
 def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | None, str]:
-    """Return the directory and the identity of the stage before index ``place``; None and an empty string if this stage
-    is not finished.
+    """Return the directory and the identity of the stage before ``stages[place]``, or (None, "") if that stage is not
+    finished.
     """
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
@@ -209,7 +209,7 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
 
 
 def load_stage_weights(model: pl.LightningModule, before: Path) -> None:
-    """Load the weights from best.ckpt of the run in ``before`` whose names and shapes match.
+    """Load from best.ckpt of the run in ``before`` all weights whose names and shapes match.
 
     The transformer is already loaded, because the run's folder is the backbone. This function loads the modules after
     the transformer. Adapters of that run are part of its transformer, or are below a new adapter.
@@ -282,7 +282,7 @@ def _poolings(stages: Sequence[ResolvedRun]) -> dict[str, str | None]:
 
 
 def _refuse_lost_head(before: ResolvedRun, after: ResolvedRun) -> None:
-    """Check that a stage with MLM does not follow a stage without MLM, whose encoder has no masked-LM head."""
+    """Check that no stage with MLM follows a stage without MLM, whose encoder has no masked-LM head."""
     weight = _mlm_weight(after)
     if weight > 0 and getattr(before.model, "mlm_weight", 0.0) == 0:
         key = f"stages.{after.stage_name}.model.mlm_weight"
@@ -295,15 +295,15 @@ def _refuse_lost_head(before: ResolvedRun, after: ResolvedRun) -> None:
 
 
 def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
-    """Check that a stage does not select layers with the same ``keep_layers`` as the previous stage, whose encoder
-    contains only the selected layers.
+    """Check that a stage does not repeat the ``keep_layers`` of the previous stage, whose encoder contains only the
+    selected layers.
     """
     layers = getattr(after.model, "keep_layers", None)
     if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.model, "keep_layers", None) or ())]:
         raise InputError(
             key=f"stages.{after.stage_name}.model.keep_layers",
             value=[*layers],
-            expected=f"layers of the encoder of stage {before.stage_name}, which has removed all others",
+            expected=f"layers that the encoder of stage {before.stage_name} contains; its keep_layers removed all others",
             hint=f"Set model.keep_layers only for the first stage, with stages.{before.stage_name}.model.keep_layers.",
         )
 

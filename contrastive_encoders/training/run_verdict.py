@@ -23,8 +23,8 @@ from contrastive_encoders.training.startup_summary import changed_keys
 
 
 def items_of(fitted: FitResult) -> ItemScores | None:
-    """Return the scores of single test items after training, before training, and of the TF-IDF baseline; None if there
-    are none.
+    """Return the scores of single test items before and after training, and for the TF-IDF baseline, or None if there
+    are no such scores.
     """
     if (found := fitted.final.scores.items) is None:
         return None
@@ -79,7 +79,7 @@ def verdict_of(
 
 
 def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]:
-    """Return an override that provides more training examples, and the files of the data. Each is empty if there is
+    """Return an override that would add training examples, and the names of the data files. Each is empty if there is
     none.
     """
     parts = manifest.get("parts") or {"": manifest}
@@ -106,8 +106,8 @@ def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]
 
 
 def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
-    """Return the item scores of a run with stages: after training from the last stage, before training from the first
-    stage.
+    """Return the scores of single test items for a run with stages: before training of the first stage, and after
+    training of the last stage.
     """
     first, last = (folder / ITEMS_FILE for folder in (folders[0], folders[-1]))
     if not last.is_file():

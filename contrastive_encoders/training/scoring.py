@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tuple[ResolvedRun, Suites]:
-    """Return the run, with evaluation keys adapted to the available tasks, and the suites that are evaluated at the end
+    """Return the run, with evaluation keys adapted to the available tasks, and two suites: for evaluation at the end,
     and during training.
 
     Raises:
@@ -100,7 +100,8 @@ def _with_evaluation(run: ResolvedRun, **changed: Any) -> ResolvedRun:
 
 
 def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
-    """Remove tasks whose evaluation tables are missing from the tasks that an experiment evaluates during training.
+    """Remove the tasks that cannot be evaluated, because their tables are missing, from an experiment's tasks for
+    evaluation during training.
 
     If only the texts in SentEval's format are missing, the variant with unmodified texts is used. Tasks that the user
     requested are kept.

@@ -119,8 +119,8 @@ def _flat(state: Mapping[str, Mapping[str, Tensor]], place: int) -> dict[str, Te
 
 
 def _shared(model: nn.Module, names: Mapping[str, Any]) -> dict[str, str]:
-    """Return a mapping for weights with several names, such as an output head that is tied to the embedding matrix:
-    other name -> first name.
+    """Return a mapping of other names to first names, for weights with several names, such as an output head that is
+    tied to the embedding matrix.
     """
     first: dict[nn.Parameter, str] = {}
     same = {}

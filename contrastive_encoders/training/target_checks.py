@@ -57,7 +57,7 @@ def check_targets(run: ResolvedRun) -> None:
             raise InputError(
                 key=f"callbacks.{name}",
                 value=entry,
-                expected="the keys of a callback, with _target_, the path of a class",
+                expected="a mapping of the callback's keys, including _target_, the import path of its class",
             )
     for place, target in _targets({name: value for name, value in plain.items() if name != "stages"}, ()):
         check_target(".".join(place), target, allowed)

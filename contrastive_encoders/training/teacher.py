@@ -60,8 +60,8 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
 
 
 def check_teacher_keys(run: ResolvedRun) -> None:
-    """Check that a teacher is set if a comparison is requested, and that the data consist of complete texts, of which a
-    teacher's embeddings can be stored.
+    """Check that a teacher is set if a comparison is requested, and that the data consist of complete texts, whose
+    teacher embeddings can be stored.
 
     Raises:
         InputError: there is no teacher to compare with, or the data sample new spans from the texts in each epoch.
@@ -137,8 +137,8 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
 def _embed_rows(
     teacher: LoadedEncoder, prompts: Sequence[str], autocast: torch.dtype | None, texts: Sequence[str]
 ) -> np.ndarray:
-    """Return the teacher's embeddings of the concatenated texts of several rows. ``prompts`` contains the prompt of
-    each text in a row.
+    """Return the teacher's embeddings of ``texts``, which contains the texts of several rows. ``prompts`` contains the
+    prompt of each text in a row.
     """
     vectors: np.ndarray = np.array(())
     for prompt in dict.fromkeys(prompts):

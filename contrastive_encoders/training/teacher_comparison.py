@@ -24,8 +24,8 @@ ROUNDS = 5  # rounds for each encoder, alternating; the median is reported
 
 
 def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, float] | None:
-    """Evaluate the teacher on all tasks of the run, and return its scores; None if they are not requested. All ranks
-    must call this.
+    """Evaluate the teacher on all tasks of the run, and return its scores, or None if a comparison is not requested.
+    All ranks must call this.
     """
     if not (run.evaluation.compare_with_teacher and getattr(run.model, "teacher", None)):
         return None
@@ -42,8 +42,8 @@ def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, 
 def compare_with_teacher(
     run: ResolvedRun, data: Any, results: Results, of_teacher: Mapping[str, float]
 ) -> TeacherComparison:
-    """Compare the size, speed, and scores of the exported encoder with the teacher's. To measure the speed, both embed
-    the same training texts in alternation.
+    """Compare the size, speed, and scores of the exported encoder with those of the teacher. To measure the speed, both
+    embed the same training texts in alternation.
     """
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
     sides = {"teacher": _load(run, run.model.teacher), "student": _load(run, run.folder / "encoder")}

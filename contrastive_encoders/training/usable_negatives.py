@@ -1,6 +1,4 @@
-"""Count of the negatives in the first batches before training, and rejection of data from which the loss cannot
-learn.
-"""
+"""Count the negatives in the first batches before training, and reject data from which the loss cannot learn."""
 
 import logging
 from itertools import islice
@@ -74,7 +72,7 @@ def _counts(counts: torch.Tensor) -> Counts:
 
 
 def _no_gradient(model: Any, data: Any, batches: int, processes: int, name: str) -> InputError:
-    """Return the error about data for which no batch yields a gradient. Its hint suggests a larger batch if that would
+    """Return the error for data of which no batch yields a gradient. Its hint suggests a larger batch if that would
     yield a gradient.
     """
     most = min(MAX_SUGGESTED, data.num_examples)

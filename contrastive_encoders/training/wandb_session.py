@@ -57,8 +57,8 @@ def close_wandb(status: int) -> None:
 
 
 def run_id(folder: Path) -> str:
-    """Return the W&B id of a run: the folder's name and six hex digits, which distinguish folders with the same name
-    (of stages or other machines).
+    """Return the W&B id of a run: the name of its folder and six hex digits, which distinguish folders with the same
+    name, such as folders of stages or on other machines.
     """
     readable = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in folder.name)
     return f"{readable}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]}"

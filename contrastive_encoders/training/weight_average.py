@@ -1,4 +1,4 @@
-"""Average of the weights before and after training, which preserves more of the initial encoder's abilities (WiSE-FT).
+"""Average the weights before and after training, to preserve more of the initial encoder's abilities (WiSE-FT).
 
 Wortsman et al. 2022, "Robust fine-tuning of zero-shot models" (arXiv:2109.01903), equation 1: (1 - a) * start + a *
 trained, for every weight of the backbone.

@@ -75,7 +75,7 @@ class _Sink:
 
 
 def reason(error: OSError) -> str:
-    """Return the reason of a write error as text for an error message."""
+    """Return the cause of a write error, as text for an error message."""
     if error.errno in NO_ROOM:
         return f"no space left on the device ({error.strerror})"
     return error.strerror or str(error)

@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class RunCheckpoints(Checkpoint):
-    """Callback that saves a checkpoint every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end
-    of training, and when the process receives a signal.
+    """Callback that saves a checkpoint every ``every_n_steps`` optimizer steps, every ``every_n_minutes`` minutes, at
+    the end of training, and when the process receives a signal.
 
     ``monitor`` is a key of ``trainer.callback_metrics``; among equal values the earlier step is kept. Without a
     monitored value the best checkpoint is the last one. ``best_score`` is None until there is a score. Training ends
@@ -101,8 +101,8 @@ class RunCheckpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best score, unless the monitored metric has changed, or best.ckpt does not exist in this folder
-        or is damaged.
+        """Restore the best score, unless the monitored metric has changed, or best.ckpt is missing from this folder or
+        damaged.
         """
         same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
         if not same_score or not self.best_path.exists() or self._best_is_damaged:
@@ -190,7 +190,7 @@ class RunCheckpoints(Checkpoint):
         return int(signum), bool(due)
 
     def _improved(self, trainer: pl.Trainer) -> bool:
-        """Return whether there is a new value of the monitored score and it is better than the best value. A value that
+        """Return whether the monitored score has a new value that is better than the best value. A value that
         merely remains in the metrics is not new.
         """
         if self.monitor is None or (found := trainer.callback_metrics.get(self.monitor)) is None:
@@ -216,7 +216,7 @@ class RunCheckpoints(Checkpoint):
             trainer.should_stop = True
 
     def _is_the_same(self, found: Any) -> bool:
-        """Return whether the value is the same tensor as at the previous check, determined without a device
+        """Return whether ``found`` is the same, unmodified tensor as at the previous check, without a device
         synchronization.
         """
         before, self._last_value = self._last_value, found
@@ -226,7 +226,7 @@ class RunCheckpoints(Checkpoint):
         return found.data_ptr() == before.data_ptr() and version_of(found) == version_of(before)
 
     def _is_unscored(self) -> bool:
-        """Return whether no score has been monitored, so that the last checkpoint counts as the best."""
+        """Return whether there has been no monitored score yet, so that the last checkpoint counts as the best."""
         return self.best_step is None
 
     def _has_other_weights(self, trainer: pl.Trainer) -> bool:

@@ -1,5 +1,5 @@
-"""Storage of a run's config in its checkpoints, and precedence of the current config over restored callback
-arguments.
+"""Store a run's config in its checkpoints, and prevent a checkpoint from replacing callback arguments that the current
+config sets.
 """
 
 import inspect
@@ -15,8 +15,8 @@ from contrastive_encoders.training.resume import CONFIG, RATES_DIFFER, RESUMED, 
 
 
 class ConfigRecord(pl.Callback):
-    """Callback that stores all keys of the run and the names of the weights in each checkpoint, and keeps the arguments
-    of callbacks as the config sets them.
+    """Callback that stores all keys of the run and the names of the weights in each checkpoint and, after a checkpoint
+    has been loaded, resets the arguments of callbacks to the values in the config.
 
     Some callbacks restore one of their arguments from a checkpoint, as Lightning's EarlyStopping does with its
     patience.

@@ -190,7 +190,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _sample(data: Any) -> np.ndarray:
-    """Return the indices of equally spaced examples, in random order."""
+    """Return the indices of evenly spaced examples, in random order."""
     rows = np.unique(np.linspace(0, data.num_examples - 1, min(SAMPLE, data.num_examples)).astype(np.int64))
     return np.random.default_rng(0).permutation(rows)
 

@@ -1,4 +1,6 @@
-"""Detection of ranks that have died, so that the other ranks report this instead of a collective's timeout."""
+"""Detect ranks that have died, so that the other ranks report this failure instead of the timeout of a collective
+operation.
+"""
 
 import os
 import socket
@@ -39,7 +41,7 @@ class RankFailureMonitor(pl.Callback):
 
     @contextmanager
     def name_dead_ranks(self) -> Iterator[None]:
-        """Context manager for collective operations that reports ranks that have died if the operation fails.
+        """Context manager for a collective operation; if the operation fails, it reports the ranks that have died.
 
         Raises:
             TrainingError: another rank has died, and this one cannot continue. The first of the remaining ranks names

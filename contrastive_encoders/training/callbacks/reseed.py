@@ -60,6 +60,6 @@ def has_dropout(module: nn.Module) -> bool:
 
 
 def mixed(*numbers: int) -> int:
-    """Return a 63-bit seed that is a hash of the numbers, so that the seeds of similar numbers are unrelated."""
+    """Return a 63-bit hash of the numbers as a seed, so that similar numbers give unrelated seeds."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

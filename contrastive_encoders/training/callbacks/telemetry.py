@@ -165,8 +165,8 @@ class Telemetry(pl.Callback):
         return Cost(now.seconds - before.seconds, now.graphs - before.graphs)
 
     def _with_before(self, found: Cost) -> dict[str, float]:
-        """Return the total cost of compiling models, including the cost before the run was resumed; empty if nothing
-        was compiled.
+        """Return the total cost of compiling models, including compilations before the run was resumed; empty if
+        nothing was compiled.
         """
         seconds = self._before.get("compile_seconds", 0.0) + found.seconds
         graphs = self._before.get("compiled_graphs", 0) + found.graphs
@@ -244,8 +244,8 @@ class Telemetry(pl.Callback):
 
 
 def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the mean of each metric and the sum of each count over the ranks, with one transfer to the host and one
-    small reduction.
+    """Return the mean of each metric and the sum of each count over all ranks, computed with one transfer to the host
+    and one small reduction.
     """
     names = sorted(metrics)
     values = torch.stack([metrics[name].detach().to(device=device, dtype=torch.float32) for name in names]).tolist()
@@ -269,7 +269,7 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
 
 
 def is_last_step(trainer: pl.Trainer) -> bool:
-    """Return whether the batch that ends was the last one according to the limits of the trainer."""
+    """Return whether the batch that just ended is the last batch of training according to the trainer's limits."""
     if 0 <= trainer.max_steps <= trainer.global_step:
         return True
     epochs = trainer.max_epochs

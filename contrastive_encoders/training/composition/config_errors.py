@@ -1,4 +1,6 @@
-"""Explain the errors of Hydra and OmegaConf about a config: unknown keys and choices, invalid interpolations."""
+"""Explain the errors that Hydra and OmegaConf raise for a config with unknown keys, unknown choices, or invalid
+interpolations.
+"""
 
 import contextlib
 import os
@@ -29,7 +31,8 @@ from contrastive_encoders.training.composition.override_checks import help_hint
 def explain_errors(
     config: str, arguments: Sequence[str] = (), *, composing: bool = False
 ) -> Callable[[Exception], InputError | None]:
-    """Return a function that returns the `InputError` for an error in a config; None for other errors.
+    """Return a function that converts an error in a config to an `InputError`; for other errors, the function returns
+    None.
 
     Args:
         config: the config file of the command in ``configs/``; its keys are compared with a typo in ``arguments``.
@@ -51,7 +54,7 @@ def explain_errors(
 
 
 def explained(error: BaseException, config: str, arguments: Sequence[str]) -> InputError:
-    """Return the error that replaces an error of Hydra, whose message would suggest +KEY=VALUE.
+    """Return the error to raise instead of an error of Hydra, whose message would suggest +KEY=VALUE.
 
     For an unknown key or choice, it has a message of this project; for other errors, it may be Hydra's.
     """
@@ -72,7 +75,7 @@ def explained(error: BaseException, config: str, arguments: Sequence[str]) -> In
 
 
 def _interpolation_error(error: InterpolationResolutionError, arguments: Sequence[str]) -> InputError:
-    """Return the error about an argument that refers to a nonexistent key, as in ``${KEY}``."""
+    """Return the error for an argument that refers to a nonexistent key, as in ``${KEY}``."""
     references = [argument for argument in arguments if "${" in argument]
     own = [argument for argument in references if argument.lstrip("+").partition("=")[0] == error.full_key]
     key, _, value = (own or references)[0].partition("=")
@@ -87,8 +90,8 @@ def _interpolation_error(error: InterpolationResolutionError, arguments: Sequenc
 
 
 def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
-    """Return the error about the first argument with an unknown key or an unknown choice of a group; None if there is
-    none.
+    """Return the error for the first argument with an unknown key or an unknown choice of a group, or None if there is
+    no such argument.
     """
     overrides = list(_parsed(arguments))
     for override in overrides:  # first, because the keys of a group are unknown without its choice
@@ -135,14 +138,14 @@ def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
 
 
 def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:
-    """Return the error about a key ``data.KEY`` that must be set for each source of a mixture instead; None if no
+    """Return the error for a key ``data.KEY`` that must be set for each source of a mixture instead, or None if no
     override names a source.
     """
     found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
     parts = sorted({match.group() for match in found if match})
     if not parts:
         return None
-    hint = f"Each part of a mixture has its own key: {' and '.join(f'{part}{key[4:]}' for part in parts)}."
+    hint = f"Set this key for each data source of the mixture: {' and '.join(f'{part}{key[4:]}' for part in parts)}."
     return InputError(key=key, expected="a key that exists here", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""Checks of config values, and the keys of each command."""
+"""Checks of config values, and lists of the config keys of each command."""
 
 import math
 import re

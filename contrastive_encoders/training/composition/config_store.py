@@ -25,7 +25,7 @@ STORE = ConfigStore.instance()
 
 
 class _SharedNodes(dict[str, Any]):
-    """Mapping of the registered config nodes that returns itself when it is copied.
+    """Mapping of the registered config nodes; copying it returns the same object.
 
     Hydra copies its entire store for each config and for each group that it lists, and copies a node again when it
     reads it. With these copies, --help takes two seconds longer.
@@ -58,7 +58,7 @@ def register(kinds: Mapping[str, type]) -> None:
 
 
 def config_node(kind: Any) -> dict[str, Any]:
-    """Return the keys of a config dataclass with their defaults, and as ``_target_`` the class that they configure."""
+    """Return the keys of a config dataclass with their defaults; ``_target_`` is the class that they configure."""
     target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
     return target | {
         one.name: config_node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
@@ -141,7 +141,9 @@ def to_container(value: Any) -> Any:
 
 
 def _first_of(*names: Any, _root_: DictConfig) -> Any:
-    """Return the value of the first of these keys that is not null. If all are null, return the last argument."""
+    """Resolver that returns the value of the first of these keys that is not null. If all are null, return the last
+    argument.
+    """
     *keys, otherwise = names
     found = (OmegaConf.select(_root_, name) for name in keys)
     return next((value for value in found if value is not None), otherwise)

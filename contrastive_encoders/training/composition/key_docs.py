@@ -31,7 +31,7 @@ class KeyDoc(NamedTuple):
 
 
 class ConfigFile(NamedTuple):
-    """A file of ``configs/``, and the prefix of its keys, such as ``data``, or ``data.parts.NAME`` for a data source of
+    """A file in ``configs/``, and the prefix of its keys, such as ``data``, or ``data.parts.NAME`` for a data source of
     a mixture.
     """
 
@@ -50,7 +50,7 @@ class ConfigFile(NamedTuple):
         return yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
 
     def included(self) -> Iterator["ConfigFile"]:
-        """Yield the files in this file's defaults list, except choices of a group."""
+        """Yield the files that this file's defaults list includes, except choices of a group."""
         for entry in self._defaults():
             if not entry.startswith(f"/{FOLDER}/") and entry != "_self_":
                 folder = CONFIGS if entry.startswith("/") else self.path.parent
@@ -165,7 +165,7 @@ def _is_among(name: str, known: set[str]) -> bool:
 
 
 def _keys_and_meanings(*, _root_: DictConfig) -> str:
-    """Resolver for Hydra's help template: list all keys of a composed config with their values and meanings."""
+    """Resolver for Hydra's help template that lists all keys of a composed config, with their values and meanings."""
     values: Any = OmegaConf.to_container(_root_, resolve=False)
     hydra = values.pop("hydra")
     choices, printed, known = hydra["runtime"]["choices"], set[str](), set[str]()

@@ -73,7 +73,7 @@ def refuse_option(message: str) -> NoReturn:
 
 
 def help_hint(config: str, arguments: Sequence[str] = ()) -> str:
-    """Return the hint that the command's ``--help`` lists its keys.
+    """Return a hint that the command's ``--help`` lists all keys.
 
     Args:
         config: file of the command in ``configs/``.
@@ -84,7 +84,7 @@ def help_hint(config: str, arguments: Sequence[str] = ()) -> str:
 
 
 def unknown_option(config: str, option: str, arguments: Sequence[str]) -> InputError:
-    """Return the error about an unknown option of the command line. Its hint is the key of the same name, if there is
+    """Return the error for an unknown command line option. Its hint is the key of the same name, if there is
     one.
     """
     name, _, value = option.lstrip("-").partition("=")

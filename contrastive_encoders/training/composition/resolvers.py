@@ -22,7 +22,7 @@ INSTALLED_BY = {  # packages that contain weights
 
 
 def _installed(name: str) -> str:
-    """Return the path of ``FILE`` in the installed ``PACKAGE``, for weights that are distributed as a Python package
+    """Return the path of ``FILE`` in the installed ``PACKAGE``, for weights that are distributed in a Python package
     instead of on the Hub.
     """
     package, _, inside = name.partition("/")

@@ -109,8 +109,8 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
 
 
 def _rows(batch: Any, number: int) -> list[int]:
-    """Return the indices of the first ``number`` rows. If the batch mixes several data sources, the rows alternate
-    between sources.
+    """Return the indices of the first ``number`` rows of a batch. If the batch mixes several data sources, the rows
+    alternate between sources.
     """
     rows = range(len(batch.rows))
     if isinstance(batch.part, np.ndarray):
@@ -191,8 +191,8 @@ def _part(role: str, ids: np.ndarray, tokenizer: Any) -> RolePiece:
 
 
 def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
-    """Return the share of the anchors' tokens that MLM predicts (``predicted``), and the shares of these tokens that
-    are masked, kept, or replaced in the model's input.
+    """Return the fraction of the anchors' tokens that MLM predicts (``predicted``), and the fractions of the predicted
+    tokens that are masked, kept, or replaced in the input.
 
     Args:
         mask: the id of the mask token.
@@ -206,9 +206,7 @@ def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
 
 
 def _groups(batch: TripletBatch) -> list[int]:
-    """Return the group number of each row: that of the data if they define groups, otherwise rows with equal anchors
-    form a group.
-    """
+    """Return the group number of each row; if the data define no groups, rows with equal anchors form a group."""
     if batch.groups is not None:
         return [int(group) for group in batch.groups]
     numbers = dict[bytes, int]()
