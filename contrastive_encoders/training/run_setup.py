@@ -303,7 +303,7 @@ def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
         raise InputError(
             key=f"stages.{after.stage_name}.model.keep_layers",
             value=[*layers],
-            expected=f"layers that the encoder of stage {before.stage_name} contains; its keep_layers removed all others",
+            expected=f"layers that the encoder of stage {before.stage_name} contains; this stage removed all others",
             hint=f"Set model.keep_layers only for the first stage, with stages.{before.stage_name}.model.keep_layers.",
         )
 
