@@ -23,6 +23,8 @@ html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_copyright = html_show_sphinx = html_copy_source = False
+html_use_index = False  # the API reference is one page
+highlight_language = "none"  # a block without a language is output, not Python
 pygments_style, pygments_dark_style = "friendly", "native"
 
 

@@ -13,9 +13,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from bs4 import BeautifulSoup
 
 from contrastive_encoders.export.quantization import quantize, ranges_of
 from docs.config_reference import page as page_of_every_key
@@ -244,12 +246,45 @@ def rows_of(text: str) -> set[str]:
     return set(re.findall(r"^\| `([^`]+)` \|", text, re.M))
 
 
-def test_the_site_is_built_without_a_warning(tmp_path):
-    """``make docs``: links and anchors lead somewhere, every page is in the menu, nothing comes from a network."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages of ``make docs``, parsed; Sphinx's own page of search results is reached by the search box."""
     pytest.importorskip("furo", reason="the extra docs is not installed")
-    done = run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(tmp_path / "site")], ROOT)
+    folder = tmp_path_factory.mktemp("site").resolve()
+    done = run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(folder)], ROOT)
     assert done.returncode == 0, done.stderr
-    pages = sorted((tmp_path / "site").glob("*.html"))
-    assert {"index.html", "keys.html", "papers.html"} <= {path.name for path in pages}
+    paths = [path for path in folder.rglob("*.html") if path.name != "search.html"]
+    return folder, {path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in paths}
+
+
+def targets(path: Path, page: BeautifulSoup, tags: str) -> list[tuple[Path, str]]:
+    """Return the file and the fragment of each local link."""
+    urls = [urlsplit(tag.get("href") or tag.get("src") or "") for tag in page.select(tags)]
+    local = [url for url in urls if not url.scheme and not url.netloc]
+    return [(path.parent.joinpath(unquote(url.path)).resolve() if url.path else path, url.fragment) for url in local]
+
+
+def test_the_site_is_built_without_a_warning(site):
+    """``make docs``: every page is in the menu, nothing comes from a network."""
+    folder, pages = site
+    assert {folder / f"{name}.html" for name in ("index", "keys", "api", "papers")} <= set(pages)
     fetched = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]+")
     assert [found for path in pages for found in fetched.findall(path.read_text(encoding="utf-8"))] == []
+
+
+def test_links_of_the_site_have_a_target(site):
+    _, pages = site
+    anchors = {
+        path: {tag.get("id") or tag.get("name") for tag in page.select("[id], a[name]")} for path, page in pages.items()
+    }
+    links = [(path, *target) for path, page in pages.items() for target in targets(path, page, "[href], [src]")]
+    assert len(links) > 1000
+    assert [(path.name, file.name) for path, file, _ in links if not file.is_file()] == []
+    assert [link for link in links if link[2] and link[1] in pages and unquote(link[2]) not in anchors[link[1]]] == []
+
+
+def test_every_page_is_within_two_clicks(site):
+    folder, pages = site
+    first = {file for file, _ in targets(folder / "index.html", pages[folder / "index.html"], "a")}
+    second = {file for path in first & set(pages) for file, _ in targets(path, pages[path], "a")}
+    assert set(pages) - first - second == set()
