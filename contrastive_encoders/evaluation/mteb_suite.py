@@ -23,7 +23,7 @@ PROTOCOL = "mteb"  # protocol in the score names
 
 
 def choose_tasks(names: Sequence[str]) -> list[Any]:
-    """Return the tasks of the mteb library with these names.
+    """Return the mteb library's tasks with the given names.
 
     Raises:
         InputError: the extra is missing, no task was given, a task does not exist, or its data are not texts.

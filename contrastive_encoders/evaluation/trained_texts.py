@@ -76,7 +76,7 @@ def _runs_of(encoder: str) -> Iterator[Results]:
 
 
 def _files_in(manifest: Any) -> Iterator[Path]:
-    """Yield the absolute paths of the training files in a data manifest, including those of a mixture's sources."""
+    """Yield the absolute paths of the training files in a data manifest, including the files of a mixture's sources."""
     if isinstance(manifest, Mapping):
         for key, value in manifest.items():
             if key == "files" and isinstance(value, list):

@@ -269,7 +269,7 @@ class RetrievalConfig(SentencesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """Configuration keys of the translation model of one direction."""
+    """Configuration keys of a translation model, which translates in one direction."""
 
     model: str | None = config_field(
         None, "directory or hub id of a transformers translation model: Marian, M2M-100, NLLB, mBART, or T5"

@@ -89,7 +89,7 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
             raise InputError(
                 key="recipe",
                 value=recipe["name"],
-                expected="dino_x1 (first sentences), dino_x2 (second ones), dino_x1x2 (both), or a custom spec",
+                expected="dino_x1 (first sentences), dino_x2 (second sentences), dino_x1x2 (both), or a custom spec",
             )
         return _tasks(by_recipe, f"recipe {recipe['name']}")
     found = read_spec_file(spec)

@@ -46,9 +46,7 @@ def make_data(run: ResolvedRun, **changed: Any) -> Any:
 
 
 def _inherit_prompts(run: ResolvedRun, data: Any) -> None:
-    """Set the prompts of the data to those of the backbone, if an encoder is trained and ``data.prompts`` is not
-    set.
-    """
+    """Use the backbone's prompts for the data if an encoder is trained and ``data.prompts`` is not set."""
     from contrastive_encoders.encoders.loading.own_encoder import (
         prompts_to_inherit,  # imports torch, which is not needed for --help
     )

@@ -351,7 +351,7 @@ def unknown_stage(key: str, value: Any, name: str, names: Sequence[str]) -> Inpu
 
 
 def _split(overrides: Sequence[str]) -> tuple[list[str], list[_StageKey]]:
-    """Split overrides into those for all stages and those for single stages."""
+    """Split overrides into overrides for all stages and overrides for single stages."""
     parser, for_all, for_one = OverridesParser.create(), list[str](), list[_StageKey]()
     for text in overrides:
         if not STAGE_OVERRIDE.match(text):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # slow to import: about a second
 
 
 class Values(NamedTuple):
-    """Candidate regularization values of a validation scheme in SentEval's validation.py; ``own`` begins with the
-    weakest.
+    """Candidate regularization values of a validation scheme in SentEval's validation.py; ``own`` is sorted from weak
+    to strong.
     """
 
     own: tuple[float, ...]  # weight decay of SentEval's classifier

@@ -1,4 +1,4 @@
-"""Scores of a cross-encoder, which are kept in a database."""
+"""Store the scores of a cross-encoder in a database, so that they are not computed again."""
 
 import contextlib
 import hashlib

@@ -62,7 +62,7 @@ PROMPTS = ("query_prompt", "corpus_prompt")
 
 
 def mine_negatives(config: MineConfig) -> None:
-    """Read the input, mine, and write the output, unless it is finished.
+    """Read the input, mine hard negatives, and write the output file, unless a finished output file exists.
 
     Raises:
         InputError: the input, a model, or the output cannot be used.
@@ -128,8 +128,8 @@ def folder_of(name: str) -> str:
         raise InputError(
             key="encoder",
             value=name,
-            expected="a finished run, an exported checkpoint, a directory of sentence-transformers or transformers, "
-            "or a Hub id",
+            expected="a finished run, an exported checkpoint, the directory of a sentence-transformers or "
+            "transformers model, or a Hub id",
         )
     return str(path)
 
@@ -225,8 +225,8 @@ def progress_shown(shown: bool) -> Iterator[None]:
 
 
 def processes(config: MineConfig, *models: object) -> list[str] | bool:
-    """Return a list with the device of each worker process, each of which holds a copy of the models, or False to use
-    only this process.
+    """Return a list with the device of each worker process, or False if only this process is used. Each worker process
+    holds a copy of the models.
     """
     if config.devices == 1:
         return False

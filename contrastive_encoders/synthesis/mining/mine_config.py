@@ -30,8 +30,8 @@ class MineConfig:
     )
     columns: Sequence[str] | None = config_field(
         None,
-        "names of the two columns of input that contain the anchors and the positives, [ANCHOR,POSITIVE]; null: "
-        "the first of the pairs of names listed for input that exists",
+        "names of the two columns of input that contain the anchors and the positives, [ANCHOR,POSITIVE]; null: the "
+        "first pair of names listed under input that exists",
     )
     split: str = config_field("train", 'split to use, if the rows have a column "split"')
     on_error: Literal["fail", "skip"] = config_field(
@@ -152,5 +152,5 @@ class MineConfig:
 
     @property
     def file(self) -> Path:
-        """The output file."""
+        """Path of the output file."""
         return Path(str(self.output))

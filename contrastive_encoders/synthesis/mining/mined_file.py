@@ -1,4 +1,4 @@
-"""The file of mined rows, and the record next to it."""
+"""Write the output file of mining and, next to it, a record of its provenance."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The pairs of mining, and the corpus that is searched for negatives."""
+"""Read the input of mining: pairs, and the corpus that is searched for negatives."""
 
 import logging
 from typing import Any, NamedTuple

@@ -53,7 +53,9 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
 
 
 def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the dataset settings ``identity`` that determine the questions of a passage and their scores."""
+    """Return the subset of a dataset's identifying settings that determines the questions of a passage and their
+    scores.
+    """
     return {
         name: _comparable(value) if isinstance(value, Mapping) else value
         for name, value in identity.items()

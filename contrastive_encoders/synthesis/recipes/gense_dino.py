@@ -1,4 +1,6 @@
-"""Create triplets from DINO's pairs: texts of one label become entailments, texts of another contradictions."""
+"""Create triplets from DINO's pairs: texts with one label become entailments, texts with another label
+contradictions.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

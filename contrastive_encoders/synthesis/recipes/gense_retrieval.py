@@ -79,7 +79,7 @@ class BM25Index:
         self.index.index(_words(sentences, ids=True), show_progress=False)
 
     def of(self, places: Sequence[int]) -> list[list[str]]:
-        """Retrieve the sentences that are most similar to each of the sentences at ``places``, best first.
+        """Retrieve, for each sentence with an index in ``places``, the most similar sentences, best first.
 
         Sentences that share no word with the query sentence are left out.
         """

@@ -255,7 +255,9 @@ class Queries(QueriesConfig, ModelRecipe):
         self._write_outputs(candidates, self._neighbors(candidates))
 
     def _candidates(self) -> list[QuestionCandidate]:
-        """Return the judged questions of this dataset and reused questions of an earlier one, ordered by passage."""
+        """Return the judged questions of this dataset, and reused questions of an earlier dataset, ordered by
+        passage.
+        """
         here: list[Any] = list(read_entries(self.folder / SCORED))
         rows = [{**row, "passage": self.fresh[row["passage"]]} for row in here]
         for place in set(range(len(self.collection.passages))) - set(self.fresh):

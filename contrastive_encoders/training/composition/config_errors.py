@@ -130,7 +130,7 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
 
 
 def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
-    """Yield the arguments as parsed by Hydra, omitting those that Hydra cannot parse."""
+    """Yield the arguments as parsed by Hydra, omitting arguments that Hydra cannot parse."""
     parser = OverridesParser.create()
     for argument in arguments:
         with contextlib.suppress(HydraException):

@@ -135,7 +135,7 @@ def _has_closed_references(text: str) -> bool:
 
 
 def _split(values: str) -> list[str]:
-    """Split a string at commas, except at those in quotes and in balanced parentheses and brackets."""
+    """Split a string at commas, except at commas in quotes or in balanced parentheses or brackets."""
     return TEXT.findall(values)
 
 
