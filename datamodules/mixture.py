@@ -92,7 +92,7 @@ class Mixture(pl.LightningDataModule):
                 raise InputError(
                     key=f"data.parts.{name}.{key}",
                     value=own,
-                    expected=f"{value}, because all parts share it",
+                    expected=f"{value}, because all parts share this key",
                     hint="Change batch_size, backbone, or model.append_eos for the entire run.",
                 )
         for key, default in (("drop_last", True), ("num_workers", 0)):

@@ -114,7 +114,7 @@ class ExampleOrder:
     def batch(self, epoch: int, k: int) -> np.ndarray:
         """Return this rank's examples of global batch ``k``, (batch_size / world,) int64."""
         if not 0 <= k < len(self):
-            raise IndexError(f"batch {k} of {len(self)}")
+            raise IndexError(f"batch index {k} is out of range for {len(self)} batches")
         end = min((k + 1) * self.batch_size, self.examples)
         return self.at(epoch, np.arange(k * self.batch_size + self.rank, end, self.world))
 
