@@ -114,12 +114,13 @@ class ScoredPairs(TextRows, StoredRows):
                 expected="pairs with different labels, because a regression learns nothing from a single label",
                 value=f"{next(iter(labels)):g} only",
             )
-        run, why = decide(self.settings.postprocess, labels, self.rules.smoothing, is_generated(self.records))
+        generated = all(_is_generated(self.records, file) for file in self.records.files)
+        run, why = decide(self.settings.postprocess, labels, self.rules.smoothing, generated)
         source = self.records.manifest()
         pairs, reports = postprocess(raw, self.rules if run else self.rules._replace(steps=()))
         train, dev = split_dev(pairs, self.settings.dev_fraction, self.settings.seed, self.settings.split_by)
         if self.records.other_splits.get(VALID):
-            train, dev = pairs, read_pairs(self._valid_split())
+            train, dev = pairs, read_pairs(self.records.of_split(VALID, PAIRS))
         check_trainable(train, self.records.name, reports)
         write_pairs(folder / "train.jsonl", train)
         write_pairs(folder / "dev.jsonl", dev)
@@ -135,9 +136,6 @@ class ScoredPairs(TextRows, StoredRows):
             "source": source,
         }
         (folder / "report.json").write_text(json.dumps(report, indent=1))
-
-    def _valid_split(self) -> RecordSource:
-        return self.records.of_split(VALID, PAIRS)
 
 
 class PreparedPairs:
@@ -180,12 +178,8 @@ class PreparedPairs:
         log.info("%s\n%d pairs to train on, %d held out as dino-dev", "\n".join(lines), found["train"], found["dev"])
 
 
-def is_generated(records: RecordSource) -> bool:
-    """Return whether all files were written by a generator of pairs, according to their manifest or their format."""
-    return all(_is_generated(records, file) for file in records.files)
-
-
 def _is_generated(records: RecordSource, file: Rows) -> bool:
+    """Return whether a generator of pairs wrote the file, according to its manifest or its format."""
     if isinstance(file, Path):
         with contextlib.suppress(OSError, CorruptFileError):  # no manifest of this project
             identity = read_record(file.parent / "manifest.json").get("identity")

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -66,6 +67,7 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
 
 
 def _convert(data: bytes, path: Path, form: str) -> str | BadRow:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime, which markitdown imports, writes a file .ses
     try:
         from markitdown import MarkItDownException, StreamInfo
     except ImportError as error:

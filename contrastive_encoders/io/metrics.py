@@ -17,7 +17,9 @@ def parse_rows(content: str) -> list[Row]:
     """Return the rows of the content of a ``metrics.csv``, as `read_rows` does."""
     whole, _, _ = content.rpartition("\n")
     rows = csv.DictReader(io.StringIO(whole + "\n"))
-    return [{name: cell for name, cell in row.items() if name and cell} for row in rows if _is_step(row.get("step"))]
+    return [
+        {name: cell for name, cell in row.items() if name and cell} for row in rows if (row.get("step") or "").isdigit()
+    ]
 
 
 def numbers(rows: Sequence[Row]) -> list[dict[str, float]]:
@@ -27,7 +29,3 @@ def numbers(rows: Sequence[Row]) -> list[dict[str, float]]:
         ValueError: a cell is not a number, for example after an edit by hand.
     """
     return [{name: float(cell) for name, cell in row.items()} for row in rows]
-
-
-def _is_step(cell: str | None) -> bool:
-    return cell is not None and cell.isdigit()

@@ -253,20 +253,13 @@ def _write_problem(folder: Path) -> str:
     return ""
 
 
-def lock_path(output: Path) -> Path:
-    """Return the path of the lock file for a command that writes ``output``. It is removed after the output is
-    written.
-    """
-    return output.with_name(f".{output.name}.lock")
-
-
 def lock_output_file(output: Path) -> Path:
     """Lock a file that will be written, and return the lock file for `release_lock`.
 
     Raises:
         InputError: another process is writing it.
     """
-    lock = lock_path(output)
+    lock = output.with_name(f".{output.name}.lock")
     if not acquire_lock(lock):
         raise InputError(
             key="output",

@@ -14,6 +14,8 @@ from contrastive_encoders.reports.figure import SERIES, SOFT, Figure
 from contrastive_encoders.training.curve import Reference, loss_names, others_of, score_names
 
 RATE = "train/lr"
+DASHES = alt.Scale(range=[[6, 4], [2, 3], [10, 3, 2, 3]])  # of the lines of reference values, which a legend names
+KEY = alt.Legend(symbolSize=1600, symbolStrokeWidth=1.5)  # long enough to show the dashes
 MAX_LOSSES = 5
 # Axis labels as a Vega expression; a learning rate is shown as 2.5e-5
 NUMBER = "format(datum.value, datum.value && abs(datum.value) < 0.001 ? '~e' : '.4~g')"
@@ -33,8 +35,8 @@ def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, t
     right += [_small(run, name, 320) for name in [*losses, *([RATE] if RATE in run.lines else [])]]
     if not left and not right:
         right.append(alt.Chart({"values": []}).mark_point().properties(width=320, title="nothing was logged"))
-    columns = [alt.vconcat(*column) for column in (left, right) if column]
-    whole = alt.hconcat(*columns).properties(title={"text": title})
+    columns = [alt.vconcat(*column).resolve_legend(strokeDash="independent") for column in (left, right) if column]
+    whole = alt.hconcat(*columns).resolve_legend(strokeDash="independent").properties(title={"text": title})
     return Figure("curve", title, "", [], picture_panels=[whole], width=None)
 
 
@@ -43,19 +45,12 @@ def _monitored(run: Curves, name: str, against: Reference) -> alt.TopLevelMixin:
     confidence interval at the best step.
     """
     steps, values = run.lines[name]
-    lines = [
-        {"label": f"{label} {value:.2f}", "value": value, "place": place}
-        for place, (label, value) in enumerate(against.lines(name).items())
-    ]
+    lines = [{"label": f"{label} {value:.2f}", "value": value} for label, value in against.lines(name).items()]
     y = partial(Y, scale=_scale([*values, *against.lines(name).values()]))
-    references = alt.Chart({"values": lines}).encode(y=y("value:Q"))
-    layers = [
-        _curve(run, name).encode(y=y("value:Q")),
-        references.mark_rule(strokeDash=[6, 4], color=SOFT),
-        references.mark_text(align="left", baseline="bottom", color=SOFT).encode(
-            x=alt.value(4), xOffset=alt.XOffset("place:N", scale=alt.Scale(range=[0, 260])), text="label:N"
-        ),
-    ]
+    layers = [_curve(run, name).encode(y=y("value:Q"))]
+    if lines:  # a legend of nothing has no size
+        dash = alt.StrokeDash("label:N", sort=None, scale=DASHES, legend=KEY)
+        layers.append(alt.Chart({"values": lines}).mark_rule(color=SOFT).encode(y=y("value:Q"), strokeDash=dash))
     heading = {"text": name}
     if against.best_step is not None and against.best_step in steps:
         value, bounds = values[list(steps).index(against.best_step)], against.intervals.get(name)

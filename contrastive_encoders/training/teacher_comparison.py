@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,7 +50,9 @@ def compare_with_teacher(
     sides = {"teacher": _load(run, run.model.teacher), "student": _load(run, run.folder / "encoder")}
     rows = next(iter(data_modules(data).values())).used_texts()
     texts = list(islice(chain.from_iterable(rows), NUM_TIMED_TEXTS))
-    seconds = _median_seconds({side: _embedding(encoder, texts, autocast) for side, encoder in sides.items()})
+    seconds = _median_seconds(
+        {name: partial(one.embed, texts, autocast=autocast, progress=False) for name, one in sides.items()}
+    )
     costs = {side: _cost(encoder, len(texts) / seconds[side]) for side, encoder in sides.items()}
     kept = {
         name: results["scores"][name] / value
@@ -89,10 +92,6 @@ def teacher_comparison_table(found: TeacherComparison, results: Results) -> Tabl
 
 def _load(run: ResolvedRun, name: str | Path) -> LoadedEncoder:
     return load_encoder(name, device=run.device)
-
-
-def _embedding(encoder: LoadedEncoder, texts: list[str], autocast: torch.dtype | None) -> Callable[[], object]:
-    return lambda: encoder.embed(texts, autocast=autocast, progress=False)
 
 
 def _median_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:

@@ -50,7 +50,9 @@ class DeCLUTR(ContrastiveObjective):
     settings: DeCLUTRConfig
 
     def __init__(self, settings: DeCLUTRConfig) -> None:
-        _check_weights(settings.contrastive_weight, settings.mlm_weight)
+        if settings.contrastive_weight == 0 and settings.mlm_weight == 0:
+            expected = "more than 0, because model.mlm_weight is 0"
+            raise InputError(key="model.contrastive_weight", value=0, expected=expected)
         _check_metric_loss(settings.metric_loss, settings.metric_miner, settings.guide, settings.contrastive_weight)
         super().__init__(settings)
         if settings.contrastive_weight == 0 and self.encoder.head is not None:
@@ -195,11 +197,6 @@ def shift_labels(batch: SpanBatch) -> SpanBatch:
     last = on_device(ends - 1, batch.labels.device)
     predicted = None if batch.predicted is None else np.setdiff1d(batch.predicted, ends - batch.anchors.lengths) - 1
     return batch._replace(labels=batch.labels.roll(-1).index_fill(0, last, IGNORED_LABEL), predicted=predicted)
-
-
-def _check_weights(contrastive_weight: float, mlm_weight: float | None) -> None:
-    if contrastive_weight == 0 and mlm_weight == 0:
-        raise InputError(key="model.contrastive_weight", value=0, expected="more than 0, because model.mlm_weight is 0")
 
 
 def _check_metric_loss(

@@ -1,13 +1,15 @@
 """Entire runs of train.py, as a separate command or, much faster, in a fork of this process."""
 
 import random
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.data import write_rows
 from tests.forks import TRAIN, Outcome, Started
+from tests.integration.curves import reached
 
 SIZES = [
     "tiny.vocab_size=400",
@@ -36,13 +38,39 @@ def command(start) -> Callable[..., Outcome]:
     return lambda *args, **env: start(*args, **env).finish()
 
 
+@pytest.fixture(scope="session")
+def train(command, tmp_path_factory) -> Callable[..., tuple[Path, Outcome]]:
+    """``train("model=declutr", ...)`` returns the output folder and the outcome of a run that succeeds."""
+
+    def trained(*args, folder: Path | None = None, **env) -> tuple[Path, Outcome]:
+        folder = folder or tmp_path_factory.mktemp("trained") / "run"
+        outcome = command(*args, f"output_dir={folder}", **env)
+        assert outcome.status == 0, outcome.err
+        return folder, outcome
+
+    return trained
+
+
+@pytest.fixture(scope="session")
+def train_killed(start, train) -> Callable[..., None]:
+    """``train_killed(folder, overrides, steps)`` kills a run after each of the steps, and resumes it to its end."""
+
+    def killed(folder: Path, overrides: Sequence[str], steps: Iterable[int]) -> None:
+        for step in sorted(steps):
+            run = start(*overrides, f"output_dir={folder}")
+            run.wait_for(lambda step=step: reached(folder, step))
+            run.kill(signal.SIGKILL)
+            assert run.finish().status == -signal.SIGKILL
+            assert not (folder / "results.json").exists()
+        train(*overrides, folder=folder)
+
+    return killed
+
+
 @pytest.fixture(scope="module")
-def reference(overrides, command, tmp_path_factory) -> Path:
+def reference(overrides, train) -> Path:
     """The output folder of an uninterrupted run with the module's ``overrides``."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    return folder
+    return train(*overrides)[0]
 
 
 @pytest.fixture(scope="session")
@@ -52,12 +80,9 @@ def tiny_run(corpus_file) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def finished(tiny_run, command, tmp_path_factory) -> Path:
+def finished(tiny_run, train) -> Path:
     """The output folder of such a run."""
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    outcome = command(*tiny_run, f"output_dir={folder}", drawn=True)
-    assert outcome.status == 0, outcome.err
-    return folder
+    return train(*tiny_run, drawn=True)[0]
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,8 @@ from contrastive_encoders.training.run_config import Evaluation, RunConfig
 
 
 @pytest.fixture(scope="module")
-def finished(domain_overrides, command, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*domain_overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    return folder, outcome
+def finished(domain_overrides, train):
+    return train(*domain_overrides)
 
 
 @pytest.mark.slow  # synthesis and two stages

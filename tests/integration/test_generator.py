@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from contrastive_encoders.core.gense_prompts import read_generator_prompts
 from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
-from tests.integration.curves import reached, without_times
+from tests.integration.curves import assert_same_run
 
 STEPS = 9  # 40 rows, so 160 instances, in batches of 32: into the second epoch
 SELECTION = "generator-dev/selection"
@@ -37,21 +36,9 @@ def overrides(rows):
 
 
 @pytest.mark.slow  # three starts
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, reference, start, command, tmp_path):
-    folder = tmp_path / "run"
-    run = start(*overrides, f"output_dir={folder}")
-    run.wait_for(lambda: reached(folder, 5))
-    run.kill(signal.SIGKILL)
-    assert run.finish().status == -signal.SIGKILL
-    assert not (folder / "results.json").exists()
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, reference))
-    assert ours["global_step"] == theirs["global_step"] == STEPS
-    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
-    exported = [(one / "generator" / "model.safetensors").read_bytes() for one in (folder, reference)]
-    assert exported[0] == exported[1]
-    assert without_times(folder) == without_times(reference)
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, reference, train_killed, tmp_path):
+    train_killed(tmp_path / "run", overrides, [5])
+    assert assert_same_run(tmp_path / "run", reference, ["generator"]) == STEPS
 
 
 def test_it_is_scored_every_n_steps_and_the_best_is_exported(reference):

@@ -32,14 +32,6 @@ def overrides(tmp_path_factory, tiny_bert):
     ]
 
 
-@pytest.fixture(scope="module")
-def trained(overrides, command, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    return folder
-
-
 def groups_in(folder):
     (path,) = (folder / "neighbors").iterdir()
     return np.load(path)
@@ -49,7 +41,7 @@ def losses(folder):
     return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
 
 
-def test_groups_contain_the_nearest_rows_of_the_initial_encoder(trained, overrides, tiny_bert):
+def test_groups_contain_the_nearest_rows_of_the_initial_encoder(reference, overrides, tiny_bert):
     """Compare one pair at a time; of rows whose questions or answers have the same tokens, a group has the first."""
     (path,) = (override.partition("=")[2] for override in overrides if override.startswith("data.path="))
     rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
@@ -58,7 +50,7 @@ def test_groups_contain_the_nearest_rows_of_the_initial_encoder(trained, overrid
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     tokens = [[tuple(tokenizer(row[name]).input_ids) for row in rows] for name in ("question", "answer")]
-    groups = groups_in(trained)
+    groups = groups_in(reference)
     assert sorted(groups[groups >= 0].tolist()) == list(range(len(rows)))
     first, *others = groups[0]
     near = np.argsort(-(vectors @ vectors[first]), kind="stable")
@@ -73,14 +65,14 @@ def test_groups_contain_the_nearest_rows_of_the_initial_encoder(trained, overrid
 
 
 @pytest.mark.slow  # two processes
-def test_two_processes_train_as_one_does(trained, overrides, tmp_path):
+def test_two_processes_train_as_one_does(reference, overrides, tmp_path):
     done = run_command([TRAIN, *overrides, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
     assert done.returncode == 0, done.stderr
-    assert np.array_equal(groups_in(tmp_path / "two"), groups_in(trained))
-    assert losses(tmp_path / "two") == pytest.approx(losses(trained), rel=1e-4)
+    assert np.array_equal(groups_in(tmp_path / "two"), groups_in(reference))
+    assert losses(tmp_path / "two") == pytest.approx(losses(reference), rel=1e-4)
 
 
-def test_a_resumed_run_keeps_its_groups(trained, overrides, command, tmp_path):
+def test_a_resumed_run_keeps_its_groups(reference, overrides, command, tmp_path):
     few = [override for override in overrides if not override.startswith("max_steps=")]
     half = tmp_path / "half"
     assert command(*few, "max_epochs=1", "model.lr_schedule=constant", f"output_dir={half}").status == 0

@@ -2,16 +2,14 @@
 
 import json
 import random
-import signal
 
 import pytest
 import torch
 
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
-from tests.integration.curves import reached
+from tests.integration.curves import assert_same_run, without_times
 
 STEPS = 9  # 40 rows in batches of 8: into the second epoch
 KEPT = ["tiny.dropout=0.3", "log_every_n_steps=1", "checkpoint.every_n_steps=2", "model.lr=0.003"]
@@ -85,26 +83,10 @@ def overrides(request, tables):
     return [*run, f"data.path={tables / name}.jsonl", *TINY, "batch_size=8", f"max_steps={STEPS}", *KEPT]
 
 
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(overrides, start, command, tmp_path):
-    reference, folder = tmp_path / "whole", tmp_path / "killed"
-    outcome = command(*overrides, f"output_dir={reference}")
-    assert outcome.status == 0, outcome.err
-    run = start(*overrides, f"output_dir={folder}")
-    run.wait_for(lambda: reached(folder, 4))
-    run.kill(signal.SIGKILL)
-    assert run.finish().status == -signal.SIGKILL
-    assert not (folder / "results.json").exists()
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    ours, theirs = (
-        torch.load(one / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for one in (folder, reference)
-    )
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    rows = [read_rows(one / "metrics.csv") for one in (folder, reference)]
-    losses = [[row["train/loss"] for row in some if "train/loss" in row] for some in rows]
-    assert losses[0] == losses[1]
-    assert len(losses[1]) == STEPS
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(overrides, train, train_killed, tmp_path):
+    (reference, _), folder = train(*overrides), tmp_path / "killed"
+    train_killed(folder, overrides, [4])
+    assert assert_same_run(folder, reference) == STEPS == sum("train/loss" in row for row in without_times(folder))
     results = json.loads((folder / "results.json").read_text())
     assert f"model={results['objective']}" == overrides[0]
     found = load_encoder(folder).embed(NOUNS)

@@ -1,16 +1,14 @@
 """A reranker from the command line: mined, trained, killed and resumed, scored before and after, loaded by others."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
-import torch
 
 from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
-from tests.integration.curves import reached, without_times
+from tests.integration.curves import assert_same_run
 
 STEPS = 8
 SCORE = "held_out/reranked/ndcg@10"
@@ -34,18 +32,9 @@ def overrides(rows, tiny_mlm):
     return [*run, "evaluation.every_n_steps=4", "evaluation.during_training=[held_out]"]
 
 
-def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, reference, start, command, tmp_path):
-    folder = tmp_path / "run"
-    run = start(*overrides, f"output_dir={folder}")
-    run.wait_for(lambda: reached(folder, 5))
-    run.kill(signal.SIGKILL)
-    assert run.finish().status == -signal.SIGKILL
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, reference))
-    assert ours["global_step"] == theirs["global_step"] == STEPS
-    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
-    assert without_times(folder) == without_times(reference)
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, reference, train_killed, tmp_path):
+    train_killed(tmp_path / "run", overrides, [5])
+    assert assert_same_run(tmp_path / "run", reference, ["reranker"]) == STEPS
 
 
 def test_it_is_scored_against_its_retriever_and_judged(reference, tiny_mlm):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.damage import flip
-from tests.integration.curves import reached, without_times
+from tests.integration.curves import assert_same_run, reached, without_times
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 16  # 40 documents in batches of 6: six steps per epoch, so the third epoch is in progress
@@ -38,16 +38,6 @@ def saved(folder, name="last"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
 
 
-def assert_same_run(folder, reference):
-    ours, theirs = saved(folder), saved(reference)
-    assert ours["global_step"] == theirs["global_step"] == STEPS
-    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
-    exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (folder, reference)]
-    assert exported[0] == exported[1]
-    assert without_times(folder) == without_times(reference)
-    assert len(without_times(reference)) == STEPS
-
-
 # 16 steps end within the third epoch, so this limit changes only what Lightning does before it restores
 EPOCHS = [["max_epochs=3"], [], ["max_epochs=3"]]
 
@@ -58,17 +48,10 @@ EPOCHS = [["max_epochs=3"], [], ["max_epochs=3"]]
     ids=str,
 )
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(
-    steps, limit, overrides, reference, start, command, tmp_path
+    steps, limit, overrides, reference, train_killed, tmp_path
 ):
-    folder, overrides = tmp_path / "run", [*overrides, *limit]
-    for step in sorted(steps):
-        run = start(*overrides, f"output_dir={folder}")
-        run.wait_for(lambda step=step: reached(folder, step))
-        run.kill(signal.SIGKILL)
-        run.finish()
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    assert_same_run(folder, reference)
+    train_killed(tmp_path / "run", [*overrides, *limit], steps)
+    assert assert_same_run(tmp_path / "run", reference) == STEPS == len(without_times(reference))
 
 
 @pytest.mark.parametrize(
@@ -89,12 +72,11 @@ def test_a_stopped_run_saves_and_is_continued(number, status, overrides, referen
     assert_same_run(folder, reference)
 
 
-def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrides, reference, command, tmp_path):
+def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrides, reference, train, tmp_path):
     folder = shutil.copytree(reference, tmp_path / "run")
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "encoder")
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
+    train(*overrides, folder=folder)
     assert (folder / "results.json").is_file()
     assert_same_run(folder, reference)
 

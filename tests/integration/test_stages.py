@@ -71,10 +71,8 @@ def overrides(tables):
 
 
 @pytest.fixture(scope="module")
-def reference(overrides, command, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
+def reference(overrides, train):
+    folder, outcome = train(*overrides)
     assert "stage second starts from" in outcome.err
     assert outcome.err.count("evaluation.data_root is not set") == 1, outcome.err  # of two stages, one rehearsed
     return folder

@@ -38,11 +38,8 @@ def overrides(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def better(overrides, command, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("better") / "run"
-    outcome = command(*overrides, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    return folder, outcome
+def better(overrides, train):
+    return train(*overrides)
 
 
 def verdict_in(folder):

@@ -4,7 +4,9 @@ import base64
 import gzip
 import io
 import logging
+import os
 import pickle
+import subprocess
 import sys
 import zipfile
 
@@ -142,6 +144,21 @@ class Marks:
 
     def __reduce__(self):
         return (open, (self.path, "w"))
+
+
+def test_a_document_leaves_nothing_in_the_temporary_directory(tmp_path):
+    (tmp_path / "a.docx").write_bytes(docx())
+    (tmp_path / "temporary").mkdir()
+    line = "import sys; from pathlib import Path; from contrastive_encoders.io.documents import markdown_of as read; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{line} print(read(Path(sys.argv[1])))", tmp_path / "a.docx"],
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert BODY in done.stdout
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_a_pdf_does_not_unpickle_a_file_that_it_names(tmp_path):

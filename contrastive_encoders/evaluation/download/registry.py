@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _GOOD_STATES, _MISSING_STATES = ("ok", "fetched", "kept", "there"), ("missing", "absent")
 _FAMILIES = (sts.ORIGINS, labeled.ORIGINS, captions.ORIGINS, labeled.PROBING_ORIGINS, domain.ORIGINS)
 ORIGINS: dict[str, DatasetSpec] = {origin.name: origin for family in _FAMILIES for origin in family}
-TABLES: dict[str, TableSpec] = {table.key: table for origin in ORIGINS.values() for table in origin.tables}
 
 
 def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:

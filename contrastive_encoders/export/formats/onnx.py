@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ def check() -> None:
     Raises:
         InputError: the extra is not installed.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it writes a file .ses to the temporary directory otherwise
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -17,6 +17,7 @@ import pytest
 from contrastive_encoders.evaluation.download import registry
 from contrastive_encoders.evaluation.download.registry import ORIGINS
 
+TABLES = {table.key: table for origin in ORIGINS.values() for table in origin.tables}
 SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parents[4] / "shared" / "data")) / "eval"
 SPLITS = ("train", "dev", "test")
 Rows = Mapping[str, Sequence[Sequence[str]]]
@@ -244,7 +245,7 @@ def real_rows() -> dict[str, list[list[str]]]:
     if not (SHARED / "STS12").is_dir():
         pytest.skip(f"the published sets are not in {SHARED.parent}; set SHARED_DATA")
     found = {}
-    for name, table in registry.TABLES.items():
+    for name, table in TABLES.items():
         path = table.path(SHARED)
         if path.is_file():
             header, *rows = read(path)

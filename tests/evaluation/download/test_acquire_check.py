@@ -8,7 +8,7 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.catalog import ENTRIES
 from contrastive_encoders.evaluation.download.check import check
-from contrastive_encoders.evaluation.download.registry import TABLES
+from tests.evaluation.download.conftest import TABLES
 
 
 def state_of(root, name):

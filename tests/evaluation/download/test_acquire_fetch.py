@@ -11,6 +11,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.download import registry
 from contrastive_encoders.evaluation.download.fetch import fetch
 from contrastive_encoders.evaluation.download.registry import listing
+from tests.evaluation.download.conftest import TABLES
 
 OWN = {
     "STS12/test": [
@@ -85,9 +86,7 @@ SENTEVAL = {  # Moses (-no-escape) and lower case, cased for SICK; cat -v and th
     "MPQA/all.senteval": [["1", "people 's"], ["0", "can not"]],
     "TREC/train.senteval": [["DESC", "manner", "How does  it  work in S\xe3o Paulo ?"]],
 }
-FORMED = {
-    name: OWN[name.removesuffix(".senteval")] for name in registry.TABLES if name.removesuffix(".senteval") in OWN
-}
+FORMED = {name: OWN[name.removesuffix(".senteval")] for name in TABLES if name.removesuffix(".senteval") in OWN}
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def mirror(server, archives, small):
 
 def tables(root, archives):
     names = {str(path.relative_to(root)).removesuffix(".gz").removesuffix(".tsv") for path in root.rglob("*.tsv*")}
-    return {name: archives.read(registry.TABLES[name].path(root)) for name in names - {"downloads/BIOSSES/all"}}
+    return {name: archives.read(TABLES[name].path(root)) for name in names - {"downloads/BIOSSES/all"}}
 
 
 def test_every_set_from_a_mirror(tmp_path, mirror, archives):
@@ -113,7 +112,7 @@ def test_every_set_from_a_mirror(tmp_path, mirror, archives):
         [cell.replace("\t", " ").replace("\n", " ") for cell in row] for row in OWN["CQADupStack/corpus"]
     ]
     for name, rows in expected.items():
-        assert found[name][0] == list(registry.TABLES[name].columns)
+        assert found[name][0] == list(TABLES[name].columns)
         assert found[name][1:] == rows, name
     states = {row.table: row.state for row in report.rows}
     assert {name for name, state in states.items() if state == "fetched"} == set(found)
@@ -182,7 +181,7 @@ def test_an_unpacked_senteval_folder_is_a_source(tmp_path, archives, small, plac
         archive.extractall(tmp_path / "source" / place, filter="data")
     fetch(tmp_path / "root", ["STS12", "MR"], str(tmp_path / "source"), quiet=True)
     assert tables(tmp_path / "root", archives) == {
-        name: [list(registry.TABLES[name].columns), *content] for name, content in rows.items()
+        name: [list(TABLES[name].columns), *content] for name, content in rows.items()
     }
 
 

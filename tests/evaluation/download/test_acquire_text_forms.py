@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS
-from contrastive_encoders.evaluation.download.registry import TABLES
 from contrastive_encoders.evaluation.download.senteval_preprocessing import show_control_bytes
+from tests.evaluation.download.conftest import TABLES
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name.endswith(FORM) and not name.startswith("SICK")])
