@@ -251,7 +251,7 @@ def _format(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value for a figure: a scalar stays unchanged. Convert a list or mapping to a string."""
+    """Convert a list or mapping to a string. Return a scalar unchanged."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 
