@@ -101,7 +101,7 @@ docs: $(READY)  ## the pages of docs/ as a site, site/index.html
 
 dist: $(READY)  ## the wheel and the sdist, in dist/
 	$(RUN) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
-	$(RUN) -c 'import setuptools.build_meta as backend; backend.build_sdist("dist")'
+	$(RUN) -c 'import setuptools.build_meta as backend; backend.build_sdist("dist")' > /dev/null
 
 refresh: $(READY)  ## the newest versions that the ranges admit, written to constraints.txt; then run check and test-slow
 	$(RUN) -m pip install --upgrade --upgrade-strategy eager --editable '.[dev]'

@@ -19,6 +19,13 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
 
+# They register the config classes
+import contrastive_encoders.cli.compare
+import contrastive_encoders.cli.embed
+import contrastive_encoders.cli.evaluate
+import contrastive_encoders.cli.export
+import contrastive_encoders.cli.generate
+import contrastive_encoders.training.compose  # noqa: F401
 from contrastive_encoders.cli.main import main
 from contrastive_encoders.training.composition.config_keys import known_keys
 from tests.seed import seed
