@@ -31,6 +31,7 @@ from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
+SCRIPTS = (TRAIN, *map(str, ROOT.glob("examples/*.py")))
 # Modules that most forks would import again; a fork sets its own signals and loggers
 PACKAGE = "contrastive_encoders"
 WANTED = [
@@ -68,8 +69,9 @@ def warm() -> None:
 class Started:
     """A command of this project that runs in a fork, with its output in files.
 
-    The command is ``train.py``'s path or a command, and its arguments. A run draws its curve.png and estimates its time
-    by a probe only if ``drawn``: the curve costs half a second, the probe as much as the steps of a tiny run.
+    The command is the path of ``train.py`` or of an example, or a command, and its arguments. A run draws its curve.png
+    and estimates its time by a probe only if ``drawn``: the curve costs half a second, the probe as much as the steps
+    of a tiny run.
     """
 
     def __init__(
@@ -131,7 +133,7 @@ def run_command(
             timeout,
             env,
         )
-    if target in (TRAIN, PACKAGE):
+    if target in (*SCRIPTS, PACKAGE):
         outcome = Started(target, rest, cwd, drawn=drawn, **env).finish(timeout)
         return subprocess.CompletedProcess([target, *rest], *outcome)
     return subprocess.run(
@@ -178,7 +180,7 @@ def _as_command(
         del os.environ[name]
     importlib.reload(huggingface_hub.constants)  # it has read the environment
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell makes its children ignore
-    if target == TRAIN and not drawn:
+    if target in SCRIPTS and not drawn:
         sys.modules["contrastive_encoders.training.finish"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
         sys.modules["contrastive_encoders.training.callbacks.estimate"].RunEstimate.on_train_start = lambda *_: None  # type: ignore[attr-defined]
     if cwd is not None:
@@ -186,13 +188,14 @@ def _as_command(
     Hydra.get_mode = lambda *_, **__: None  # as without hydra.mode=, which composes everything to find that out
     logging.getLogger().handlers.clear()  # pytest's
     warnings.simplefilter("default")
-    sys.argv = [target, *arguments] if target == TRAIN else [PACKAGE, target, *arguments]
+    sys.argv = [target, *arguments] if target in SCRIPTS else [PACKAGE, target, *arguments]
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
     except KeyboardInterrupt:  # it arrived before the command began
         os._exit(INTERRUPTED)
     try:
-        if target == TRAIN:
+        if target in SCRIPTS:
+            sys.path.insert(0, str(Path(target).parent))
             runpy.run_path(target, run_name="__main__")
         else:
             runpy.run_module(PACKAGE, run_name="__main__", alter_sys=True)

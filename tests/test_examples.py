@@ -1,74 +1,128 @@
-"""Scripts and manifests for clusters, and the Dockerfile: their syntax, and that their commands exist."""
+"""The scripts in examples/ run as their docstrings say, on small files and with few steps."""
 
-import os
+import csv
 import re
-import subprocess
-import tomllib
+import shlex
 from pathlib import Path
 
-import yaml
+import faiss
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
 
-from tests.guide import check_command
+from benchmarks.texts import invented
+from contrastive_encoders.io.results import read_results
+from tests.forks import run_command
+from tests.guide import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-CLUSTER = ROOT / "examples" / "cluster"
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-
-
-def calls_of_srun(script, arguments, folder):
-    """Return the calls of a script in a job of four nodes; a replacement for `srun` records them."""
-    for name, body in (("srun", f'echo "$@" >> {folder}/calls'), ("scontrol", "echo a1; echo a2"), ("sleep", "")):
-        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-        (folder / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "a[1-4]", "SLURM_NNODES": "4", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
-    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    # The output ends with the last process that writes it, including background processes
-    subprocess.run(["bash", CLUSTER / script, *arguments], env={**slurm, "PATH": path}, check=True, capture_output=True)
-    return (folder / "calls").read_text().splitlines()
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+ROWS = [(f"What is {invented(number, 2)}?", f"It is {invented(100 + number, 12)}.") for number in range(80)]
 
 
-def example_of(script):
-    return re.search(r"sbatch examples/cluster/\S+ (.*)", (CLUSTER / script).read_text())[1].split()
+def command_of(name: str) -> list[str]:
+    """Return the command in the docstring of an example."""
+    (command,) = re.findall(rf"^    ((?:python|torchrun) .*{name}\.py .*)$", text_of(name), re.MULTILINE)[:1]
+    return shlex.split(command)
 
 
-def test_a_synthesis_of_a_slurm_job_is_dealt_to_the_gpus_of_all_nodes(tmp_path):
-    script = "slurm_synthesis.sbatch"
-    calls = calls_of_srun(script, example_of(script), tmp_path)
-    assert sum("ray start" in call for call in calls) == 2
-    (call,) = (call for call in calls if "ray start" not in call)
-    command = call.partition("SLURM_PROCID ")[2]
-    assert command.endswith("cluster=a1:6379 devices=8 num_gpus=1")
-    check_command(command)
+def text_of(name: str) -> str:
+    return (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
 
 
-def test_a_training_of_a_slurm_job_is_on_all_nodes(tmp_path):
-    script = "slurm_training.sbatch"
-    (call,) = calls_of_srun(script, example_of(script), tmp_path)
-    assert "--nnodes=4 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=a1:29500" in call
-    assert call.endswith("trainer=ddp num_nodes=4 devices=2")
-    check_command(f"python -m{call.partition(' -m')[2]}")
+def run_example(name: str, folder: Path, *more: str, processes: int = 1, encoder: str = MINILM) -> str:
+    """Run the command of an example in a folder, with additional arguments, and return its output."""
+    command = [encoder if argument == MINILM else argument for argument in command_of(name)]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", processes] if processes > 1 else []
+    script = ROOT / "examples" / f"{name}.py"
+    done = run_command([*launcher, script, *command[command.index(script.name) + 1 :], *more], folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def test_manifests_hold_commands_that_compose():
-    job = yaml.safe_load((CLUSTER / "rayjob.yaml").read_text())
-    assert job["kind"] == "RayJob"
-    check_command(job["spec"]["entrypoint"])
-    job = yaml.safe_load((CLUSTER / "pytorchjob.yaml").read_text())
-    assert job["kind"] == "PyTorchJob"
-    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
-    (container,) = worker["template"]["spec"]["containers"]
-    assert container["command"][0] == "torchrun"
-    check_command(f"python {' '.join(container['command'][1:])}")
-    words = dict(word.split("=", 1) for word in container["command"][4:])
-    assert int(words["num_nodes"]) == worker["replicas"]
-    assert words["devices"] == job["spec"]["nprocPerNode"] == container["resources"]["limits"]["nvidia.com/gpu"]
+@pytest.fixture
+def folder(minilm_path, tmp_path):
+    """A folder with the files that the commands name."""
+    write_rows(tmp_path / "faq.csv", "question,answer", ROWS)
+    write_rows(tmp_path / "queries.csv", "query,document", ROWS[:20])
+    return tmp_path
 
 
-def test_the_dockerfile_copies_and_installs_what_there_is():
-    text = (ROOT / "Dockerfile").read_text()
-    instructions = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
-    assert {name for name, _ in instructions} <= {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "CMD"}
-    for name, words in instructions:
-        if name == "COPY":
-            assert all((ROOT / source).exists() for source in words.split()[:-1])
-    assert set(re.search(r"'\.\[(.*)\]'", text)[1].split(",")) <= EXTRAS.keys()
+def write_rows(path: Path, header: str, rows: list[tuple[str, str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header.split(","), *rows])
+
+
+def test_the_examples_are_short_and_name_their_command():
+    assert len(EXAMPLES) == 5
+    for path in EXAMPLES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 40
+        assert f"{path.stem}.py" in command_of(path.stem)
+
+
+def test_faiss_finds_the_answers_that_are_nearest(folder):
+    out = run_example("improve_and_search", folder, "max_steps=2", "batch_size=8", "output_dir=run")
+    assert "held_out/cosine/ndcg@10" in read_results(folder / "run" / "results.json")["scores_before"]
+    encoder = SentenceTransformer(str(folder / "run" / "encoder"), device="cpu")
+    answers = [answer for _, answer in ROWS]
+    expected = encoder.encode(answers, normalize_embeddings=True)
+    index = faiss.read_index(str(folder / "answers.faiss"))
+    np.testing.assert_allclose(index.reconstruct_n(0, len(answers)), expected, atol=1e-5)
+    cosines = expected @ encoder.encode(command_of("improve_and_search")[-1], normalize_embeddings=True)
+    nearest = [f"{cosines[row]:.3f}  {answers[row]}" for row in np.argsort(-cosines)[:3]]
+    assert out.splitlines()[-3:] == nearest
+
+
+def test_the_first_loss_is_that_of_siglip(folder, minilm_path):
+    """The batch is the entire file, so the loss of the first step is that of the initial encoder on all rows."""
+    write_rows(folder / "faq.csv", "question,answer", ROWS[:32])
+    run_example("custom_objective", folder, "2")
+    run = folder / "outputs" / "sigmoid"
+    assert read_results(run / "results.json")["objective"] == "sigmoid"
+    encoder = SentenceTransformer(str(minilm_path), device="cpu")
+    questions, answers = (
+        encoder.encode(list(texts), normalize_embeddings=True) for texts in zip(*ROWS[:32], strict=True)
+    )
+    logits = (2 * np.eye(32) - 1) * (10 * questions @ answers.T - 10)
+    assert losses_of(run)[0] == pytest.approx(np.log1p(np.exp(-logits)).sum(1).mean(), rel=1e-4)
+
+
+def test_the_table_has_the_mean_of_each_arm(folder, tiny_bert):
+    keys = ["max_steps=1", "batch_size=8", "model.dropout=0.1"]
+    out = run_example("compare_objectives", folder, *keys, encoder=str(tiny_bert))
+    output = folder / "head_to_head"
+    table = (output / "comparison" / "table.tex").read_text()
+    assert table in out
+    assert table.startswith("% Written by: compare_objectives.py faq.csv queries.csv ")
+    assert re.findall(r"\\(begin|end)\{(\w+)\}", table) == [("begin", "tabular"), ("end", "tabular")]
+    assert table.count("{") == table.count("}")
+    columns = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", table)[1])
+    rows = [line.removesuffix(r" \\").split(" & ") for line in table.splitlines() if line.endswith(r" \\")]
+    assert {len(row) for row in rows} == {columns}
+    cells = {row[0]: row[1:] for row in rows}
+    for arm, seeds in {"pairs": 3, "simcse": 3, "tsdae": 3, "untrained": 1}.items():
+        files = [*output.glob(f"{arm}-*/results.json"), *output.glob(f"{arm}.json")]
+        scores = [read_results(file)["scores"]["queries/cosine/ndcg@10"] for file in files]
+        assert len(scores) == seeds
+        assert f"{np.mean(scores):.2f}" in "".join(cells[arm])
+
+
+def test_two_processes_have_the_losses_of_one(folder, tiny_bert):
+    keys = [f"backbone={tiny_bert}", "max_steps=2", "batch_size=8", "precision=fp32", "evaluation.precision=fp32"]
+    losses, scores = [], []
+    for processes in (1, 2):
+        (desk := folder / str(processes)).mkdir()
+        (desk / "faq.csv").write_bytes((folder / "faq.csv").read_bytes())
+        out = run_example("train_distributed", desk, *keys, "trainer.accelerator=cpu", processes=processes)
+        assert out.count(f"2 steps on {processes} processes") == 1
+        run = desk / "outputs" / "faq"
+        losses.append(losses_of(run))
+        scores.append(read_results(run / "results.json")["scores"])
+    assert len(losses[0]) == 2
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def losses_of(run: Path) -> list[float]:
+    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]

@@ -218,7 +218,9 @@ def write_comparison(
     found = build_comparison(arms, headline, left_out, probes_of(config, arms, headline), budget=budget)
     if choosing is not None:
         found = with_recommendation(config, found, choosing, task, output)
-    command = f"contrastive-encoders {shlex.join(sys.argv[1:])}"
+    program = Path(sys.argv[0]).name
+    started_by_script = program.endswith(".py") and program != "__main__.py"
+    command = shlex.join([program if started_by_script else "contrastive-encoders", *sys.argv[1:]])
     written = write_report(found, output, command)
     if config.wandb:
         from contrastive_encoders.comparison.upload import upload
