@@ -8,6 +8,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
+import yaml
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.texts import invented
@@ -71,6 +72,14 @@ def test_faiss_finds_the_answers_that_are_nearest(folder):
     cosines = expected @ encoder.encode(command_of("improve_and_search")[-1], normalize_embeddings=True)
     nearest = [f"{cosines[row]:.3f}  {answers[row]}" for row in np.argsort(-cosines)[:3]]
     assert out.splitlines()[-3:] == nearest
+
+
+def test_the_documents_are_those_of_the_race(folder):
+    (folder / "my_documents").mkdir()
+    done = run_command([ROOT / "examples" / "adapt_to_documents.py", "my_documents", "adapted", "--cfg", "job"], folder)
+    config = yaml.safe_load(done.stdout)
+    assert (config["race"]["texts"], config["race"]["backbone"]) == ("my_documents", MINILM)
+    assert config["output"] == "adapted"
 
 
 def test_the_first_loss_is_that_of_siglip(folder, minilm_path):

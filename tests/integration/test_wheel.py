@@ -160,6 +160,7 @@ def test_an_sdist_makes_the_same_wheel(wheel, tmp_path):
         files = {member.name.partition("/")[2] for member in archive if member.isfile()}
     assert {"docs/start.md", "tests/conftest.py", "Makefile", "constraints.txt", "encoders/pooling.py"} <= files
     assert {"CHANGELOG.md", "CITATION.cff", "SECURITY.md", ".github/workflows/ci.yml"} <= files
+    assert {"examples/improve_and_search.py", "examples/cluster/rayjob.yaml"} <= files
     assert not any(name.startswith("contrastive_encoders/encoders") for name in files)
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", tmp_path, sdist)
     (built,) = tmp_path.glob("*.whl")
