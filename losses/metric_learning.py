@@ -82,7 +82,7 @@ def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: 
         key: one for key, one in names.items() if inspect.isclass(one) and issubclass(one, base) and key not in UNFIT
     }
     if name not in fit:
-        close = difflib.get_close_matches(name, fit, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name, fit, n=3)
         hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(sorted(fit))}."
         raise ValueError(f"pytorch-metric-learning has no {kind} {name!r} for pairs. {hint}")
     try:

@@ -131,3 +131,74 @@ def test_an_error_has_the_value_and_what_is_expected():
     error = unknown_key("lr", "1", ["model.lr"], "none")
     assert (error.key, error.value, error.expected, error.hint) == ("lr", "1", "a key that exists", "Set model.lr=1.")
     assert unknown_key("foo", None, ["model.lr"], "none").hint == "none"
+
+
+def failed(overrides, config="train"):
+    """Return the error about these overrides."""
+    with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
+        compose(overrides) if config == "train" else compose_config(config, overrides)
+    return explained(error.value, config, overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "choices"),
+    [
+        ("model.layers=2", "model.layers", "model.keep_layers=2"),
+        (
+            "model.dev_batch_size=2",
+            "model.dev_batch_size",
+            "model.eval_batch_size exists only with model=gense_generator",
+        ),
+        ("data.window=grid", "data.window", "data.anchor_placement exists only with data=pydocs, data=text"),
+        ("+model.mlm_weight=1", "model.mlm_weight", "model.mlm_weight exists only with model=declutr"),
+        ("+stages.a.data.window=grid", "data.window", "data.anchor_placement exists only with data=pydocs, data=text"),
+    ],
+)
+def test_a_key_of_another_choice_is_refused_with_that_choice(override, key, choices):
+    error = failed([*BASE, override])
+    assert error.key == key
+    assert choices in error.hint
+
+
+def test_a_part_of_a_mixture_names_the_data_that_has_a_key():
+    part = ["data.parts.a.data=qa", "data.parts.a.path=x", "data.parts.a.window=grid"]
+    error = failed(["model=pairs", "data=mixture", *part])
+    assert error.key == "data.parts.a.window"
+    assert "data=pydocs, data=text" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "advised", "key"),
+    [
+        ("train", ["data=qa", "model.lr=1"], ["data=qa", "model.lr=1", "model=pairs"], "model"),
+        ("train", ["+model=pairs", "data=qa"], ["model=pairs", "data=qa"], "+model"),
+        ("train", ["++model=pairs", "data=qa"], ["model=pairs", "data=qa"], "++model"),
+        ("train", ["model@foo=pairs", "data=qa"], ["model=pairs", "data=qa"], "model@foo"),
+        ("train", [*BASE, "~seed=5"], [*BASE, "~seed=1"], "~seed"),
+        ("train", [*BASE, "seed=1,2"], [*BASE, "seed=1"], "seed"),
+        ("train", [*BASE, "stages=[a,b]"], BASE, "stages"),
+        ("train", [*BASE, "evaluation=[a]"], BASE, "evaluation"),
+        ("train", [*BASE, "hydra/launcher=foo"], BASE, "hydra/launcher"),
+        ("compare", ["race.known=3"], ["race=minilm"], "race"),
+        ("compare", ["race=head_to_head", "race.arms.simcse=[lr=1]"], ["race=head_to_head"], "race.arms.simcse"),
+        ("compare", ["race=documents", "training_length=3"], ["race=documents"], "training_length"),
+    ],
+)
+@pytest.mark.advice("contrastive_encoders.training.composition.config_errors:_unknown_name")
+@pytest.mark.advice("contrastive_encoders.training.composition.config_errors:_invalid_override")
+def test_an_override_that_hydra_refuses_has_a_message_of_this_project(config, overrides, advised, key):
+    error = failed(overrides, config)
+    assert error.key == key
+    assert "ranking_metric" not in str(error)
+    assert not {"append", "merging", "Ambiguous"} & {*str(error).split()}
+    compose(advised) if config == "train" else compose_config(config, advised)
+
+
+def test_python_arguments_are_named_in_python():
+    with pytest.raises(InputError) as error:
+        train([("a", "b")] * 4, foo=3)
+    assert "--help" not in error.value.hint
+    with pytest.raises(InputError) as error:
+        train([("a", "b")] * 4, model__foo=3)
+    assert "model__lr" in error.value.hint
+    assert "_target_" not in error.value.hint

@@ -22,11 +22,13 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.renamed_keys import RENAMED_KEYS, renamed_key
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.io.output_directory import check_owner, claim_output_directory
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.training.composition.config_files import MEANINGS
 from contrastive_encoders.training.composition.config_keys import config_folders
+from contrastive_encoders.training.composition.config_store import to_container
 from contrastive_encoders.training.composition.literal_values import literal_override
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
         check_number("parallel", config.parallel)
     options = [f"--config-dir={folder}" for folder in config_folders(arguments)]
     options += [argument for argument in arguments if argument.startswith("hydra.searchpath=")]
+    check_texts(cfg.race)
     keys = plain(cfg.race)
     where = f"race={keys.get('name', '?')}"
     if keys.get("choose") and not config.untrained:
@@ -128,6 +131,19 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
     runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
     status = write_comparison(config, runs, output, keys, race.budget_description(), choice and choice.score)
     return 1 if failed else status
+
+
+def check_texts(race: DictConfig) -> None:
+    """Check the texts of a race, which are the input of its data commands: ``input=${race.texts}``.
+
+    Raises:
+        InputError: the key of the race is null, or there is no such file or directory.
+    """
+    for argument in re.findall(r"'input=\$\{race\.(\w+)\}'", str(OmegaConf.to_container(race, resolve=False))):
+        key, value = f"race.{argument}", race.get(argument)
+        if value is None:
+            raise InputError(key=key, value=None, expected="a file or a directory of texts")
+        list_files(to_container(value), key, documents="all")
 
 
 def plain(race: DictConfig) -> dict[str, Any]:

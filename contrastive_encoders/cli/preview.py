@@ -4,6 +4,7 @@ It takes the keys of ``contrastive-encoders train``. Without a model the backbon
 which trains a tokenizer on the texts; no weights are loaded and nothing is trained. Its own keys:
 """
 
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -218,6 +219,9 @@ def main(arguments: Sequence[str], command: str = "preview") -> None:
             keys = "\n".join(map(row, keys_of_settings(PreviewConfig)))
             print(f"{__doc__}\n{keys}")
             return
+        if words := [argument for argument in arguments if re.fullmatch(r"[\w./]+", argument)]:
+            hint = "contrastive-encoders preview --help lists the keys."
+            raise InputError(key=words[0], expected="KEY=VALUE", hint=hint)
         if options := [argument for argument in arguments if argument.startswith("-")]:
             raise unknown_option("train", options[0], arguments)
         check_override_syntax("train", arguments)

@@ -113,8 +113,7 @@ def run(arguments: Sequence[str]) -> int:
         if refused := trials.refused_folders():
             folders = shlex.join(map(str, refused))
             log.warning(
-                "%d trials are skipped, because an earlier command rejected their settings. To run them again: rm -r "
-                "%s",
+                "%d trials are skipped, because an earlier command rejected their configs. To run them again: rm -r %s",
                 len(refused),
                 folders,
             )
@@ -140,7 +139,7 @@ def run(arguments: Sequence[str]) -> int:
     log.info("Compare: contrastive-encoders compare %s", shlex.join(overrides))
     if failed and not finished and all(one.status == 2 for one in failed):
         raise InputError(
-            f"All {len(failed)} trials were rejected, because their settings are invalid. {failed[0].output_tail}"
+            f"All {len(failed)} trials were rejected, because their configs are invalid. {failed[0].output_tail}"
         )
     return 1 if failed else 0
 

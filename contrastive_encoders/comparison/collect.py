@@ -89,7 +89,7 @@ def read_run(path: Path) -> FinishedRun:
         if (path / STOPPED_FILE).exists():
             hint = f"The sweep stopped this run early: {_read_json(path / STOPPED_FILE).get('reason')}."
         elif (path / REFUSED_FILE).exists():
-            hint = f"The settings of this run were refused. {_read_json(path / REFUSED_FILE).get('reason')}"
+            hint = f"The config of this run was refused. {_read_json(path / REFUSED_FILE).get('reason')}"
         elif _has_trained(path):
             hint = "The run is not finished. Rerun its command to resume it."
         else:

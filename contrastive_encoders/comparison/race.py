@@ -57,10 +57,12 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     """
     arms, common = race.get("arms"), race.get("common") or []
     where = f"race={race.get('name', '?')}"
-    if not isinstance(arms, dict) or not arms or not all(isinstance(overrides, list) for overrides in arms.values()):
-        raise InputError(
-            location=where, key="arms", value=arms, expected="a mapping of arm names to lists of overrides of `train`"
-        )
+    if not isinstance(arms, dict) or not arms:
+        expected = "a mapping of arm names to lists of overrides of `train`"
+        raise InputError(location=where, key="race.arms", value=arms, expected=expected)
+    for label, overrides in arms.items():
+        if not isinstance(overrides, list):
+            raise InputError(key=f"race.arms.{label}", value=overrides, expected="a list of overrides of `train`")
     amounts = budget or race.get("budget") or {}
     [(kind, amount)] = amounts.items() if isinstance(amounts, Mapping) and len(amounts) == 1 else [(None, None)]
     if kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
@@ -153,9 +155,7 @@ def train_all(
         failed = run_jobs(pool, [job], output, quiet, keep_checkpoints=keep_checkpoints)
         if failed and failed[0].status == WRONG_INPUT:
             expected = "overrides with which the untrained encoder can be scored"
-            raise InputError(
-                key=f"race.arms.{label}", value=" ".join(overrides), expected=expected, hint=failed[0].output_tail
-            )
+            raise InputError(key=f"race.arms.{label}", expected=expected, hint=failed[0].output_tail)
         log_failures(failed)  # the race is complete without the untrained encoder
         if not failed and not read_run(job.folder).results["scores"]:
             raise InputError(
@@ -239,9 +239,7 @@ def steps_of(label: str, overrides: list[str], race: Race, output: Path, pool: I
     )
     if not result.finished:
         expected = "overrides that can be trained"
-        raise InputError(
-            key=f"race.arms.{label}", value=" ".join(overrides), expected=expected, hint=result.output_tail
-        )
+        raise InputError(key=f"race.arms.{label}", expected=expected, hint=result.output_tail)
     remove_matching(folder, CHECKPOINTS)
     remove_matching(folder, "encoder")
     run = read_run(folder)

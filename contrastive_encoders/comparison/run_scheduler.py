@@ -220,9 +220,9 @@ def last_lines(output: str, refused: bool) -> str:
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip().split("\n")]
     starts = [place for place, line in enumerate(lines) if line.startswith(MESSAGE_PREFIX)] if refused else []
     if starts:
-        return "\n".join(lines[starts[-1] :])
+        return "\n".join(lines[starts[-1] :]).removeprefix(MESSAGE_PREFIX)
     _, program, message = "\n".join(lines).partition(MESSAGE_PREFIX)  # after a progress bar without a line end
-    return program + message if refused and program else "\n".join(lines[-MAX_OUTPUT_LINES:])
+    return message if refused and program else "\n".join(lines[-MAX_OUTPUT_LINES:])
 
 
 def remove_checkpoints(jobs: Iterable[Job]) -> None:

@@ -182,7 +182,7 @@ class Trials:
         value = scores.get(self.sweep.metric)
         if value is None and self.sweep.metric and not self._metric_warning_logged:
             self._metric_warning_logged = True
-            near = nearest(self.sweep.metric, scores, cutoff=0.0)
+            near = nearest(self.sweep.metric, scores)
             log.warning(
                 "%s: metric.name %s is not among the scores of %s, so there is no best trial.%s",
                 self.sweep.path,

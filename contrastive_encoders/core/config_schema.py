@@ -401,8 +401,19 @@ def check_type(name: str, value: Any, type_: Any) -> None:
     """
     if not matches_type(value, type_):
         is_choice = isinstance(value, str) and _has_choices(type_)
-        hint = None if is_choice else f"The value is of type {type(value).__name__}."
+        hint = None if is_choice or value is None else f"The value is {_value_description(value)}."
         raise InputError(key=name, value=value, expected=type_description(type_), hint=hint)
+
+
+def _value_description(value: Any) -> str:
+    """Describe a value of the wrong type in words, for an error message."""
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return next((NAMES[kind] for kind in (int, float, str) if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
 def shorten(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import errno
 import signal
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_VALUE_CHARS = 200  # of a value in a message
@@ -81,11 +82,19 @@ def missing_package(
 
 
 def _format_value(value: Any) -> str:
-    """Return the value as a config file contains it, truncated to `MAX_VALUE_CHARS`."""
-    text = str(value)
-    if value is None or isinstance(value, bool):
-        text = "null" if value is None else text.lower()
+    """Return the value as an override contains it, truncated to `MAX_VALUE_CHARS`."""
+    text = _as_override(value)
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
+
+
+def _as_override(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}: {_as_override(entry)}' for key, entry in value.items())}}}"
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return f"[{','.join(map(_as_override, value))}]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
 
 
 class OutputError(RuntimeError):

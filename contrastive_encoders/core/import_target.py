@@ -64,7 +64,7 @@ def imported(key: str, target: str) -> Any:
             raise _import_failed(key, target, module, error) from error
     for name in names:
         if not hasattr(found, name):
-            near = get_close_matches(name, dir(found), n=1, cutoff=0.5)
+            near = get_close_matches(name, dir(found), n=1, cutoff=0.7)
             place = getattr(found, "__file__", None)
             module = f"{getattr(found, '__name__', found)}{f' ({place})' if place else ''}"
             hint = f"The nearest is {near[0]}." if near else None

@@ -4,12 +4,13 @@ names.
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from contrastive_encoders.core.errors import InputError
-from contrastive_encoders.core.renamed_keys import renamed_key
+from contrastive_encoders.core.renamed_keys import new_names, renamed_key
 
+MIN_SIMILARITY = 0.7  # of a name and its suggestion; difflib's 0.6 suggests ranking_metric for training_length
 # order of preference among several keys of a name
 PREFERRED_GROUPS = ("", "model", "data", "race", "evaluation", "trainer", "checkpoint")
 # Names in transformers, sentence-transformers, Lightning, and common scripts -> keys of this project, of which the
@@ -67,7 +68,20 @@ def counterpart(name: str, keys: Iterable[str]) -> str | None:
     return next((same[group] for group in PREFERRED_GROUPS if group in same), None)
 
 
-def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, in_python: bool = False) -> InputError:
+def no_choices(_: str) -> Sequence[str]:
+    """Return an empty list, for commands whose keys do not depend on choices of config groups."""
+    return ()
+
+
+def unknown_key(
+    name: str,
+    value: Any,
+    keys: Iterable[str],
+    otherwise: str,
+    *,
+    in_python: bool = False,
+    choices_with: Callable[[str], Sequence[str]] = no_choices,
+) -> InputError:
     """Return the error about an unknown key, with a hint about what to set instead.
 
     Args:
@@ -75,41 +89,65 @@ def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, i
         keys: all keys of the command, dotted.
         otherwise: the hint if no key is similar.
         in_python: whether keys are arguments of a function, with two underscores instead of a dot.
+        choices_with: returns ``GROUP=CHOICE`` for each choice of a config group that adds a key.
     """
     keys = list(keys)
     if name not in COUNTERPARTS and (renamed := renamed_key(name, value, keys, in_python=in_python)):
         return renamed
+    shown_name, given = _shown(name, in_python), {} if value is None else {"value": value}
+    for key in (name, *new_names(name)):
+        if choices := choices_with(key):
+            hint = f"{_shown(key, in_python)} exists only with {', '.join(choices)}. Remove {shown_name}."
+            error = InputError(key=shown_name, **given, expected="a key that exists here", hint=hint)
+            if key != name:
+                error = error.copy(f"{shown_name} was renamed to {_shown(key, in_python)}. {hint}")
+            return error.copy(str(error), key=name)
     found = counterpart(name, keys)
     near = None if found or name.rpartition(".")[2] in COUNTERPARTS else _nearest(name, keys)
-    shown = (found or near or "").replace(".", "__" if in_python else ".")
-    hint = f"Set {shown}={_value_for(found, value, in_python)}." if found else f"The nearest is {shown}."
-    given = {} if value is None else {"value": value}
-    return InputError(key=name, **given, expected="a key that exists", hint=hint if shown else otherwise)
+    suggestion = _shown(found or near or "", in_python)
+    hint = f"Set {suggestion}={_value_for(found, value, in_python)}." if found else f"The nearest is {suggestion}."
+    hint = hint if suggestion else otherwise
+    error = InputError(key=shown_name, **given, expected="a key that exists", hint=hint)
+    return error.copy(str(error), key=name)
 
 
-def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
+def _shown(key: str, in_python: bool) -> str:
+    return key.replace(".", "__") if in_python else key
+
+
+def check_known_keys(
+    given: Iterable[Any],
+    known: Iterable[str],
+    prefix: str = "",
+    choices_with: Callable[[str], Sequence[str]] = no_choices,
+    *,
+    in_python: bool = False,
+) -> None:
     """Check that all given keys exist, since an override ``+KEY=...`` can add a key that does not.
 
     Args:
         given: names of keys, or a mapping of them to values.
         known: names of the keys that exist.
         prefix: dotted place of the keys, ending with a dot.
+        choices_with: returns ``GROUP=CHOICE`` for each choice of a config group that adds a key.
+        in_python: whether the keys are arguments of a function.
 
     Raises:
         InputError: a key does not exist.
     """
-    known = sorted(known)
+    known = sorted(set(known))
     for name in given:
         if str(name) not in known:
             value = given[name] if isinstance(given, Mapping) else None
             value = None if isinstance(value, Mapping | list | tuple) else value
-            otherwise = f"There are {', '.join(known)}." if prefix else "--help lists the keys."
-            raise unknown_key(f"{prefix}{name}", value, [f"{prefix}{one}" for one in known], otherwise)
+            otherwise = f"There are {', '.join(known)}." if prefix or in_python else "--help lists the keys."
+            keys = [f"{prefix}{one}" for one in known]
+            raise unknown_key(f"{prefix}{name}", value, keys, otherwise, in_python=in_python, choices_with=choices_with)
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to ``name``, or None if no name is similar enough."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=MIN_SIMILARITY)), None)
 
 
 def _nearest(name: str, keys: list[str]) -> str | None:

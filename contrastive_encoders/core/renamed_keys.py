@@ -1,5 +1,6 @@
 """Keys, values, and config choices that were renamed. Old names are refused with the new one."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -127,6 +128,13 @@ def renamed_choice(group: str, name: str) -> InputError | None:
     expected = f"the new name of the choice, {new}"
     message = f"{group}={name} was renamed to {group}={new}. {hint}"
     return InputError(message, key=group, value=name, expected=expected, hint=hint)
+
+
+def new_names(name: str) -> list[str]:
+    """Return the new names of a renamed key. It may be a key of a part of a mixture, or lack its group."""
+    name = re.sub(r"^data\.parts\.[^.]+\.", "data.", name)
+    pairs = [pair for table in RENAMED_KEYS.values() for pair in table.items()]
+    return [new for old, new in pairs if name in (old, old.rpartition(".")[2])]
 
 
 def _renamed(name: str, keys: set[str]) -> tuple[str, str] | None:

@@ -182,7 +182,7 @@ def _unknown_suite(name: str, plain: str, prefix: str) -> InputError:
         expected = f"{plain}, whose text has one form"
         return InputError(key=f"{prefix}suite", value=name, expected=expected, hint=f"Set {prefix}suite={plain}.")
     known = [*SUITES, *ENTRIES]
-    near = nearest(plain.lower(), known, cutoff=0.5)
+    near = nearest(plain.lower(), known)
     return InputError(
         key=f"{prefix}suite",
         value=name,

@@ -85,7 +85,8 @@ def evaluate(
         >>> 0 <= results["scores"]["questions/cosine/ndcg@10"] <= 100
         True
     """
-    check_known_keys(keys, [one.name for one in fields(EvaluateConfig) if one.name not in COMMAND_KEYS])
+    known = [one.name for one in fields(EvaluateConfig) if one.name not in COMMAND_KEYS]
+    check_known_keys(keys, known, in_python=True)
     if launcher_info():
         raise InputError(
             key="evaluate",

@@ -86,7 +86,8 @@ def embed(
         >>> embed(encoder, ["a boat", "a thing"], "vectors.npy", quiet=True)
         PosixPath('vectors.npy')
     """
-    check_known_keys(keys, [one.name for one in fields(EmbedConfig) if one.name not in COMMAND_KEYS])
+    known = [one.name for one in fields(EmbedConfig) if one.name not in COMMAND_KEYS]
+    check_known_keys(keys, known, in_python=True)
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
     name = encoder_name(encoder)
     files, listed = _paths_or_texts(texts)

@@ -94,8 +94,8 @@ def dequantize(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None =
     if stored_NW.shape[1] != width:
         raise InputError(
             key="corpus_NW",
-            value=f"rows of {stored_NW.shape[1]} values",
-            expected=f"rows of {width} values, like queries, or of {-(-width // 8)} bytes with one bit per dimension",
+            expected=f"rows of {width} values, like queries, or of {-(-width // 8)} bytes with one bit per dimension, "
+            f"but its rows have {stored_NW.shape[1]} values",
             hint="The embeddings may be from a different encoder.",
         )
     if ranges_2D is None:

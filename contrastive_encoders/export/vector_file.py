@@ -222,8 +222,8 @@ class VectorFile:
             raise InputError(
                 key="output",
                 value=self.output,
-                expected="a new file or one with the same settings",
-                hint=f"{path.name} was written with other settings: {changes}. Choose a different output, or set "
+                expected="a new file or one with the same config",
+                hint=f"{path.name} was written with another config: {changes}. Choose a different output, or set "
                 "overwrite=true to delete the file.",
             )
 

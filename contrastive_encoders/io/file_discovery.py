@@ -150,7 +150,11 @@ def _list_folder(folder: Path, forms: Sequence[str], key: str) -> list[Path]:
     if not found:
         content = f"{len(visible)} other file(s), such as {visible[0].name}" if visible else "an empty folder"
         hint = None
-        if not set(DOCUMENTS) <= set(forms) and any(form_of(path, DOCUMENTS) for path in visible):
+        if (
+            key.startswith("data.")
+            and not set(DOCUMENTS) <= set(forms)
+            and any(form_of(path, DOCUMENTS) for path in visible)
+        ):
             hint = f"To read documents, set data=text, or use a pattern that matches them: '{folder}/**/*.md'."
         raise InputError(
             key=key,
@@ -193,7 +197,7 @@ def _ending(path: Path) -> str:
 
 def _unknown_format_error(path: Path, forms: Sequence[str], key: str) -> InputError:
     hint = "Convert it to one of these formats, or unpack it if it is an archive."
-    if form_of(path, DOCUMENTS):
+    if key.startswith("data.") and form_of(path, DOCUMENTS):
         hint = "To read documents, set data=text."
     expected = f"a file of rows with one of the extensions {', '.join(forms)}, optionally with .gz appended"
     return InputError(key=key, value=path, expected=expected, hint=hint)

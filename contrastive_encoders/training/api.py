@@ -289,7 +289,7 @@ def _config_with_experiment(group: str, config: Any, experiment: Any, changed: M
     return InputError(
         key=group,
         value=type(config).__name__,
-        expected=f"single keys with experiment={experiment}, since a config object would replace all of its settings",
+        expected=f"single keys with experiment={experiment}, since a config object would replace all of its keys",
         hint=f"Set {keys}." if keys else f"Remove {group}.",
     )
 

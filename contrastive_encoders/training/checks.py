@@ -16,6 +16,7 @@ from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.evaluation.catalog import tasks_of_suites
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.sharded_tensors import shapes
@@ -62,6 +63,7 @@ def check_run(run: ResolvedRun) -> None:
             check_teacher_keys(training)
             check_lengths(training)
             check_device(training)
+            tasks_of_suites(names_of(training.evaluation.suite), "evaluation.")
 
 
 def check_model_and_data(run: ResolvedRun) -> Any:

@@ -26,6 +26,7 @@ from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.composition.config_keys import check_numbers
 from contrastive_encoders.training.composition.config_store import (
     assign,
+    choices_with_key,
     compose_config,
     dotted,
     keys_below,
@@ -137,15 +138,20 @@ def _composed_run(
             stages[name] = _stage(name, dotted(written), own, explicit, known)
         except (HydraException, OmegaConfBaseException) as error:
             files = [f"{key}={value}" for key, value in own.items() if key in STAGE_CONFIG_GROUPS]
-            raise InputError(f"stages.{name}: {explained(error, 'train', [*explicit.overrides, *files])}") from error
+            raise error_in_stage(explained(error, "train", [*explicit.overrides, *files]), name) from error
         except InputError as error:
             if str(error).startswith("stages."):
                 raise
-            hint = error.hint or ""
-            if hint.startswith(("Set model.", "Set data.")):  # the stage's key, not that of the run
-                error = error.with_hint(hint.replace("Set ", f"Set stages.{name}.", 1))
-            raise error.with_prefix(f"stage {name} (its keys are stages.{name}.KEY)") from error
+            raise error_in_stage(error, name) from error
     return replace(run_of(config, explicit.names), stages=stages)
+
+
+def error_in_stage(error: InputError, name: str) -> InputError:
+    """Return a copy of an error in the config of a stage, whose message names the stage."""
+    hint = error.hint or ""
+    if hint.startswith(("Set model.", "Set data.")):  # the stage's key, not that of the run
+        error = error.with_hint(hint.replace("Set ", f"Set stages.{name}.", 1))
+    return error.with_prefix(f"stage {name} (its keys are stages.{name}.KEY)")
 
 
 def _stage(
@@ -215,7 +221,7 @@ def _refuse_unread(cfg: DictConfig) -> None:
     known = {*(one.name for one in keys_of(RunConfig)), *STAGE_CONFIG_GROUPS}
     for key in map(str, cfg):
         if key not in referenced | known:
-            others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)
+            others = [*STAGE_CONFIG_GROUPS, *(one for one in keys_below(cfg) if one.partition(".")[0] != key)]
             raise unknown_key(key, cfg[key], others, help_hint("train"))
 
 
@@ -271,7 +277,8 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
                 hint="Add the sources of that mixture to data.parts instead.",
             )
         own = {key: value for key, value in part.items() if key != "data"}
-        check_known_keys(own, map(str, known), f"{place}.")
+        names = [one for one in map(str, known) if one != "_target_"]
+        check_known_keys(own, names, f"{place}.", choices_with_key)
         found[str(name)] = OmegaConf.merge(known, own)
     return found
 
@@ -289,6 +296,7 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
         check_target(place, target, allowed)
         kind = settings_class(get_class(target))
     plain = _plain(node, kind)
+    check_known_keys(plain, [one.name for one in keys_of(kind)], f"{place}.", choices_with_key)
     if "parts" in plain:
         parts = node["parts"]
         plain["parts"] = {str(name): _settings(part, f"{place}.parts.{name}", allowed) for name, part in parts.items()}
@@ -345,7 +353,7 @@ def unknown_stage(key: str, value: Any, name: str, names: Sequence[str]) -> Inpu
     add = f"Set +stages.{name}.KEY=VALUE to add a stage."
     if not names:
         return InputError(key=key, value=value, expected="no key of a stage, since this run has no stages", hint=add)
-    near = nearest(name, names, cutoff=0.4)
+    near = nearest(name, names)
     hint = f"The nearest is {near}. {add}" if near else add
     return InputError(key=key, value=value, expected=f"a stage of this run ({', '.join(names)})", hint=hint)
 

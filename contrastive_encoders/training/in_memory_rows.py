@@ -106,11 +106,8 @@ def overrides_for_rows(
     numbered = iter(complete)
     first = next(numbered, None)
     if first is None:
-        raise InputError(
-            key="rows",
-            value=f"{len(complete.empty):,} rows with an empty cell" if complete.empty else "no rows",
-            expected="enough complete rows for at least one batch",
-        )
+        found = f"all {len(complete.empty):,} rows have an empty cell" if complete.empty else "there are no rows"
+        raise InputError(key="rows", expected=f"enough complete rows for at least one batch, but {found}")
     numbered = itertools.chain([first], numbered)
     index, row = first
     if _has_lists(row):
@@ -159,9 +156,8 @@ def _rows_in(rows: Any) -> Iterable[Any]:
         )
     if isinstance(rows, Mapping):
         splits = ", ".join(map(str, rows))
-        raise InputError(
-            key="rows", value=f"a mapping of {splits}", expected="the rows of one split", hint="Pass rows[SPLIT]."
-        )
+        expected = f"the rows of one split, but this is a mapping of {splits}"
+        raise InputError(key="rows", expected=expected, hint="Pass rows[SPLIT].")
     if hasattr(rows, "iterrows"):
         if not rows.columns.is_unique:
             raise InputError(key="rows", value=list(rows.columns), expected="a DataFrame with unique column names")
@@ -292,9 +288,8 @@ def _log_columns(columns: Mapping[str, str]) -> None:
         if place.startswith("negative") and not NEGATIVE.search(name):
             raise InputError(
                 key="rows",
-                value=f"column {name}",
-                expected="a name that contains 'negative', because columns are assigned by order and this "
-                f"column would be used as negatives for the column {next(iter(columns.values()))}",
+                expected=f"a name that contains 'negative' for the column {name}, because columns are assigned by "
+                f"order and this column would be used as negatives for the column {next(iter(columns.values()))}",
                 hint="If these texts are negatives, rename the column to negative. Otherwise set "
                 f"data__columns={list(columns.values())[:2]}, so that only these two columns are used.",
             )

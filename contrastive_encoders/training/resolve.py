@@ -21,7 +21,7 @@ from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.process_group import launcher_info
-from contrastive_encoders.training.compose import unknown_stage
+from contrastive_encoders.training.compose import error_in_stage, unknown_stage
 from contrastive_encoders.training.identity import identity_in, identity_of, stage_identity
 from contrastive_encoders.training.run_config import RunConfig, Trainer
 
@@ -131,7 +131,7 @@ class ResolvedRun(RunConfig):
             cause = input_error(error)
             if cause is None or not self.stage_name:
                 raise
-            raise cause.with_prefix(f"stage {self.stage_name} (its keys are stages.{self.stage_name}.KEY)") from error
+            raise error_in_stage(cause, self.stage_name) from error
 
 
 def resolve(config: RunConfig) -> ResolvedRun:

@@ -149,7 +149,7 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
     raise InputError(
         key="output_dir",
         value=folder,
-        expected=f"the same settings as the run in this directory{difference}",
+        expected=f"the same config as the run in this directory{difference}",
         hint=_options_hint(folder, found),
     )
 
@@ -163,7 +163,7 @@ def _options_hint(folder: Path, found: Sequence[SettingChange]) -> str:
     if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
         return restart
     words = f"{format_override('resume', str(last))} {format_override('output_dir', str(other))}"
-    return f"To continue that run with the new settings, set {words}. {restart}"
+    return f"To continue that run with the new config, set {words}. {restart}"
 
 
 def new_folder(folder: Path) -> Path:

@@ -202,8 +202,8 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
     difference = described(found) if found else "it starts from other weights"
     raise InputError(
         location=before.output_dir,
-        expected=f"the settings with which stage {before.stage_name} was trained there: {difference}",
-        hint="Use the same settings, or set "
+        expected=f"the config with which stage {before.stage_name} was trained there: {difference}",
+        hint="Use the same config, or set "
         f"{format_override('output_dir', str(new_folder(before.folder.parent)))} to train all stages again.",
     )
 

@@ -111,7 +111,7 @@ class BatchStream:
             raise InputError(
                 key="resume",
                 expected=f"a checkpoint of the same data, but it differs: {'; '.join(other)}",
-                hint="Resume with the settings and data of that run, or start a new run in another output_dir.",
+                hint="Resume with the config and data of that run, or start a new run in another output_dir.",
             )
         if state.get("data_id", self._data_id) != self._data_id:
             raise InputError(

@@ -44,7 +44,7 @@ class HubSet:
             copy.
     """
 
-    def __init__(self, id: str, split: str, keys: HubKeys) -> None:
+    def __init__(self, id: str, split: str, keys: HubKeys, key: str) -> None:
         files = keys.data_files
         self.asked: dict[str, Any] = {
             "id": id,
@@ -54,6 +54,7 @@ class HubSet:
             "data_files": files if files is None or isinstance(files, str) else list(files),
         }
         self.id, self.split, self.streaming = id, split, keys.streaming
+        self.key, self.prefix = key, key[: key.rfind(".") + 1]
 
     def __str__(self) -> str:
         return f"{self.id}[{self.split}]"
@@ -108,7 +109,7 @@ class HubSet:
         if self._is_saved:
             if isinstance(self._saved, dict) and self.split not in self._saved:
                 raise InputError(
-                    key="data.split",
+                    key=f"{self.prefix}split",
                     value=self.split,
                     expected=f"one of {', '.join(self._saved)}, the splits of {self.id}",
                 )
@@ -118,7 +119,7 @@ class HubSet:
             one for one in map(_split_name, self.split.split("+")) if one not in self.splits and one != "all"
         ]:
             raise InputError(
-                key="data.split",
+                key=f"{self.prefix}split",
                 value=unknown[0],
                 expected=f"one of {', '.join(self.splits)}, the splits of {self.id}",
             )
@@ -162,7 +163,7 @@ class HubSet:
             )
         if streamed and self.split not in self.splits:
             raise InputError(
-                key="data.streaming",
+                key=f"{self.prefix}streaming",
                 value=self.streaming,
                 expected=f"false, because {self.split} is not a complete split, which streaming requires",
             )
@@ -194,13 +195,13 @@ class HubSet:
 
     def _load_error(self, error: Exception) -> InputError:
         reason = " ".join(str(error).split()).rstrip(".")
+        several = f" {self.prefix}name if the dataset has several configs," if self.prefix else ""
         files = "" if self._is_folder else f"an existing file or directory (relative to {Path.cwd()}), or "
         return InputError(
-            key="data.path",
+            key=self.key,
             value=self.id,
             expected=f"{files}a dataset that can be loaded ({type(error).__name__}: {reason})",
-            hint="Check the name, the network, data.name if the dataset has several configs, and HF_TOKEN if it is "
-            "private.",
+            hint=f"Check the name, the network,{several} and HF_TOKEN if it is private.",
         )
 
 
@@ -235,7 +236,7 @@ def find_rows(
     found: list[TextFile | HubSet] = []
     for one in several:
         found += (
-            [HubSet(str(Path(one).expanduser()), split, hub)]
+            [HubSet(str(Path(one).expanduser()), split, hub, key)]
             if _is_set(one, hub)
             else list_files(one, key, documents=documents)
         )

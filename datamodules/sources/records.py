@@ -74,7 +74,7 @@ class RecordSource:
         paths = [path] if isinstance(path, str | Path) else path
         self.kind, self.own_columns, self.lists = kind, columns, kind.lists
         if columns is not None:
-            self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=(), lists=())
+            self.kind = kind._replace(columns=(own_columns(columns, kind, f"{prefix}columns"),), numbered=(), lists=())
         self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
         self.encoding = Encoding(encoding, f"{prefix}encoding")
         found = find_rows(paths, split, hub, key=self.tally.path_key)
@@ -82,7 +82,7 @@ class RecordSource:
         self.paths = [str(one) for one in paths]
         self.folders = [
             folder
-            for folder in (local_path(one, "data.path") for one in self.paths)
+            for folder in (local_path(one, self.tally.path_key) for one in self.paths)
             if (folder / "manifest.json").is_file()
         ]
         for folder in self.folders:
@@ -313,15 +313,15 @@ class RecordSource:
             check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
 
     def _columns_hint(self, present: Sequence[str]) -> str:
-        """Return a hint that says how to set ``data.columns``, or what to do if the table has too few columns."""
+        """Return a hint that says how to set ``columns``, or what to do if the table has too few columns."""
+        key = f"{self.tally.prefix}columns"
         needed, short = self.kind.columns[0], max(map(len, present)) <= MAX_QUOTE_CHARS
         if len(present) < min(map(len, self.kind.columns)):
-            setting = f" {list_setting('data.columns', present)}" if short else ""
-            return (
-                f"{len(needed)} text columns are needed, separated by commas, semicolons, tabs, or bars. "
-                f"To train on the texts of one column, set model=simcse data=sentences{setting}."
-            )
-        word = list_setting("data.columns", present) if short and len(present) == len(needed) else "data.columns=[...]"
+            hint = f"{len(needed)} text columns are needed, separated by commas, semicolons, tabs, or bars."
+            setting = f" {list_setting(key, present)}" if short else ""
+            advice = f" To train on the texts of one column, set model=simcse data=sentences{setting}."
+            return f"{hint}{advice if self.tally.prefix else ''}"
+        word = list_setting(key, present) if short and len(present) == len(needed) else f"{key}=[...]"
         order = "" if self.own_columns else f", in the order {', '.join(needed)}"
         label = self.kind.label is not None and len(present) == len(needed)
         add = f" {self._label_hint(present, present)}" if label else ""

@@ -141,7 +141,7 @@ NLI = RowSchema("nli", column_names.INFERENCE_PAIRS, LabelColumn(("label", "gold
 QA = RowSchema("qa", column_names.QUESTIONS, lists=column_names.POSITIVE_LISTS)
 
 
-def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
+def own_columns(columns: Sequence[str], kind: RowSchema, key: str) -> tuple[str, ...]:
     widths = sorted({len(names) for names in (*kind.columns, *kind.lists)})
     more = bool(kind.numbered) and len(columns) > widths[-1]
     if not (more or len(columns) in widths) or len(set(columns)) < len(columns):
@@ -150,7 +150,7 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
             expected += ", and more for the last one"
         elif widths == [1]:
             expected = f"one name, for the column {kind.columns[0][0]}"
-        raise InputError(key="data.columns", value=list(columns), expected=expected)
+        raise InputError(key=key, value=list(columns), expected=expected)
     return tuple(columns)
 
 

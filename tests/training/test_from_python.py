@@ -427,11 +427,11 @@ def test_columns_of_rows_determine_the_data(rows, given, overrides, line, tmp_pa
 
 
 BAD_ROWS = [  # rows, keys -> fields of the error
-    ([], {}, {"key": "rows", "value": "no rows"}),
-    ([None, ("a", ""), ("b", float("nan"))], {}, {"key": "rows", "value": "3 rows with an empty cell"}),
+    ([], {}, {"key": "rows", "value": None}),
+    ([None, ("a", ""), ("b", float("nan"))], {}, {"key": "rows", "value": None}),
     ("pairs.csv", {}, {"key": "rows", "value": "pairs.csv"}),
     (5, {}, {"key": "rows", "value": "5"}),
-    ({"train": [PAIR]}, {}, {"key": "rows", "expected": "the rows of one split"}),
+    ({"train": [PAIR]}, {}, {"key": "rows", "value": None, "hint": "Pass rows[SPLIT]."}),
     ([("a", 1, "b")], {}, {"location": "rows[0]"}),
     ([("a", "b", b"c")], {}, {"location": "rows[0]"}),
     ([{"id": 7, "q": "a", "d": "b"}], {}, {"location": "rows[0]", "key": "id", "value": "7"}),
@@ -487,7 +487,7 @@ def test_error_about_a_row_names_its_index_in_memory(tmp_path, monkeypatch):
             {},
             {"location": "rows[1]", "value": "the columns d, x"},
         ),
-        ([{"q": "a", "d": "b", "source": "web"}], {}, {"key": "rows", "value": "column source"}),
+        ([{"q": "a", "d": "b", "source": "web"}], {}, {"key": "rows", "value": None}),
         ([{"q": "a", "d": "b"}], {"data__columns": "q"}, {"key": "data.columns", "value": "q"}),
         ([{"q": "a", "d": "b"}], {"overrides": ["data.columns=[q"]}, {"key": "data.columns", "value": "[q"}),
         (None, {"overrides": "model=simcse"}, {"key": "overrides", "value": "model=simcse"}),

@@ -58,7 +58,7 @@ def _sets(name: str) -> list[str]:
     plain = name.partition("@")[0]
     tasks = SUITES.get(plain, (plain,))
     if not set(tasks) <= set(ENTRIES):
-        near = nearest(name, [*ORIGINS, *SUITES, *ENTRIES], cutoff=0.5)
+        near = nearest(name, [*ORIGINS, *SUITES, *ENTRIES])
         raise InputError(
             key="suite",
             value=name,

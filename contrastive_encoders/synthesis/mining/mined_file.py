@@ -43,7 +43,7 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
     check_version(record.get("version"), "mined negatives", key="output", value=output, hint=hint)
     if differing := differences(before, json.loads(json.dumps(identity))):
         raise InputError(
-            key="output", value=output, expected=f"the settings that the file was mined with: {differing}", hint=hint
+            key="output", value=output, expected=f"the config that the file was mined with: {differing}", hint=hint
         )
     return True
 

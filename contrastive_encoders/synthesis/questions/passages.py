@@ -182,8 +182,8 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     if len(members) < len(wanted) + 1:
         raise InputError(
             key="input",
-            value=f"{len(collection.documents):,} documents in {len(members)} group(s) of near-duplicates",
-            expected=f"at least {len(wanted) + 1} groups, because documents of a group are held out together",
+            expected=f"at least {len(wanted) + 1} groups of near-duplicates, because documents of a group are held out "
+            f"together, but the {len(collection.documents):,} documents are in {len(members)} group(s)",
             hint="Use more documents, or set held_out_fraction=0 dev_fraction=0.",
         )
     # By the first document of a group, so that adding copies of it changes nothing

@@ -31,7 +31,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
     if before.get("kind") != "queries" or not manifest.get("complete"):
         raise InputError(key="reuse_from", value=folder, expected=expected)
     if found := differences(_comparable(before["scored"]), _comparable(json.loads(json.dumps(identity)))):
-        expected = f"questions that were written with the same settings, but {found}"
+        expected = f"questions that were written with the same config, but {found}"
         raise InputError(key="reuse_from", value=folder, expected=expected, hint="Leave reuse_from out.")
     try:
         passages = {

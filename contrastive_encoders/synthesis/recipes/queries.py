@@ -270,7 +270,7 @@ class Queries(QueriesConfig, ModelRecipe):
         """Write and judge the missing questions. A model is loaded only if questions are missing."""
         scored = self.scored.folder
         if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != round_trip_json(self.scored.identity):
-            log.info("%s: judging the questions again, because the settings of the judge have changed", scored)
+            log.info("%s: judging the questions again, because the config of the judge has changed", scored)
             remove(scored)
         own = self.has_judge and self.judge is None
         if not self.written.is_complete() or (own and not self.scored.is_complete()):

@@ -3,6 +3,7 @@ interpolations.
 """
 
 import contextlib
+import functools
 import os
 import re
 import shlex
@@ -25,6 +26,7 @@ from contrastive_encoders.training.composition.config_keys import (
     config_folders,
     known_keys,
 )
+from contrastive_encoders.training.composition.literal_values import literal_override
 from contrastive_encoders.training.composition.override_checks import help_hint
 
 
@@ -65,13 +67,17 @@ def explained(error: BaseException, config: str, arguments: Sequence[str]) -> In
     if isinstance(error, InterpolationResolutionError) and error.full_key:
         reason = str(error).splitlines()[0]
         return InputError(key=error.full_key, expected=f"only references to existing keys ({reason})")
-    if isinstance(error, OverrideParseException) and "=" not in error.override:
+    if isinstance(error, OverrideParseException):
+        key, _, value = error.override.partition("=")
+        if "=" in error.override and re.fullmatch(r"[\w.@/+~-]+", key):
+            return InputError(key=key, value=value, expected="a value that Hydra can read")
         return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config, arguments))
     if isinstance(error, UnsupportedValueType):
         kind = re.match(r"Value '(\w+)'", str(error))
         expected = "a string, a number, a boolean, None, or a list or mapping of these"
         return InputError(key=error.full_key, value=kind[1] if kind else None, expected=expected)
-    return _unknown_name(config, arguments) or InputError(" ".join(str(error).split()))
+    reason = " ".join(str(error).split())
+    return _unknown_name(config, arguments) or _invalid_override(reason, config, arguments) or InputError(reason)
 
 
 def _interpolation_error(error: InterpolationResolutionError, arguments: Sequence[str]) -> InputError:
@@ -89,6 +95,36 @@ def _interpolation_error(error: InterpolationResolutionError, arguments: Sequenc
     )
 
 
+def _invalid_override(reason: str, config: str, arguments: Sequence[str]) -> InputError | None:
+    """Return the error about the override that Hydra rejects for a reason other than an unknown name; None if the
+    reason is not known.
+    """
+    groups = COMMAND_GROUPS.get(config, ())
+    if found := re.match(
+        r"In 'hydra/config': Could not find '(hydra/\w+)/(.*?)' Available options in '.*?': (.*?)"
+        r" Config search path",
+        reason,
+    ):
+        group, value, names = found.groups()
+        return InputError(key=group, value=value, expected=f"one of {', '.join(names.split())}")
+    for override in _parsed(arguments):
+        key, text = override.key_or_group, str(override.input_line).partition("=")[2]
+        sign = "++" if override.is_force_add() else "+" if override.is_add() else ""
+        shown = f"{sign}{key}{f'@{override.package}' if override.package else ''}"
+        if override.is_sweep_override() and reason.startswith("Ambiguous value"):
+            expected = f"one of {', '.join(choices(key))}" if key in groups else "one value"
+            return InputError(key=key, value=text, expected=expected, hint="Add --multirun to run each value.")
+        if key in groups and shown != key:
+            return InputError(
+                key=shown, value=text, expected=f"a choice without {shown.replace(key, '')}", hint=f"Set {key}={text}."
+            )
+        if reason.startswith("Error merging override") and reason.endswith(f"{shown}={text}"):
+            return InputError(key=key, value=text, expected="keys with their values")
+        if override.is_delete() and reason.startswith("Could not delete"):
+            return InputError(key=f"~{key}", value=text, expected="a key that is set, with its current value")
+    return None
+
+
 def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
     """Return the error for the first argument with an unknown key or an unknown choice of a group, or None if there is
     no such argument.
@@ -101,7 +137,7 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
             if value not in (names := [*choices(key), *added]):
                 if renamed := renamed_choice(key, value):
                     return renamed
-                near = nearest(value, names, cutoff=0.4)
+                near = nearest(value, names)
                 hint = f"The nearest is {near}." if near else None
                 return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)
     known = {*known_keys(config, arguments), *COMMAND_GROUPS.get(config, ())}
@@ -114,18 +150,15 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
             continue
         group = key.partition(".")[0]
         if group in COMMAND_GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
+            if all(other.key_or_group != group for other in overrides):
+                expected = f"one of {', '.join(choices(group))}, which {key} requires"
+                return InputError(key=group, value=None, expected=expected, hint=f"Set {group}=NAME.")
             continue  # the choice of this group could not be composed, so its keys are not known
         if config == "train" and key.startswith("data.") and (part := _key_of_part(key, overrides)):
             return part
         value = None if override.is_delete() else str(override.input_line).partition("=")[2]
-        if others := choices_with(key, config):
-            return InputError(
-                key=key,
-                **({} if value is None else {"value": value}),
-                expected="a key that exists here",
-                hint=f"This key exists only with {', '.join(others)}. Remove it.",
-            )
-        return unknown_key(key, value, known, help_hint(config, arguments))
+        hint = help_hint(config, arguments)
+        return unknown_key(key, value, known, hint, choices_with=functools.partial(choices_with, config=config))
     return None
 
 
@@ -134,7 +167,7 @@ def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
     parser = OverridesParser.create()
     for argument in arguments:
         with contextlib.suppress(HydraException):
-            yield parser.parse_override(argument)
+            yield parser.parse_override(literal_override(argument))
 
 
 def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build, keys_of, matches_type
 from contrastive_encoders.training.composition.config_files import CONFIGS, MEANINGS, choices
-from contrastive_encoders.training.composition.config_store import keys_below
+from contrastive_encoders.training.composition.config_store import choices_with_key, keys_below
 
 COMMAND_GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),
@@ -106,11 +106,8 @@ def config_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def choices_with(key: str, config: str) -> list[str]:
-    """Return GROUP=CHOICE for each choice that adds ``key`` to the config. The list is empty for commands with several
-    config groups.
-    """
-    groups = COMMAND_GROUPS.get(config, ())
-    if len(groups) != 1:
-        return []
-    arguments = [f"{groups[0]}={name}" for name in choices(groups[0])]
+    """Return ``GROUP=CHOICE`` for each choice of a config group that adds ``key`` to the config of a command."""
+    if config == "train":
+        return choices_with_key(key)
+    arguments = [f"{group}={name}" for group in COMMAND_GROUPS.get(config, ()) for name in choices(group)]
     return [argument for argument in arguments if key in known_keys(config, [argument])]

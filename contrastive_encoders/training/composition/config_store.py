@@ -5,6 +5,7 @@ node contains plain values, and `core.config_schema.build` compares them with th
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -116,16 +117,27 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
     parent = OmegaConf.select(cfg, place) if place else cfg
     if not isinstance(parent, DictConfig):
         raise InputError(key=key, expected=f"an existing key, but {place}={_shown(parent)} has no keys")
-    if parent._get_flag("struct"):
-        names = list(map(str, parent))
-        if name not in names:
-            otherwise = f"Available keys: {', '.join(sorted(names))}." if place else "--help lists the keys."
-            raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python)
+    names = [one for one in map(str, parent) if not one.startswith("_")]
+    if parent._get_flag("struct") and name not in names:
+        otherwise = "help(contrastive_encoders.RunConfig) lists the keys."
+        if place:
+            prefix = place.replace(".", "__") + "__" if in_python else f"{place}."
+            otherwise = f"There are {', '.join(f'{prefix}{one}' for one in sorted(names))}."
+        raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python, choices_with=choices_with_key)
     OmegaConf.update(cfg, key, value, merge=True, force_add=True)
 
 
 def _shown(value: Any) -> str:
     return "null" if value is None else str(value)
+
+
+def choices_with_key(key: str) -> list[str]:
+    """Return ``GROUP=CHOICE`` for each choice of the groups ``model`` and ``data`` that has ``key``, which may be a key
+    of a data source of a mixture.
+    """
+    group, _, name = re.sub(r"^data\.parts\.[^.]+\.", "data.", key).partition(".")
+    found = (one.partition("/") for one, kind in REGISTERED.items() if name in dotted(config_node(kind)))
+    return [f"{group}={choice}" for kind, _, choice in found if kind == group and group in ("model", "data")]
 
 
 def keys_below(node: Any, prefix: str = "") -> Iterator[str]:

@@ -112,6 +112,8 @@ def check_override_syntax(config: str, arguments: Sequence[str]) -> None:
     for argument in arguments:
         override = argument.lstrip("+~")
         key, _, value = override.partition("=")
+        if not key:
+            raise InputError(key=argument, expected="KEY=VALUE", hint=help_hint(config, arguments))
         _check_path(key, value.strip("[]'\""))  # Hydra creates folders before the command begins
         if OBJECT_KEYS.fullmatch(key) or TARGET_OVERRIDE.match(override):
             raise InputError(
@@ -161,4 +163,7 @@ def _check_group(group: str, argument: str) -> None:
     # several experiments, each applied on top of the previous one
     names = value if group == "experiment" and isinstance(value, list) else [value]
     if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
-        raise InputError(key=group, value=argument.partition("=")[2], expected=f"one of {', '.join(choices(group))}")
+        expected = f"one of {', '.join(choices(group))}"
+        if found.is_delete():
+            raise InputError(key=argument, expected=f"{group}=NAME, {expected}")
+        raise InputError(key=group, value=argument.partition("=")[2], expected=expected)
