@@ -220,8 +220,7 @@ def main(arguments: Sequence[str], command: str = "preview") -> None:
             print(f"{__doc__}\n{keys}")
             return
         if words := [argument for argument in arguments if re.fullmatch(r"[\w./]+", argument)]:
-            hint = "contrastive-encoders preview --help lists the keys."
-            raise InputError(key=words[0], expected="KEY=VALUE", hint=hint)
+            raise InputError(key=words[0], expected="KEY=VALUE")
         if options := [argument for argument in arguments if argument.startswith("-")]:
             raise unknown_option("train", options[0], arguments)
         check_override_syntax("train", arguments)
