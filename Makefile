@@ -28,7 +28,7 @@ export OMP_WAIT_POLICY ?= passive
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart demo test test-slow torture gpu lint format types check docs dist refresh oldest audit clean
+.PHONY: help env locked quickstart demo test test-slow torture gpu lint format types check docs dist refresh lock oldest audit licenses sbom clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,10 +128,11 @@ refresh: $(READY)  ## the newest versions that the ranges admit, written to cons
 	.tools/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom pip-audit pip-licenses uv
 	@touch $@
 
-# PyPI's hashes of the versions in constraints.txt, for all platforms; torch.lock adds what PyPI's torch needs, CUDA on Linux
+# PyPI's hashes of the versions in constraints.txt, for all platforms; torch.lock adds what PyPI's torch needs, CUDA on Linux.
+# gcsfs and umap-learn are optional, and constraints.txt does not pin what they need
 LOCK := .tools/bin/uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11.5 --custom-compile-command 'make lock'
 lock: .tools/.ready  ## requirements.lock and torch.lock from constraints.txt
-	$(LOCK) --no-deps constraints.txt --output-file requirements.lock
+	$(LOCK) --no-deps --no-emit-package gcsfs --no-emit-package umap-learn constraints.txt --output-file requirements.lock
 	echo '$(TORCH)' | $(LOCK) --universal --constraint constraints.txt - --output-file torch.lock
 
 # In an environment of its own, with a PyTorch from the index: gigabytes. A test that fails here means a range that is too wide
