@@ -526,7 +526,6 @@ def test_a_damaged_token_store_is_rebuilt_as_advised(said, tmp_path):
 
 # Advice that no test follows, and why
 UNTESTED = {
-    "contrastive_encoders.cli.compare:write_comparison": "the user's own command, which a report records",
     "contrastive_encoders.cli.completion:FISH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.cli.completion:ZSH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.runtime.exit_codes:_server_error": "W&B's server fails; the setting is tested at its login",

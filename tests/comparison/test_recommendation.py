@@ -1,6 +1,7 @@
 """A race that chooses a value for each arm and recommends an encoder; BM25 as an arm."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -193,7 +194,8 @@ def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them
     assert literal_override("data.path=don't/a (1)") == 'data.path="don\'t/a (1)"'
 
 
-def test_a_key_without_a_value_is_missed_where_something_takes_it():
+@pytest.mark.advice("contrastive_encoders.cli.compare:plain")
+def test_a_key_without_a_value_is_refused_if_the_race_uses_it():
     race = {"name": "x", "data_root": "???", "common": ["a=${race.data_root}"], "arms": {"a": []}}
     more = {"texts": "???", "sub": "${race.data_root}/y", "common": ["a=${race.sub}"]}
     nested = {"lr": {"first-one": "???"}, "common": ["a=${race.lr.first-one}"]}
@@ -201,6 +203,10 @@ def test_a_key_without_a_value_is_missed_where_something_takes_it():
         with pytest.raises(InputError) as refused:
             plain(OmegaConf.create({"race": race | added}).race)
         assert (refused.value.key, refused.value.value) == (key, None)
+        [advised] = re.findall(rf"Set ({re.escape(key)})=VALUE", refused.value.hint)
+        followed = OmegaConf.create({"race": race | added})
+        OmegaConf.update(followed, advised, "eval")
+        assert plain(followed.race)["common"][0].startswith("a=eval")
     nested["lr"]["first-one"] = None
     assert plain(OmegaConf.create({"race": race | nested}).race)["common"] == ["a=null"]
     assert plain(OmegaConf.create({"race": race | {"common": ["a=1"]}}).race)["common"] == ["a=1"]
