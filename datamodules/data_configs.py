@@ -417,8 +417,8 @@ class SpanDataConfig(DataConfig):
     )
     match_span_count_of: int | None = config_field(
         None,
-        "anchors_per_document of another run, whose number of anchors per batch and per epoch this run matches; "
-        "null: no matching",
+        "number of anchors per document in another run; this run draws as many anchors per batch and per epoch as that "
+        "run; must be a multiple of anchors_per_document; null: no matching",
     )
 
 

@@ -163,7 +163,7 @@ class TextRows(StoredData):
 
     @abstractmethod
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> Any:
-        """Make a batch of class ``yields`` from N rows of the token store."""
+        """Return the batch of N rows of the token store, as an instance of the class in ``yields``."""
 
     def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
         limit = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # fallback if no model defines a maximum

@@ -68,7 +68,9 @@ class StoredData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        """Make a batch of class ``yields`` from N example numbers; the data loader has no collate function."""
+        """Return the batch of the N examples with these indices, as an instance of the class in ``yields``. It must be
+        complete, since the data loader does not collate.
+        """
 
     @property
     def inherits_prompts(self) -> bool:

@@ -66,7 +66,9 @@ class TrainedModule(pl.LightningModule):
         return None
 
     def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
-        """Return whether the loss of a global batch can have a gradient, given the numbers of negatives."""
+        """Return whether the loss of a global batch can have a nonzero gradient. ``num_negatives`` is the result of
+        `count_negatives`.
+        """
         return True
 
     def special_learning_rates(self) -> dict[nn.Parameter, float]:

@@ -274,8 +274,8 @@ class ContrastiveConfig(EmbeddingConfig):
     )
     guide_relative_margin: float | None = config_field(
         None,
-        "margin of the guide as a fraction of the positive's cosine, such as 0.05; the larger of the two margins "
-        "applies; null: 0",
+        "margin of the guide as a fraction of the positive's cosine, such as 0.05; if guide_absolute_margin is also "
+        "set, the larger margin applies; null: 0",
         ge=0,
         le=1,
     )

@@ -167,7 +167,10 @@ def plain(race: DictConfig) -> dict[str, Any]:
         if missing is None:  # it is not a key of the race
             raise
         raise InputError(
-            key=missing[1], value=None, expected="a value, which this race requires", hint=f"Set {missing[1]}=VALUE."
+            key=missing[1],
+            value=None,
+            expected="a value, because the configuration of this race uses the key",
+            hint=f"Set {missing[1]}=VALUE.",
         ) from error
     return {name: _readable(value) for name, value in found.items() if name != MEANINGS}
 

@@ -160,7 +160,9 @@ class VectorFile:
         os.pwrite(self._record, WRITTEN_MARK, self._marks + number)
 
     def finish(self, texts: InputTexts | ListedTexts) -> None:
-        """Rename the file to its final name when all windows are written."""
+        """Write the final file from ``OUTPUT.part``, and delete the temporary files. All windows (blocks of rows) must
+        have been written.
+        """
         atomic_write(self.record_path, json.dumps(self.identity, indent=1) + "\n")
         if self.dtype in EIGHT_BITS:
             if self.ranges_2D is None:

@@ -152,7 +152,9 @@ def _folder(source: str) -> Path:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return the error of the system or the host, which requests and urllib3 wrap in their own exceptions."""
+    """Return the original error (of the operating system or the remote host) at the start of a chain of ``requests``
+    and ``urllib3`` exceptions.
+    """
     while error.__context__ is not None:
         error = error.__context__
     return error

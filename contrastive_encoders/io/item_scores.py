@@ -51,7 +51,7 @@ def read_items(path: str | Path) -> ItemScores:
         raise InputError(
             location=str(path),
             value=error,
-            expected="the arrays that a run writes, in a readable file",
+            expected="an undamaged file of item scores",
             hint="Score the run again.",
         ) from error
     digests = {name: str(array) for name, array in found.pop("digests").items()}

@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 
 class Marker(NamedTuple):
-    """Record in an output folder, which lists the entries (files and subfolders) that belong to this project.
+    """A marker file in an output folder. It lists the entries (files and subfolders) that belong to this project.
+
     ``entries`` are names or glob patterns of files and folders directly in it; a listed folder belongs to this project
     with all of its contents.
     """

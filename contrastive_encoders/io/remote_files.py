@@ -89,14 +89,16 @@ def fetch(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
         )
     try:
         files = _find_files(address, home / _digest(address))
-        inside = files[0].address == address
+        inside = bool(files) and files[0].address == address
         chosen = files if inside else tuple(file for file in files if _is_selected(file.address, address, wanted))
         if not chosen:
-            example = f", only {len(files)} others, such as {PurePosixPath(files[0].address).name}" if files else ""
+            names = [PurePosixPath(file.address).name for file in files]
+            found = f"{len(names)} other files found, such as {names[0]}" if names else "no files found"
+            found = f"1 other file found, {names[0]}" if len(names) == 1 else found
             raise InputError(
                 key=key,
                 value=without_secrets(address),
-                expected=f"an address with readable files (it has none{example})",
+                expected=f"an address with files of a supported type ({found})",
             )
         copies = [_copy(file, home) for file in chosen]
     except Exception as error:

@@ -33,7 +33,9 @@ class RankingMetric(NamedTuple):
 
     @property
     def tasks(self) -> list[str]:
-        """Return the distinct tasks of the scores, ignoring the embedding size."""
+        """Return the distinct task names in ``scores``, without the embedding size: ``stsb@64`` and ``stsb`` are one
+        task.
+        """
         names = [ScoreName.parse(name) for name in self.scores]
         return list(dict.fromkeys(replace(name, size=None).full_task for name in names))
 

@@ -116,9 +116,9 @@ class ModelConfig(GenerateConfig):
     devices: int = config_field(1, "number of worker processes; each uses one GPU, if any", ge=1)
     cluster: str | None = config_field(
         None,
-        "Ray cluster that runs the workers (their number is devices); auto: the cluster to which this machine belongs; "
-        "ray://HOST:PORT: the cluster at this address; ray: a new cluster on this machine; null: no cluster, the "
-        "workers are processes on this machine",
+        "Ray cluster that runs the workers (the key devices sets how many); auto: the cluster to which this machine "
+        "belongs; ray://HOST:PORT: the cluster at this address; ray: a new cluster on this machine; null: no cluster, "
+        "the workers are processes on this machine",
     )
     num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
     num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
@@ -365,8 +365,8 @@ class QuestionRules:
     )
     max_rank: int | None = config_field(
         20,
-        "maximum rank of the passage if all passages are sorted by their similarity to the question, which encoder "
-        "computes",
+        "maximum rank of the passage when all passages are sorted by similarity to the question; the key encoder names "
+        "the encoder that computes the similarity",
         ge=1,
     )
     max_copied: float | None = config_field(

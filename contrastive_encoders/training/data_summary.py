@@ -76,8 +76,8 @@ def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> s
 
 
 def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
-    """Return whether the fraction of unknown tokens, or of rows that contain them, is so large that a different
-    backbone is required.
+    """Return whether the fraction of unknown tokens, or of affected rows (see `UnknownTokens`), is so large that a
+    different backbone is required.
     """
     unknown, tokens, affected, rows = (unknown_tokens[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
     return unknown >= MIN_UNKNOWN * max(1, tokens) or affected >= MIN_AFFECTED * max(1, rows)

@@ -245,7 +245,7 @@ class RunConfig:
     )
     default_train_max_length: int | None = config_field(
         None,
-        "default of train_max_length for data other than qa and triplets, which the config of the model sets",
+        "default of train_max_length, set by the config of the model; data=qa and data=triplets do not use it",
         ge=1,
     )
     held_out_fraction: float | None = config_field(

@@ -124,8 +124,8 @@ class BatchStream:
 
 
 def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: Any) -> BatchStream:
-    """Return the batch stream of a trainer, from the dataset ``batches(rank, world)``. If ``trainer`` is None, it is
-    for a single process.
+    """Create the batch stream for a trainer's rank. ``batches(rank, world)`` returns the dataset of a rank's batches.
+    If ``trainer`` is None, the stream is for a single process.
     """
     if trainer is None:
         return BatchStream(batches(0, 1), **options)

@@ -185,7 +185,9 @@ class StoreWriter:
         self._hashes[file].update(data)
 
     def totals(self) -> dict[str, Any]:
-        """Return the properties from which `TokenStore` opens the files, and the checksums of their content."""
+        """Return the entries of ``meta.json`` that `TokenStore` needs to open the files (row and token counts, dtype,
+        text lengths), and the checksums of the files.
+        """
         together = hashlib.sha256(b"".join(one.digest() for one in self._hashes))
         return {
             "kept": self.kept,

@@ -74,7 +74,8 @@ class TSDAE(Objective):
                 value=settings.backbone,
                 expected=f"an encoder whose embedding dimension is the width of its transformer ({read}), but it is "
                 f"{self.encoder.width}",
-                hint="Choose another model, or another model.pooling, which drops the layers after the pooling.",
+                hint="Choose another backbone, or change model.pooling: the layers after the pooling are dropped if "
+                "the pooling differs from the one they were trained with.",
             )
         if not self.encoder.tokenizer.num_special_tokens_to_add():
             raise InputError(

@@ -261,9 +261,10 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     if gain is None and len(columns) > 2:  # rows with a gain of 0 would count as relevant
         raise InputError(
             location=f"{file}:{lines[0].line}",
-            expected=f"a column with the relevance, named {', '.join(name for (name,) in GAINS)}",
+            expected=f"a column of relevance scores, with one of the names {', '.join(name for (name,) in GAINS)}",
             value=texts[0],
-            hint="Rename the column, or delete the first line.",
+            hint="Rename that column in the header (first line). Or delete the header, if the columns are in the order "
+            "query, document, score or query, iteration, document, score.",
         )
     for row, cells in list(zip(lines, rows, strict=True))[bool(names) :]:
         location = f"{file}:{row.line}"

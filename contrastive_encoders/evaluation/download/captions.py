@@ -29,7 +29,7 @@ class Arrays(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise InvalidArchiveError(f"the pickle names {module}.{name}, which is not part of an array of numbers")
+            raise InvalidArchiveError(f"the pickle refers to {module}.{name}, but only arrays of numbers are accepted")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 

@@ -159,7 +159,7 @@ def _trec_rows(file: str, members: Members) -> Rows:
         kind, _, text = line.partition(" ")
         label, colon, fine = kind.partition(":")
         if not colon:
-            raise InvalidArchiveError(f"{file}: a line begins with {kind!r}, expected LABEL:fine")
+            raise InvalidArchiveError(f"{file}: a line begins with {kind!r}, expected COARSE:FINE, such as NUM:date")
         yield label, fine, text
 
 

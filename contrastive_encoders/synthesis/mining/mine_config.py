@@ -30,8 +30,9 @@ class MineConfig:
     )
     columns: Sequence[str] | None = config_field(
         None,
-        "names of the two columns of input that contain the anchors and the positives, [ANCHOR,POSITIVE]; null: the "
-        "first pair of names listed under input that exists",
+        "names of the two columns that contain the anchors and the positives, [ANCHOR,POSITIVE]; null: the first of "
+        "these pairs that the input contains: (anchor, positive), (question, answer), (premise, entailment), (sent0, "
+        "sent1)",
     )
     split: str = config_field("train", 'split to use, if the rows have a column "split"')
     on_error: Literal["fail", "skip"] = config_field(

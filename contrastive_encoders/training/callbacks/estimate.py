@@ -63,8 +63,9 @@ class RunEstimate(pl.Callback):
         self._first: Mark | None = None  # after it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Run the probe and log the first estimate. Scoring before training comes first, so its time is already
-        known.
+        """Time short forward and backward passes (the probe), and log a first estimate of the run's time and memory.
+
+        The evaluation before training has already run, so its time is known.
         """
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if self.quiet or trainer.world_size > 1 or not hasattr(data, "batch") or not self._steps(trainer):

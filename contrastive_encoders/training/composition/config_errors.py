@@ -171,8 +171,8 @@ def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
 
 
 def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:
-    """Return the error for a key ``data.KEY`` that must be set for each source of a mixture instead, or None if no
-    override names a source.
+    """Return the error for a key ``data.KEY`` that a mixture does not have, because it is set for each source as
+    ``data.parts.NAME.KEY``. Return None if no override begins with ``data.parts.NAME``.
     """
     found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
     parts = sorted({match.group() for match in found if match})

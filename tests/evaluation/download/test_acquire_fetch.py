@@ -228,5 +228,5 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, archives, monkeypatch
         (tmp_path / "source/COCO" / f"{split}.pkl").write_bytes(pickle.dumps({"features": Wicked()}))
     row = fetch(tmp_path / "root", ["COCO"], str(tmp_path / "source"), quiet=True).rows[0]
     assert row.state == "failed"
-    assert "the pickle names builtins.eval" in row.detail
+    assert "the pickle refers to builtins.eval" in row.detail
     assert not (tmp_path / "was-here").exists()
