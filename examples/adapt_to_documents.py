@@ -23,6 +23,6 @@ if __name__ == "__main__":
     main(["adapt", documents, f"output_dir={output}", f"race.backbone={BACKBONE}", *overrides])
 
     adapted = Path(output, "encoder")  # exists if the best encoder is better than the initial one
-    passages = Path(output, "data", "questions", "documents.jsonl.gz")
+    passages = Path(output, "data", "questions", "held_out", "corpus.jsonl")  # of all documents
     path = embed(adapted if adapted.exists() else BACKBONE, passages, Path(output, "passages.npy"), role="document")
     print(f"Wrote {path}, a row for each passage of {passages}.")
