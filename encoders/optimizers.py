@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.optimization import Adafactor
 
 from contrastive_encoders.compat import clips_before_step, scaled_adafactor
 from contrastive_encoders.core import InputError
@@ -189,6 +188,8 @@ def adafactor(
     weights ranges from 1 (embeddings) to a hundredth (queries), so that a single learning rate does not train random
     weights well.
     """
+    from transformers.optimization import Adafactor  # imports peft and bitsandbytes if they are installed
+
     optimizer = (scaled_adafactor() if scaled else Adafactor)(
         [{"params": params, "lr": rate} for rate, params in _by_rate(module, lr, rates).items()],
         lr=lr,

@@ -8,9 +8,8 @@ head, and all other weights outside the layers are gathered for an entire traini
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -24,6 +23,9 @@ from contrastive_encoders.compat import local_slices, make_root, materialize
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.layers import layers_of
 from contrastive_encoders.io.sharded_tensors import Shards, read_shards
+
+if TYPE_CHECKING:  # an encoder is loaded without Lightning, which takes a second to import
+    import pytorch_lightning as pl
 
 
 def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> FSDPModule:
@@ -127,7 +129,7 @@ def is_part_of(whole: Tensor, tensor: Tensor) -> bool:
     return torch.equal(local_tensor(tensor).cpu(), whole.cpu())
 
 
-def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> bool:
+def load_weights(module: "pl.LightningModule", weights: Mapping[str, Tensor]) -> bool:
     """Load weights into a module, from full tensors or from a sharded checkpoint. Each rank of a sharded module keeps
     its shard.
 

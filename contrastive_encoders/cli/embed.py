@@ -8,8 +8,8 @@ from omegaconf import DictConfig
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.export.embed_config import EmbedConfig
+from contrastive_encoders.runtime.module_imports import module_imports
 from contrastive_encoders.runtime.process_group import refuse_launcher
-from contrastive_encoders.runtime.signals import exit_on_signals
 
 # oneDNN, and PyTorch's layer over it, cache code and buffers for 1,024 shapes each, and every window has new shapes, so
 # memory would grow over dozens of windows. Both variables are read when torch first computes.
@@ -25,7 +25,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     require(config, "input", "a file of texts")
     require(config, "output", "FILE.npy or FILE.parquet")
     config.check_keys()
-    with exit_on_signals():
+    with module_imports():
         from contrastive_encoders.export.embed import write_vectors  # imports torch, which takes seconds
 
     write_vectors(config)

@@ -9,8 +9,8 @@ from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.runtime.module_imports import module_imports
 from contrastive_encoders.runtime.process_group import find_ranks, init_process_group, local_rank
-from contrastive_encoders.runtime.signals import exit_on_signals
 
 if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before --help is answered
     from contrastive_encoders.core import Results
@@ -26,7 +26,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
 
 def _score(config: EvaluateConfig) -> int:
     """Load the encoders, score them, and print and write the scores. Only rank 0 prints and writes."""
-    with exit_on_signals():
+    with module_imports():
         from contrastive_encoders.evaluation.evaluate import score, score_several, write_scores
 
     rank, world = find_ranks()

@@ -10,6 +10,7 @@ from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.export.export_config import ExportConfig
+from contrastive_encoders.runtime.module_imports import module_imports
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +26,11 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     output = Path(str(config.output))
     check_output(config, output)
     export_format.check()
-    from transformers.utils import logging as transformers_logging  # imports torch, which takes seconds
+    with module_imports():
+        from transformers.utils import logging as transformers_logging  # imports torch, which takes seconds
 
-    from contrastive_encoders.export.push import check_push, push
-    from contrastive_encoders.export.source import open_source
+        from contrastive_encoders.export.push import check_push, push
+        from contrastive_encoders.export.source import open_source
 
     if config.push is not None:
         check_push(config.push)

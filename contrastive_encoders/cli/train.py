@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line
 from contrastive_encoders.core.errors import TrainingError
-from contrastive_encoders.runtime.signals import exit_on_signals
+from contrastive_encoders.runtime.module_imports import module_imports
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.resolve import finished_before, resolve
 
@@ -18,7 +18,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """
     resolved = resolve(compose(HydraConfig.get().overrides.task, config=cfg))
     if not finished_before(resolved):
-        with exit_on_signals():
+        with module_imports():
             from contrastive_encoders.training.stage_loop import run_stages  # imports torch, which takes seconds
         run_stages(resolved)
 

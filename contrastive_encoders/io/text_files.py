@@ -226,6 +226,8 @@ def _wide_codec(begin: bytes) -> str:
     Such a file has zero bytes next to its line ends, or else next to its spaces and at least one line end, or else next
     to its first two characters.
     """
+    if b"\0" not in begin:
+        return ""
     for name in WIDE_CODECS:
         size = len(" ".encode(name))
         units = Counter(begin[at : at + size] for at in range(0, len(begin), size))

@@ -26,7 +26,7 @@ STORE = ConfigStore.instance()
 
 
 class _SharedNodes(dict[str, Any]):
-    """Mapping of the registered config nodes; copying it returns the same object.
+    """Mapping of all config nodes; copying it returns the same object.
 
     Hydra copies its entire store for each config and for each group that it lists, and copies a node again when it
     reads it. With these copies, --help takes two seconds longer.
@@ -36,7 +36,7 @@ class _SharedNodes(dict[str, Any]):
         return self
 
 
-STORE.repo[FOLDER] = _SharedNodes()
+STORE.repo = _SharedNodes(STORE.repo)
 # Groups of Hydra's own that are not in the config that it returns; omitting them reduces the time by a third
 NOT_COMPOSED = dict.fromkeys(
     f"hydra/{name}" for name in "output launcher sweeper help hydra_help hydra_logging job_logging env".split()
