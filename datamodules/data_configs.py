@@ -74,8 +74,8 @@ class FileDataConfig(DataConfig):
     )
     columns: Sequence[str] | None = config_field(
         None,
-        "names of the text columns, in the order in which the data type lists them, if they differ from the "
-        "default names; OUTER.INNER for a nested column",
+        "names of the text columns, in the order of the default names, such as [question,answer] for data=qa; "
+        "OUTER.INNER: the field INNER in the column OUTER; null: the default names",
     )
     split: str = config_field("train", 'split to use: of a hub dataset, or of rows with a "split" column')
     on_error: OnError = config_field(
@@ -263,12 +263,14 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
         "0.5, 0.9; 0: no smoothing",
     )
     max_pairs_per_label: int = config_field(
-        2, "maximum number of pairs with the same x1 and label that the post-processing step cap keeps; 0: no limit"
+        2,
+        "maximum number of pairs with the same first text (x1) and label that the post-processing step cap keeps; "
+        "0: no limit",
     )
     random_pairs: int = config_field(
         2,
-        "number of pairs with label 0 that the post-processing step augment adds for each x1, by pairing it with a "
-        "random x2; 0: none",
+        "number of pairs with label 0 that the post-processing step augment adds for each first text (x1), by pairing "
+        "it with a random second text (x2); 0: none",
     )
     random_pair_source: Literal["paper", "published"] = config_field(
         "paper",
@@ -380,13 +382,14 @@ class SpanDataConfig(DataConfig):
     )
     anchor_placement: AnchorPlacement = config_field(
         "grid",
-        "how the positions of anchors are drawn; uniform: anywhere in the document, as in the paper; grid: within "
-        "a window of a grid with max_span tokens per window, as in the published code",
+        "how the positions of anchors are drawn; uniform: anywhere in the document, as in the paper; grid: the "
+        "document is divided into windows of max_span tokens, and each anchor is drawn inside a different window, as "
+        "in the published code",
     )
     positive_sampling: PositiveSampling = config_field(
         "nearby",
-        "position of a positive relative to its anchor; nearby: it touches or overlaps the anchor, or is inside "
-        "it; adjacent: it touches the anchor; subsuming: it is inside the anchor",
+        "position of a positive relative to its anchor; nearby: the positive touches the anchor, overlaps it, or is "
+        "inside it; adjacent: the positive touches the anchor; subsuming: the positive is inside the anchor",
     )
     align_to_words: bool = config_field(False, "whether spans start and end at word boundaries")
     min_document_length: int | None = config_field(

@@ -130,7 +130,7 @@ class DocumentSpans(StoredData):
         return [Truncation(drawn, self.max_length, self.span_builder.share_behind(self.rows[:CHECKED_DOCUMENTS]))]
 
     def texts(self) -> Iterator[str]:
-        """Yield the raw documents, which are lowercased if the stored documents are."""
+        """Yield the texts of the documents, lowercased if the key ``lowercase`` is set."""
         return (text.lower() if self.settings.lowercase else text for text in self.documents.texts())
 
     def manifest(self) -> dict[str, Any]:
@@ -168,9 +168,10 @@ class DocumentSpans(StoredData):
             )
 
     def _length_rule(self) -> SpanRule:
-        """Return the rule that decides which documents are long enough.
+        """Return the sampling parameters that determine which documents are long enough.
 
-        Runs that are equalized to each other sample from the same documents.
+        The number of anchors is the larger of ``anchors_per_document`` and ``match_span_count_of``, so that a run and
+        the run whose number of anchors it matches sample from the same documents.
         """
         return self.rule._replace(anchors=self.most_anchors)
 

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 
 class PartCounts(NamedTuple):
-    """Share, size, and number of draws of each part (dataset of the mixture). The unit is batches, or rows if batches
-    contain rows of all parts.
+    """Fraction of the draws (share), size, and number of draws of each part (dataset of the mixture). The unit is
+    batches, or rows if batches contain rows of all parts.
     """
 
     shares: dict[str, float]
@@ -187,7 +187,7 @@ class Mixture(pl.LightningDataModule):
         return sum(part.num_examples for part in self.parts.values())
 
     def mixed_batches(self, rank: int = 0, world: int = 1) -> MixedBatches:
-        """Return the dataset of batches, each of which is this rank's share of a global batch.
+        """Return the dataset of batches. Each item contains this rank's examples of a global batch.
 
         Raises:
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of a part.

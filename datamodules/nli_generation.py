@@ -238,8 +238,8 @@ class NLIGeneration(StoredRows):
         return PromptedRows(records, share, prompt_ids, self.settings.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
-        """Return the source of the held-out rows, and the subset of its premises that is held out, or None if all of
-        its rows are.
+        """Return the source of the held-out rows, and the subset of its premises that is held out (None: all rows of
+        the source).
         """
         if self._held_out_source is None:
             records = self.records

@@ -305,7 +305,9 @@ class Triplets(TripletRows, StoredRows):
         return self.held_out_split or self.records
 
     def batch(self, pass_index: int, examples: np.ndarray) -> TripletBatch:
-        """Make a batch from N example numbers. The positive of a list is drawn from (seed, epoch, row)."""
+        """Return the batch of the N examples with these indices. If a row has a list of positives, one of them is drawn
+        with a seed that depends on (seed, epoch, row).
+        """
         batch: TripletBatch = super().batch(pass_index, examples)
         if not self.records.list_files:
             return batch
@@ -334,8 +336,8 @@ class Triplets(TripletRows, StoredRows):
 
 
 class ScoredTriplets(TextRows, StoredRows):
-    """Data module of triplets with a teacher's scores, one for the anchor with each other text, as `mine-negatives`
-    writes them.
+    """Data module of triplets with a teacher's scores of the anchor with each other text, as `mine-negatives` writes
+    them.
     """
 
     settings: ScoredTripletDataConfig

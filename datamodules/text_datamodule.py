@@ -135,7 +135,7 @@ class StoredData(pl.LightningDataModule, ABC):
         return str(self.store.manifest[self.content_sum])
 
     def epoch_batches(self, rank: int = 0, world: int = 1) -> EpochBatches:
-        """Return the dataset of an epoch's batches, each of which is this rank's share of a global batch.
+        """Return the dataset of an epoch's batches. Each item contains this rank's examples of a global batch.
 
         Raises:
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of the data.

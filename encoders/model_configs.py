@@ -60,7 +60,7 @@ class LoRAConfig:
         None, "rank of the LoRA matrices, usually 16; null: no LoRA, and all weights are trained", ge=1
     )
     alpha: float | None = config_field(
-        None, "scale of the LoRA update, which is multiplied by alpha / rank; null: twice the rank", gt=0
+        None, "numerator of the factor alpha / rank, by which the LoRA update is multiplied; null: twice the rank", gt=0
     )
     dropout: float = config_field(0.0, "dropout probability on the input of the LoRA matrices", ge=0, lt=1)
     targets: str | Sequence[str] = config_field(

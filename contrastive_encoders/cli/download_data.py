@@ -51,7 +51,9 @@ class DownloadConfig:
         None, "directory or URL from which the files are read if their original host cannot be reached"
     )
     rows: Literal["published", "any"] = config_field(
-        "published", "number of rows that a file must have; published: the number that was published; any: any number"
+        "published",
+        "number of rows that a file must contain; published: the number that the publication of the "
+        "corpus states; any: any number is accepted",
     )
     quiet: bool = config_field(False, "whether to hide progress bars")
     names: Sequence[str] = field(default=(), metadata=NOT_A_KEY)  # of the corpora

@@ -46,8 +46,8 @@ class CompareConfig(WorkersConfig):
     ranking_metric: str | None = config_field(
         None,
         "score that ranks the runs; null: the first of these that all runs have: sts-avg7/all/spearman, "
-        "sts-avg5/mean/spearman, the mean over the STS tasks, the mean nDCG@10 (else MRR) over the retrieval "
-        "tasks, or any score",
+        "sts-avg5/mean/spearman, the mean over the STS tasks, the mean nDCG@10 (else MRR) over the retrieval tasks, "
+        "any other score",
     )
     strict: bool = config_field(False, "whether to fail if a run cannot be read; false: skip the run")
 

@@ -23,9 +23,9 @@ class EmbedConfig:
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "texts to embed: a file, a directory, or a list [FILE,FILE]. A .txt file contains one text per line; "
-        ".jsonl, .json, .csv, .tsv, and .parquet files contain a text in the column `column` of each row; all may "
-        "be compressed (.gz)",
+        "texts to embed: a file, a directory, or a list [FILE,FILE]. A .txt file contains one text per line; .jsonl, "
+        ".json, .csv, .tsv, and .parquet files contain a text in each row, in the column that the key column names; "
+        "all may be compressed (.gz)",
     )
     column: str | None = config_field(None, "name of the column or JSON key that contains the texts; null: text")
     encoding: str | None = config_field(None, ENCODING_MEANING)
@@ -50,7 +50,9 @@ class EmbedConfig:
         "model.matryoshka; null: all dimensions",
     )
     normalize: bool | None = config_field(
-        None, "whether to normalize embeddings (L2), after truncate; null: the encoder's setting"
+        None,
+        "whether to L2-normalize embeddings, after the truncation that the key truncate sets; null: the "
+        "encoder's setting",
     )
     precision: Literal["fp32", "bf16"] = config_field(
         "fp32", "floating-point precision in which embeddings are computed"

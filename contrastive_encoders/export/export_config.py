@@ -25,7 +25,7 @@ class ExportConfig:
     format: str = config_field(
         "sentence_transformers", "; ".join(f"{one.name}: {one.description}" for one in FORMATS.values())
     )
-    overwrite: bool = config_field(False, "whether to replace an earlier export in output")
+    overwrite: bool = config_field(False, "whether to replace an earlier export in the output directory")
 
     pooling: str | None = config_field(
         None, f"pooling of token embeddings: {', '.join(POOLERS)}; null: the encoder's pooling"
@@ -40,7 +40,9 @@ class ExportConfig:
         "model.matryoshka; null: all dimensions",
     )
     normalize: bool | None = config_field(
-        None, "whether to normalize embeddings (L2), after truncate; null: the encoder's setting"
+        None,
+        "whether to L2-normalize embeddings, after the truncation that the key truncate sets; null: the "
+        "encoder's setting",
     )
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] | None = config_field(
         None, "similarity function of the exported encoder in sentence-transformers; null: the encoder's setting"
@@ -54,7 +56,9 @@ class ExportConfig:
     push: str | None = config_field(
         None, "repository ORG/NAME on the Hugging Face Hub to which the directory is uploaded; null: no upload"
     )
-    private: bool = config_field(True, "whether a repository that push creates is private")
+    private: bool = config_field(
+        True, "whether the repository that the key push names is private, if it does not exist yet and is created"
+    )
 
     def check_keys(self) -> ExportFormat:
         """Check keys before torch is imported, and return the format.

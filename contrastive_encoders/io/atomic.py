@@ -162,8 +162,8 @@ def _restore(replaced: Path, folder: Path) -> None:
 
 
 def _remove_unless(is_kind: Callable[[int], bool], part: Path) -> None:
-    """Remove a leftover partial file or folder unless it has the expected file type, since it could not be written
-    into.
+    """Remove a leftover at the temporary path ``part`` if it has the wrong file type, such as a folder instead of a
+    file.
     """
     with contextlib.suppress(FileNotFoundError):
         if not is_kind(part.lstat().st_mode):

@@ -174,8 +174,8 @@ def _log_separator(path: Path, separator: str) -> None:
 
 
 def is_stsb(first_line: str) -> bool:
-    """Return whether a file begins like those of STS-B: no header, the score in column 5, sentences in 6 and 7, perhaps
-    more.
+    """Return whether a file begins like those of STS-B: no header, the score in column 5, the sentences in columns 6
+    and 7, and possibly more columns.
     """
     cells = first_line.split("\t")
     try:

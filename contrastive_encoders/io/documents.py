@@ -83,7 +83,9 @@ def _convert(data: bytes, path: Path, form: str) -> str | BadRow:
 
 @cache
 def _converter() -> "MarkItDown":
-    """Return a converter for the four supported formats only, because others would follow links or start programs."""
+    """Return a converter for the four supported formats only, because converters of other formats would follow links or
+    start programs.
+    """
     from markitdown import MarkItDown
     from markitdown.converters import DocxConverter, HtmlConverter, PdfConverter, XlsxConverter
 

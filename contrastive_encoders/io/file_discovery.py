@@ -118,7 +118,7 @@ def _each_path(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[s
 
 
 def _split_existing(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """Split a path into its longest leading path that exists, even if a name in it contains brackets, and the names or
+    """Split a path into the longest leading path that exists (even if its names contain brackets) and the names or
     patterns after it.
     """
     there = next(one for one in (path, *path.parents) if one.exists())

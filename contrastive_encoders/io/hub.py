@@ -38,7 +38,7 @@ class HubInfo(NamedTuple):
 
 
 def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None) -> bool:
-    """Return whether the model ``name`` can be loaded from the local disk only.
+    """Return whether the model ``name`` should be loaded from the local disk, without requests to the Hub.
 
     This applies to a folder, to a Hub id while the Hub is unreachable, and to a Hub id whose current version is
     completely cached. Missing files are downloaded first.

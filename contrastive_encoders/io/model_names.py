@@ -200,7 +200,7 @@ def prompt_slice(tokenizer: Any, prompt: str) -> slice:
 
 def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
     """Return the id of the mask token: ``mask_token`` if it is set, otherwise the tokenizer's mask token, or "_" (as in
-    LLM2Vec) if it has none. Return None if the vocabulary does not contain it.
+    LLM2Vec) if the tokenizer has no mask token. Return None if the vocabulary does not contain it.
 
     Raises:
         InputError: ``mask_token`` is not a token of the tokenizer.

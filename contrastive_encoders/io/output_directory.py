@@ -82,7 +82,7 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
 
 
 def write_marker(folder: Path, kind: str, entries: Sequence[str], identity: Mapping[str, Any] | None = None) -> None:
-    """Mark these entries of the folder as owned by this project."""
+    """Write a marker file that lists ``entries`` as belonging to this project."""
     record = {"version": RECORD_VERSION, "kind": kind, "entries": list(entries), "identity": identity}
     write_record(folder / MARKER, record)
 

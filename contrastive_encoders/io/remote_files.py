@@ -115,9 +115,7 @@ def _is_selected(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
 
 
 def _copy(file: RemoteFile, home: Path) -> Path:
-    """Return the local path of this version of a file, which is downloaded if it is not in the cache. It is downloaded
-    if it is not in the cache.
-    """
+    """Return the local path of this version of a file, and download the file if it is not in the cache."""
     directory, name = home / file.digest, _local_name(file.address)
     path = directory / name
 

@@ -106,9 +106,7 @@ Piece = tuple[int, Any]  # a line and its content, not decoded yet, so that skip
 
 
 class Form:
-    """Base class of readers of a file format. ``pieces`` splits the file into the raw content of its rows, and ``row``
-    parses it.
-    """
+    """Base class of readers of a file format. ``pieces`` yields the raw content of each row, and ``row`` parses it."""
 
     blank = re.compile(rb"(?!)")  # a line without values; .txt files have none
 

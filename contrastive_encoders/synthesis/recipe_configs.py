@@ -49,7 +49,7 @@ class GenerateConfig:
         "output directory, to which shard-NNNNN.jsonl and manifest.json are written; recipe=dino_x1x2 writes first "
         "sentences to OUTPUT/x1",
     )
-    overwrite: bool = config_field(False, "whether to delete an existing data set in output")
+    overwrite: bool = config_field(False, "whether to delete an existing dataset in the output directory")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
     encoder: str | None = config_field(
         None,
@@ -101,8 +101,8 @@ class ModelConfig(GenerateConfig):
     )
     base_url: str | None = config_field(
         None,
-        "URL of the server for engine=openai, such as http://HOST:PORT/v1; with a server, generator is the name of "
-        "the model on the server, and lengths of sentences are counted in words",
+        "URL of the server for engine=openai, such as http://HOST:PORT/v1; the key generator is then the name of the "
+        "model on the server, and sentence lengths are counted in words instead of tokens",
     )
     requests: Requests = group(Requests, "requests to the server for engine=openai")
     chat_template: bool = config_field(
@@ -444,8 +444,8 @@ class QueriesConfig(ModelConfig):
     rules: QuestionRules = group(QuestionRules, "rules that a question must satisfy to be kept")
     negatives: int = config_field(
         3,
-        "number of hard negatives per training row, which are the passages of other documents that are nearest to the "
-        "question according to encoder; questions with fewer hard negatives are left out",
+        "number of hard negatives per training row: the passages of other documents that are nearest to the question, "
+        "according to the encoder that the key encoder names; questions with fewer hard negatives are left out",
         ge=0,
     )
     negative_margin: float = config_field(

@@ -157,8 +157,8 @@ def error_in_stage(error: InputError, name: str) -> InputError:
 def _stage(
     name: str, written: Mapping[str, Any], own: Mapping[str, Any], explicit: _Overrides, known: Sequence[str]
 ) -> RunConfig:
-    """Return the config of a stage from its dotted keys, which config files (``written``) and overrides
-    (``own``) set.
+    """Return the config of a stage, given the dotted keys that config files (``written``) and overrides (``own``) set
+    for the stage.
     """
     for key, value in {**written, **own}.items():
         _check_key(name, key)
@@ -226,8 +226,8 @@ def _refuse_unread(cfg: DictConfig) -> None:
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:
-    """Return, for each data source of a mixture with a key ``data``, the config of this choice, updated with the other
-    keys of the source.
+    """Return a mapping of names to configs for the data sources of a mixture whose key ``data`` names a choice, such as
+    qa: the config of the choice, updated with the other keys of the source.
     """
     data = cfg.get("data") or {}
     parts = data.get("parts")

@@ -143,8 +143,8 @@ def fit(
 
 
 def mode_of(monitor: str | None, mode: str | None) -> str:
-    """Return ``mode``, or if it is None, "min" if ``monitor`` is a loss (including the loss of a data source) and "max"
-    otherwise.
+    """Return ``mode``. If ``mode`` is None, return "min" if ``monitor`` is a loss (including the loss of a data
+    source), otherwise "max".
     """
     less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
     return mode or ("min" if less else "max")

@@ -90,7 +90,7 @@ class CachedRows(NamedTuple):
 def overrides_for_rows(
     rows: Iterable[Any], overrides: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, str], dict[str, Any], CachedRows]:
-    """Write rows in memory to a file in ``folder``, and derive the settings to train on it.
+    """Write rows in memory to a file in ``folder``, and return the settings with which a run trains on this file.
 
     Returns:
         The group choices and the keys that a run requires to train on these rows, in addition to ``overrides``, and the

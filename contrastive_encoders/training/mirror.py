@@ -307,7 +307,7 @@ class Mirror:
         return [name for path in paths if (name := PurePosixPath(path).name)]
 
     def _refuse_foreign(self) -> None:
-        """Check that a URL without an index contains no files, except files that a process wrote if it was killed while
+        """Check that a URL without an index contains no files, except files of a process that was killed while
         starting.
 
         Raises:

@@ -42,8 +42,8 @@ def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
 
 
 def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> None:
-    """Compute the groups, and write the indices of their examples as (groups, size) int64. Smaller groups are padded
-    with -1.
+    """Compute the groups, and write them to ``path`` as an int64 array (groups, size) of example indices. Smaller
+    groups are padded with -1.
     """
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
     examples = rows_to_group(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)

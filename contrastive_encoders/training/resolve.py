@@ -117,8 +117,8 @@ class ResolvedRun(RunConfig):
         return replace(run, trainer=_trainer_arguments(run))
 
     def starting_from(self, before: str) -> "ResolvedRun":
-        """Return the stage with its identity for a start from the run with the identity ``before``, or from the
-        backbone if ``before`` is empty.
+        """Return the stage with its identity (settings hash), which depends on the identity ``before`` of the stage
+        whose weights it starts from. ``before`` is empty if the stage starts from the backbone.
         """
         return replace(self, identity=stage_identity(before, self.stage_name, self.own_identity))
 

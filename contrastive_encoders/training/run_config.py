@@ -239,8 +239,8 @@ class RunConfig:
     )
     train_max_length: int | None = config_field(
         None,
-        "maximum length of training texts in tokens; null: default_train_max_length or, for data=qa and "
-        "data=triplets, a length that covers 99 % of the texts",
+        "maximum length of training texts in tokens; null: the value of default_train_max_length; for data=qa and "
+        "data=triplets, the length that covers 99 % of the texts",
         ge=1,
     )
     default_train_max_length: int | None = config_field(
@@ -253,8 +253,8 @@ class RunConfig:
     )
     neighbor_group_size: int | None = config_field(
         None,
-        "number of similar rows that are grouped within a batch, as the default of data.neighbor_group_size for "
-        "triplets and qa; null: random batches",
+        "number of similar rows that are grouped within a batch; default of data.neighbor_group_size for "
+        "data=triplets and data=qa; null: random batches",
         ge=2,
     )
     document_datamodule: str = config_field(
@@ -329,7 +329,7 @@ class RunConfig:
         "the license is unknown",
     )
     name: str | None = config_field(
-        None, "name of the run in comparisons; null: named by its objective, settings, or directory"
+        None, "name of the run in comparisons; null: a name that is derived from its objective, settings, or directory"
     )
     next_steps: str | None = config_field(
         None, "text that is printed after the final results, such as suggestions for next steps"
@@ -343,7 +343,9 @@ class RunConfig:
         "last checkpoint",
     )
     monitor_mode: Literal["max", "min"] | None = config_field(
-        None, "whether higher (max) or lower (min) values of monitor are better; null: min for a loss, max for a score"
+        None,
+        "whether higher (max) or lower (min) values of the monitored score or loss are better; null: min for a "
+        "loss, max for a score",
     )
     initial_weights_fraction: float | None = config_field(
         None,
@@ -354,8 +356,8 @@ class RunConfig:
     )
     early_stopping: int | None = config_field(
         None,
-        "number of consecutive evaluations without an improvement of monitor after which training stops; null: no "
-        "early stopping",
+        "number of consecutive evaluations without an improvement of the monitored score or loss after which training "
+        "stops; null: no early stopping",
         ge=1,
     )
     evaluation: Evaluation = field(default_factory=Evaluation)

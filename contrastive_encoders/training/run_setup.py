@@ -209,7 +209,7 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
 
 
 def load_stage_weights(model: pl.LightningModule, before: Path) -> None:
-    """Load from best.ckpt of the run in ``before`` all weights whose names and shapes match.
+    """Load all weights with matching names and shapes from best.ckpt of the run in the folder ``before``.
 
     The transformer is already loaded, because the run's folder is the backbone. This function loads the modules after
     the transformer. Adapters of that run are part of its transformer, or are below a new adapter.

@@ -100,8 +100,7 @@ def _with_evaluation(run: ResolvedRun, **changed: Any) -> ResolvedRun:
 
 
 def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
-    """Remove the tasks that cannot be evaluated, because their tables are missing, from an experiment's tasks for
-    evaluation during training.
+    """Return the run without those tasks for evaluation during training whose tables are missing.
 
     If only the texts in SentEval's format are missing, the variant with unmodified texts is used. Tasks that the user
     requested are kept.

@@ -119,8 +119,8 @@ def _flat(state: Mapping[str, Mapping[str, Tensor]], place: int) -> dict[str, Te
 
 
 def _shared(model: nn.Module, names: Mapping[str, Any]) -> dict[str, str]:
-    """Return a mapping of other names to first names, for weights with several names, such as an output head that is
-    tied to the embedding matrix.
+    """For weights with several names, such as an output head that is tied to the embedding matrix, return a mapping of
+    each further name to the first name.
     """
     first: dict[nn.Parameter, str] = {}
     same = {}

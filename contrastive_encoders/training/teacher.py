@@ -137,7 +137,7 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
 def _embed_rows(
     teacher: LoadedEncoder, prompts: Sequence[str], autocast: torch.dtype | None, texts: Sequence[str]
 ) -> np.ndarray:
-    """Return the teacher's embeddings of ``texts``, which contains the texts of several rows. ``prompts`` contains the
+    """Return the teacher's embeddings of ``texts``, the concatenated texts of several rows. ``prompts`` contains the
     prompt of each text in a row.
     """
     vectors: np.ndarray = np.array(())

@@ -72,8 +72,8 @@ def _counts(counts: torch.Tensor) -> Counts:
 
 
 def _no_gradient(model: Any, data: Any, batches: int, processes: int, name: str) -> InputError:
-    """Return the error for data of which no batch yields a gradient. Its hint suggests a larger batch if that would
-    yield a gradient.
+    """Return the error for data in which the loss of every batch has a zero gradient. The hint suggests a larger batch
+    size if the gradient would then be nonzero.
     """
     most = min(MAX_SUGGESTED, data.num_examples)
     size = most - most % processes

@@ -20,8 +20,8 @@ def copy_of_weights(model: Objective) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def average_with(model: Objective, start: Mapping[str, Tensor], share: float) -> None:
-    """Replace the backbone's weights by the average ``share`` * start + (1 - ``share``) * trained, in place. The
-    average is computed in float32.
+    """Replace the backbone's weights in place by the average ``share`` * ``start`` + (1 - ``share``) * trained weights,
+    where ``start`` contains the weights before training. The average is computed in float32.
     """
     own = model.transformer.state_dict()
     mean = {name: torch.lerp(own[name].float(), at.to(own[name].device).float(), share) for name, at in start.items()}

@@ -37,7 +37,7 @@ class Permutation:
         return self.n
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """Return the (k,) int64 examples at (k,) positions in 0..n-1."""
+        """Return the examples, (k,) int64, at k positions in 0..n-1."""
         values = np.asarray(places).astype(np.uint64)
         if values.size and int(values.max()) >= self.n:
             raise IndexError(f"positions must be in 0..{self.n - 1}")
@@ -71,7 +71,7 @@ class NestedSubset:
         return self.size
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """Return the (k,) int64 examples in 0..n-1 at (k,) positions in 0..size-1."""
+        """Return the examples, (k,) int64 in 0..n-1, at k positions in 0..size-1."""
         return np.asarray(places, dtype=np.int64) if self._permutation is None else self._permutation[places]
 
 

@@ -267,8 +267,8 @@ class Ranking:
 
 
 def _smallest(documents: Mapping[int, str], number: int) -> dict[int, str]:
-    """Return the ``number`` documents with the smallest keys (hashes). Keys are hashes, so the row order has no
-    effect.
+    """Return the ``number`` documents with the smallest keys. Since keys are hashes of texts, the order of the rows has
+    no effect.
     """
     return {key: documents[key] for key in sorted(documents)[:number]}
 

@@ -16,8 +16,8 @@ _STREAM = 0x313  # separates these draws from those of other users of a seed
 
 
 def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temperature: float) -> dict[str, float]:
-    """Return the share of each part in an epoch. It is proportional to the weight or, if no weights are given, to
-    size^(1 / temperature).
+    """Return the fraction of an epoch's draws that come from each part. It is proportional to the weight of the part
+    or, if no weights are given, to size^(1 / temperature).
 
     Raises:
         InputError: A weight or the temperature is not a valid number, a weight names an unknown part, or a part has no

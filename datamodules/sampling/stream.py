@@ -17,8 +17,8 @@ from contrastive_encoders.datamodules.sampling.example_order import ExampleOrder
 
 
 class Batches(Protocol):
-    """Dataset whose item (epoch, k) is this rank's share of global batch k of the epoch, which is the same in any
-    worker process.
+    """Dataset whose item (epoch, k) contains this rank's examples of global batch k of the epoch. An item is the same
+    in any worker process.
     """
 
     identity: dict[str, Any]  # properties that must be the same to resume a stream
@@ -77,7 +77,7 @@ class BatchStream:
             yield batch
 
     def global_batches(self) -> Iterator[Any]:
-        """Yield batches endlessly, starting at the first epoch; each contains the shares of all ranks."""
+        """Yield batches endlessly, starting at the first epoch. Each batch contains the examples of all ranks."""
         return (self._whole[epoch, place] for epoch in itertools.count() for place in range(len(self)))
 
     def _loader(self, epoch: int, start: int) -> DataLoader:
@@ -98,7 +98,7 @@ class BatchStream:
         return {"epoch": self._epoch, "consumed": self._consumed, **self._identity, "data_id": self._data_id}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the state from which to resume, after the last consumed batch.
+        """Restore the position in the epoch, so that the stream continues after the last consumed batch.
 
         A state without data_id, as in older checkpoints, is accepted unchecked.
         """

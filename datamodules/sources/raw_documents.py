@@ -156,7 +156,7 @@ class RowFilter:
                 yield RawDocument(text, where, title.strip(), row.values[SOURCE] if markdown else "")
 
     def keep(self, texts: Sequence[str]) -> None:
-        """Count a row as used, and whether any of its texts contains HTML tags."""
+        """Count a row as used, and also as a row with HTML if any of its texts contains tags that are not removed."""
         self.kept += 1
         self.with_tags += not self.strip_html and any(map(has_tags, texts))
 

@@ -74,7 +74,7 @@ class TeacherEmbeddingStore:
 def build_or_resume(
     directory: Path, texts: Callable[[], Iterable[tuple[str, ...]]], rows: int, embed: Embed, *, quiet: bool = False
 ) -> int:
-    """Write the teacher embeddings of ``texts``, or those that are missing, unless the store is complete.
+    """Write the teacher embeddings of ``texts`` that the store does not contain yet.
 
     A damaged store is rebuilt.
 

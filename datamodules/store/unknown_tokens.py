@@ -59,7 +59,9 @@ def count_unknown(
 
 
 def sample_rows(number: int) -> np.ndarray:
-    """Return the numbers of at most `MAX_ROWS` rows out of ``number``, which are the same in every run."""
+    """Return the indices of at most `MAX_ROWS` of ``number`` rows, evenly spaced, so that every run selects the same
+    rows.
+    """
     return np.unique(np.linspace(0, max(0, number - 1), min(number, MAX_ROWS)).astype(np.int64))
 
 

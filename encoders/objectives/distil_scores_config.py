@@ -29,8 +29,8 @@ class DistilScoresConfig(EmbeddingConfig):
     )
     similarity: Literal["dot", "cosine"] = config_field(
         "dot",
-        "similarity of embeddings that is compared with the teacher's scores; if scores are outside -1 to 1, it "
-        "must be dot, and embeddings must not be normalized",
+        "similarity of embeddings that is trained to match the teacher's scores; if these scores exceed the range -1 "
+        "to 1, only dot with normalize=false can reach them",
     )
     temperature: float = config_field(1.0, "temperature for loss=kl; the scores of both models are divided by it", gt=0)
     teacher_scale: float = config_field(1.0, "factor by which the teacher's scores are multiplied", gt=0)

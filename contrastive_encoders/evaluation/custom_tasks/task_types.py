@@ -183,8 +183,9 @@ class CustomRetrieval(CustomTask):
 
     split: str | None = config_field(
         None,
-        "what to use of the data: a split of the qrels, a split of the rows, or one of several sets in a directory; "
-        "null: the qrels of the split test (or of the only split), all rows, or all sets",
+        "split or set that is used: with relevance judgments (qrels), the name of their split (null: test, or the "
+        'only split); with rows that have a column "split", a value of this column (null: all rows); with several '
+        "sets in a directory, the name of a set (null: all sets)",
     )
     queries: str | None = config_field(
         None, "file of the queries, with the columns _id and text; null: the queries in the directory `path`"

@@ -148,7 +148,8 @@ class NamedGenerator(NamedTuple):
 
 
 def name_generator(recipe: Any) -> NamedGenerator:
-    """Resolve the generator of a recipe and its prompts, and check all settings that can be checked before loading it.
+    """Resolve the generator of a recipe and its prompts, and check all settings that can be checked before the
+    generator is loaded.
 
     Raises:
         InputError: The model does not exist, is not generative, or its prompts are damaged.

@@ -97,8 +97,8 @@ class Generator:
         return PrefillOutput(zero_padding(cache, real_RT), lengths_R, logits_RV)
 
     def shared(self, ids: Sequence[list[int]]) -> int:
-        """Return the length of the common prefix of the prompts, rounded down, or 0 if the prefix is too short to be
-        processed once for all.
+        """Return the length of the common prefix of the prompts, rounded down to a multiple of `SHARED_STEP`, or 0 if
+        the prefix is too short to be processed once for all prompts.
 
         Return 0 also for a model with sliding-window attention, since gaps in the cache would count as tokens of the
         window.
@@ -208,7 +208,7 @@ class Generator:
         return text[len(head) :] if text.startswith(head) else self._text(ids)
 
     def tokens_with(self, part: str) -> Tensor:
-        """Return a mask of the V tokens after whose sampling a continuation may contain the string ``part``, (V,) bool
+        """Return a mask of the vocabulary's V tokens that can complete the string ``part`` in a continuation, (V,) bool
         on the CPU.
 
         A single ASCII character is always inside one token. Longer strings may be spread over several tokens, so they
@@ -237,7 +237,9 @@ class Generator:
 
 
 class PrefixState(NamedTuple):
-    """Keys and values of the tokens processed so far, with gaps in rows that contain fewer tokens than others."""
+    """Keys and values of the tokens processed so far, with gaps (padding) in rows that contain fewer tokens than
+    others.
+    """
 
     layers: list[KeyValues]
     real_RT: Tensor  # bool: False in the gaps

@@ -256,7 +256,9 @@ class Batch:
 
     @torch.inference_mode()
     def admit(self, joining: Sequence[Sample]) -> None:
-        """Add samples with a first token to the batch. They take rows of finished samples; other gaps are closed."""
+        """Add samples, which already have their first token, to the batch. They reuse the cache rows of finished
+        samples; if more rows are unused, later rows are moved there.
+        """
         used = np.sort(self.rows_SC[self.rows_SC != NO_ROW])
         wanted = [place for sample in joining for place in sample.places]
         rows = len(used) + len(wanted)

@@ -78,7 +78,8 @@ def _top_k_mask(ranked_RK: Tensor, top_k: int | None) -> Tensor:
 
 
 def _top_p_mask(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tensor:
-    """Return a mask of the tokens whose likelier tokens together have a probability below ``top_p``.
+    """Return a mask of the tokens that top-p sampling keeps: tokens for which all likelier tokens together have a
+    probability below ``top_p``.
 
     ``total_R1`` is the logarithm of the total mass; ``None`` means the mass of the row.
     """

@@ -51,7 +51,9 @@ class MineConfig:
         "file, list of files, or directory of the texts that are searched for negatives, in addition to all "
         "positives; null: only the positives are searched",
     )
-    column: str | None = config_field(None, "name of the corpus field or column that contains the texts; null: text")
+    column: str | None = config_field(
+        None, "name of the column (or JSON key) of corpus that contains the texts; null: text"
+    )
     output: str | None = config_field(
         None,
         "output file, FILE.jsonl, with the fields anchor, positive, negative_1, negative_2, ..., and scores in "
@@ -63,8 +65,8 @@ class MineConfig:
     range_min: int = config_field(0, "number of nearest texts that are skipped before negatives are chosen", ge=0)
     range_max: int | None = config_field(
         None,
-        "number of nearest texts among which negatives are searched; null: as many as range_min and num_negatives "
-        "require, with ten times num_negatives if a margin or max_score is set",
+        "number of nearest texts among which negatives are searched, including the range_min skipped ones; null: "
+        "enough for num_negatives candidates, or for ten times as many if a margin, max_score, or a reranker is set",
     )
     absolute_margin: float | None = config_field(
         None,

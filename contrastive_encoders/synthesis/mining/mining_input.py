@@ -27,9 +27,7 @@ class MiningInput(NamedTuple):
 
 
 def read_pairs(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
-    """Read the pairs and the corpus, and return them with a record of the files they come from and the numbers of
-    rows.
-    """
+    """Read the pairs and the corpus, and return them with their provenance: the input files and the numbers of rows."""
     assert config.input is not None
     records = RecordSource(
         config.input,

@@ -209,7 +209,7 @@ class GenseShardBuilder:
         return scored
 
     def _begin(self) -> Iterator[OpenSentence]:
-        """Yield each sentence of the tasks, in order, without candidates yet."""
+        """Yield each sentence of the tasks in order, as an `OpenSentence` without candidates."""
         for task in self.tasks:
             payload: ShardInputs = task.payload
             shard = GenseShardState(task.number, units=len(payload.inputs))

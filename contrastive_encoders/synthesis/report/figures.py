@@ -31,8 +31,8 @@ def lengths(measured: Mapping[str, LabelStatistics]) -> Figure:
 
 
 def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
-    """Draw the distribution of the lexical overlap of pairs: the number of words in both texts divided by the number of
-    words in either.
+    """Draw the distribution of the lexical overlap of pairs (Jaccard): the number of words that both texts contain,
+    divided by the number of words that at least one of them contains.
     """
     curves = [Curve(label, middles(0, 1, BINS), one.overlaps) for label, one in measured.items()]
     caption = (
@@ -55,7 +55,9 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
 
 
 def answers(found: Mapping[str, Sequence[int]]) -> Figure:
-    """Draw the distribution of the discriminator's probability of the intended answer, for each direction."""
+    """Draw the distribution of the discriminator's probability of the intended answer, for each direction (entailment
+    and contradiction).
+    """
     curves = [Curve(direction, middles(0, 1, ANSWER_BINS), counts) for direction, counts in found.items()]
     caption = (
         "Probability of the intended answer: that the text follows, or that it contradicts. Below one half, the "

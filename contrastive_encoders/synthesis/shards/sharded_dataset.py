@@ -35,7 +35,7 @@ class ShardInputs(NamedTuple):
 
 
 class ShardFacts(TypedDict):
-    """Counts and rejected texts of a shard, which its record contains."""
+    """Counts and rejected texts of a shard, as stored in the record of the shard."""
 
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
@@ -169,9 +169,7 @@ def finish(data_set: DataSet) -> None:
 
 
 def finish_rows(data_set: DataSet) -> None:
-    """Complete the manifest of an intermediate dataset, from which another dataset is derived, and which has no
-    report.
-    """
+    """Complete the manifest of an intermediate dataset: another dataset is derived from it, so it has no report."""
     data_set.store.write_manifest(data_set.manifest(complete=True))
 
 

@@ -1,5 +1,5 @@
-"""Estimates of a run's time and memory: from a probe before the first step, and from measurements after the third
-step.
+"""Estimates of a run's time and memory: from short forward and backward passes (the probe) before the first step, and
+from measurements after the third step.
 """
 
 import logging
