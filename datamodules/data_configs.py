@@ -77,7 +77,7 @@ class FileDataConfig(DataConfig):
         "names of the text columns, in the order of the default names, such as [question,answer] for data=qa; "
         "OUTER.INNER: the field INNER in the column OUTER; null: the default names",
     )
-    split: str = config_field("train", 'split to use: of a hub dataset, or of rows with a "split" column')
+    split: str = config_field("train", 'name of the split to use, of a hub dataset or of rows with a "split" column')
     on_error: OnError = config_field(
         "fail", "how to handle rows that cannot be read; fail: raise an error; skip: drop and count them"
     )

@@ -244,7 +244,10 @@ class EmbeddingConfig(EncoderConfig):
     )
 
 
-TEACHER = "encoder (directory, hub id, or run) whose embeddings, computed once before training, the model learns"
+TEACHER = (
+    "encoder (directory, hub id, or run) whose embeddings, which are computed once before training, the model learns "
+    "to reproduce"
+)
 DISTANCE = (
     "distance to the teacher's embeddings, which is minimized; cosine: 1 - cosine similarity; mse: mean squared error"
 )

@@ -22,9 +22,9 @@ InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
 INPUT_TYPE = (
     "type of the input files; auto: detected from the file name; text: one sentence per line; jsonl, csv, tsv, "
-    "parquet: texts are in the column input_column; stsb: both sentences of an STS-B table"
+    "parquet: the key input_column names the column of the texts; stsb: both sentences of an STS-B table"
 )
-COLUMN = "column or JSON key that contains the texts"
+COLUMN = "name of the column (or JSON key) that contains the texts"
 WORKERS = "number of processes that apply the rules; null: one per CPU core"
 PER_LABEL = {"overgenerate": 5, "retry": 2}  # published values
 
@@ -312,10 +312,10 @@ class Labels:
     """Configuration keys that map labels of DINO's pairs to the texts of a triplet."""
 
     # 0.5 on a command line is a number
-    entailment: str | float = config_field(
-        "1", "label of the texts that become entailments; texts with other labels are not used"
+    entailment: str | float = config_field("1", "label of the texts that become entailments")
+    contradiction: str | float = config_field(
+        "0", "label of the texts that become contradictions; texts with neither of the two labels are not used"
     )
-    contradiction: str | float = config_field("0", "label of the texts that become contradictions")
 
     def by_direction(self) -> dict[Direction, str]:
         return {"entailment": str(self.entailment), "contradiction": str(self.contradiction)}
@@ -450,8 +450,8 @@ class QueriesConfig(ModelConfig):
     )
     negative_margin: float = config_field(
         0.05,
-        "minimum relative margin by which the question's cosine similarity to a negative must be lower than the "
-        "similarity to its passage",
+        "minimum relative margin by which a question's cosine similarity to a negative must be lower than its "
+        "similarity to the passage of the question",
         ge=0,
         le=1,
     )

@@ -42,9 +42,14 @@ SPLIT_NAMES = {"train": "train", "dev": "dev", "valid": "dev", "validation": "de
 SPLIT_FILE_PATTERN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # split file
 
 
-PROMPT = 'text before every input; null: the encoder\'s default prompt; "": no prompt'
-QUERY_PROMPT = "text before every query (triplets: the first text); null: the encoder's prompt for queries"
-DOCUMENT_PROMPT = "text before every document (triplets: the other texts); null: the encoder's prompt for documents"
+PROMPT = 'prompt that is prepended to every input; null: the encoder\'s default prompt; "": no prompt'
+QUERY_PROMPT = (
+    "prompt that is prepended to every query (for triplets, to the first text); null: the encoder's prompt for queries"
+)
+DOCUMENT_PROMPT = (
+    "prompt that is prepended to every document (for triplets, to the other texts); null: the encoder's prompt for "
+    "documents"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

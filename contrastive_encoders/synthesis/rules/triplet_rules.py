@@ -65,8 +65,8 @@ class Rules:
     min_hypothesis_words: int = config_field(5, "minimum number of words of a hypothesis; 0: no minimum", ge=0)
     drop_near_copies: bool = config_field(
         True,
-        "whether to drop triplets with a near-copy, where the premise or the hypothesis, without its last character, "
-        "is contained in the other",
+        "whether to drop triplets with near-copies: the premise contains a hypothesis without its last character, or "
+        "a hypothesis contains the premise without its last character",
     )
     drop_cut: bool = config_field(
         False, "whether to drop texts that were truncated at max_new_tokens (not in the published code)"
