@@ -35,6 +35,16 @@ def sentences(count: int) -> list[str]:
         return [line.strip() for line in islice(lines, count)]
 
 
+def questions(count: int) -> list[tuple[str, str]]:
+    """Questions with their answers."""
+    shared = shared_data()
+    if shared is None:
+        return [(invented(number, 9), invented(number + count, 90)) for number in range(count)]
+    with gzip.open(shared / "train" / "qa_pairs.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = (json.loads(line) for line in islice(lines, 0, 40 * count, 40))
+        return [(row["question"], row["answer"]) for row in rows]
+
+
 def write_documents(path: Path, count: int) -> Path:
     """A .txt file with a document per line."""
     path.write_text("".join(" ".join(text.split()) + "\n" for text in documents(count)), encoding="utf-8")
