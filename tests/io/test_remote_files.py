@@ -165,6 +165,18 @@ def test_an_inaccessible_address_is_refused(address, env, expected, hint, bucket
     assert "rename" not in str(error.value).lower()
 
 
+def test_an_address_without_readable_files_is_refused(bucket):
+    with pytest.raises(InputError) as raised:
+        list_files(bucket.url)
+    assert raised.value.expected == "an address with files of a supported type (no files found)"
+    for number, found in enumerate(("1 other file found, 0.bin", "2 other files found, such as 0.bin")):
+        bucket.system.pipe(f"{bucket.name}/{number}.bin", b"0")
+        clear_caches()
+        with pytest.raises(InputError) as raised:
+            list_files(bucket.url)
+        assert raised.value.expected == f"an address with files of a supported type ({found})"
+
+
 def test_remote_tasks_specs_and_texts_equal_local_ones(bucket, tmp_path):
     files = {
         "tasks.yaml": "mine: {kind: retrieval, path: beir}\n",  # relative to the location of the YAML file
