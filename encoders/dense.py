@@ -132,8 +132,10 @@ def head_of(options: Sequence[Mapping[str, Any]], weights: Mapping[str, Tensor],
         width = layer.linear.out_features
         layers.append(layer)
     head = layers[0] if len(layers) == 1 else nn.Sequential(*layers)
-    expected = {key: tuple(weight.shape) for key, weight in head.state_dict().items()}
-    found = {key: tuple(weight.shape) for key, weight in weights.items()}
+    expected, found = (
+        ", ".join(f"{key} {list(weight.shape)}" for key, weight in sorted(tensors.items()))
+        for tensors in (head.state_dict(), weights)
+    )
     if found != expected:
         raise InputError(
             location=where,

@@ -106,11 +106,12 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
     trunk = cast(PreTrainedModel, transformer.base_model)
     stacks = stacks_of(trunk)
     if len(stacks) != 1:
-        what = "an encoder and a decoder" if stacks else "no separate layers (they may share weights, as in ALBERT)"
+        two = "an encoder and a decoder, not one stack of layers"
+        what = two if stacks else "no separate layers (they may share weights, as in ALBERT)"
         raise InputError(
             key="model.keep_layers",
             value=wanted if isinstance(wanted, int) else list(wanted),
-            expected=f"null, because {backbone} has {what} and not one stack of layers",
+            expected=f"null, because {backbone} has {what}",
         )
     (name, stack), *_ = stacks.items()
     kept = choose_layers(wanted, len(stack), backbone)

@@ -516,7 +516,7 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
 @pytest.mark.parametrize(
     ("race", "budget", "key", "value"),
     [
-        ({"arms": {}}, {"seconds": 1}, "arms", {}),
+        ({"arms": {}}, {"seconds": 1}, "race.arms", {}),
         ({"arms": {"a": []}, "seeds": [1]}, {"hours": 1}, "budget", {"hours": 1}),
         ({"arms": {"a": []}, "seeds": [1]}, {"seconds": 1, "tokens": 2}, "budget", {"seconds": 1, "tokens": 2}),
         ({"arms": {"a": []}, "seeds": [1]}, 100, "budget", 100),

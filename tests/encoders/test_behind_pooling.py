@@ -213,7 +213,7 @@ def changed(folder, path, **entries):
         ([NORMALIZE, dense(32, 8)], {}, "Normalize"),
         ([dense(32, 32)], {"use_residual": True}, "residual"),
         ([dense(32, 8)], {"activation_function": "theirs.Swish"}, r"theirs\.Swish"),
-        ([dense(32, 8)], {"out_features": 9}, r"2_Dense.*\(9, 32\).*\(8, 32\)"),
+        ([dense(32, 8)], {"out_features": 9}, r"2_Dense.*\[9, 32\].*\[8, 32\]"),
     ],
 )
 def test_unsupported_modules_after_the_pooling_are_refused(tiny_bert, tmp_path, behind, change, part):

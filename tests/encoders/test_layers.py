@@ -136,7 +136,7 @@ def test_missing_layers_are_refused(wanted):
     [
         ("T5ForConditionalGeneration", "an encoder and a decoder"),
         ("T5EncoderModel", "layer 0"),
-        ("Albert", "no layers"),
+        ("Albert", "no separate layers"),
     ],
 )
 def test_models_that_need_these_layers_are_refused(kind, part):

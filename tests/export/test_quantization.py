@@ -121,10 +121,11 @@ def test_rescored_by_everything_is_the_exact_search():
     np.testing.assert_array_equal(found.rows_QK, exact)
     assert (search(queries, bits, k=4).rows_QK != exact).any()
     assert search(queries, bits, k=100).rows_QK.shape == (8, 60)
-    for wrong, value in ((bits[:, :1], "rows of 1 values"), (corpus[:, :4], "rows of 4 values")):
+    for wrong, width in ((bits[:, :1], "1 "), (corpus[:, :4], "4 ")):
         with pytest.raises(InputError) as refused:
             search(queries, wrong, k=4)
-        assert (refused.value.key, refused.value.value) == ("corpus_NW", value)
+        assert refused.value.key == "corpus_NW"
+        assert width in refused.value.expected
     with pytest.raises(InputError) as refused:
         search(queries, quantize(corpus, "int8", ranges_of([corpus])), k=4)
     assert (refused.value.key, refused.value.value) == ("ranges", None)

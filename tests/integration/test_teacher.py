@@ -249,7 +249,7 @@ def test_a_checkpoint_without_an_export_keeps_its_layers(few, command, tmp_path)
 
 WRONG = {
     "no such teacher": (["model.teacher=/no/such/folder"], ["model.teacher=/no/such/folder: expected"]),
-    "layers out of range": (["model.keep_layers=[0,5]"], ["model.keep_layers=[0, 5]", "from 1 to 2"]),
+    "layers out of range": (["model.keep_layers=[0,5]"], ["model.keep_layers=[0,5]", "from 1 to 2"]),
     "spans": (
         ["model=declutr", "data=text", "model.teacher={teacher}"],
         ["model.teacher=", "expected null for data of model=declutr"],

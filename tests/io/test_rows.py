@@ -288,7 +288,7 @@ def test_a_wrong_path_is_refused(tmp_path):
         ("notes.docx", ".parquet", "data=text"),
         ("texts.zip", ".parquet", "unpack"),
     ):
-        error = refusal(tmp_path / name)
+        error = refusal(tmp_path / name, "data.path")
         assert error.value == tmp_path / name
         assert expected in error.expected
         assert hint in error.hint if hint else error.hint is None
@@ -296,7 +296,7 @@ def test_a_wrong_path_is_refused(tmp_path):
     assert (empty.location, empty.value, empty.hint) == (str(tmp_path / "texts"), "an empty folder", None)
     assert names_of(tmp_path / "notes.docx", any_name=True) == ["notes.docx"]
     (tmp_path / "corpus.txt").unlink()
-    documents = refusal(tmp_path)
+    documents = refusal(tmp_path, "data.path")
     assert (documents.location, "notes.docx" in documents.value) == (str(tmp_path), True)
     assert "data=text" in documents.hint
     assert refusal([]).value == []

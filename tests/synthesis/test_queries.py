@@ -287,7 +287,7 @@ def test_a_part_without_questions_is_an_error_that_loses_no_data(place, written,
     overrides = overrides_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
     error = refusal(*overrides, "rules.min_words=30")
     assert (error.location, error.key) == (str(folder), "rules")
-    assert "train and dev and held_out" in error.expected
+    assert "train and for dev and for held_out" in error.expected
     assert (folder / "report.html").exists()
     here(*overrides)
     assert contents(folder) == contents(written)
