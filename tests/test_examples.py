@@ -1,8 +1,13 @@
 """The scripts in examples/ run as their docstrings say, on small files and with few steps."""
 
+import asyncio
 import csv
+import inspect
+import json
 import re
 import shlex
+import shutil
+import statistics
 from pathlib import Path
 
 import faiss
@@ -80,6 +85,26 @@ def test_the_documents_are_those_of_the_race(folder):
     config = yaml.safe_load(done.stdout)
     assert (config["race"]["texts"], config["race"]["backbone"]) == ("my_documents", MINILM)
     assert config["output"] == "adapted"
+
+
+@pytest.mark.slow  # a language model generates 60 questions, and four runs start
+def test_the_better_encoder_embeds_the_passages(folder, smollm2_path, minilm_path):
+    (folder / "my_documents").mkdir()
+    members = [one for module in (asyncio, shutil, statistics) for one in inspect.getmembers(module, inspect.isroutine)]
+    docs = [(name, inspect.getdoc(member) or "") for name, member in members]
+    for name, doc in [one for one in docs if 40 < len(one[1].split()) < 150][:30]:
+        (folder / "my_documents" / f"{name}.md").write_text(f"# {name}\n\n{doc}\n", encoding="utf-8")
+    left_out = "declutr tsdae dino questions questions-hard titles-and-questions".split()
+    keys = ["seeds=[1]", "budget={steps: 2}", "race.batch_size=8", "sentences=0"]
+    run_example("adapt_to_documents", folder, *(f"~race.arms.{name}" for name in left_out), *keys)
+    output = folder / "adapted"
+    recommended = json.loads((output / "comparison.json").read_text(encoding="utf-8"))["recommended"]
+    is_better = recommended.startswith("Better")
+    assert (output / "encoder").exists() == is_better
+    with (output / "data" / "questions" / "held_out" / "corpus.jsonl").open(encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    encoder = SentenceTransformer(str(output / "encoder" if is_better else minilm_path), device="cpu")
+    np.testing.assert_allclose(np.load(output / "passages.npy"), encoder.encode(texts), atol=1e-4)
 
 
 def test_the_first_loss_is_that_of_siglip(folder, minilm_path):

@@ -117,7 +117,7 @@ def test_the_page_begins_with_what_is_recommended(adapted):
 def test_rates_are_chosen_on_questions_that_are_not_reported(adapted):
     _, folder = adapted
     chosen = json.loads((folder / "selected_hyperparameters.json").read_text())
-    assert chosen["score"] == "dev/cosine/ndcg@10"
+    assert chosen["score"] == "development/cosine/ndcg@10"
     for arm in ARMS:
         best = max(chosen["values"][arm], key=chosen["values"][arm].get)
         results = json.loads((folder / "runs" / f"{arm}-seed1" / "results.json").read_text())

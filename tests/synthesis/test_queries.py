@@ -151,7 +151,7 @@ def test_no_text_of_a_held_out_document_is_trained_on(written):
     found = unpacked(written / "candidates.jsonl.gz")
     parts = {one["document"]: one["part"] for one in found}
     assert set(parts.values()) == {"train", "dev", "held_out"}
-    corpus = {row["_id"]: row for row in map(json.loads, (written / "dev/corpus.jsonl").read_text().splitlines())}
+    corpus = {row["_id"]: row for row in map(json.loads, (written / "development/corpus.jsonl").open())}
     whole = {f"{row['title']} {row['text']}": key for key, row in corpus.items()}
     part_of = {one["passage"]: one["part"] for one in found}
     document_of = {one["passage"]: one["document"] for one in found}
@@ -161,8 +161,8 @@ def test_no_text_of_a_held_out_document_is_trained_on(written):
         texts = [row[name] for name in ("positive", "negative_1", "negative_2", "negative_3")]
         assert {part_of[whole[text]] for text in texts} == {"train"}
         assert document_of[whole[texts[0]]] not in {document_of[whole[text]] for text in texts[1:]}
-    for part in ("dev", "held_out"):
-        asked = [json.loads(line) for line in (written / part / "queries.jsonl").read_text().splitlines()]
+    for part, directory in (("dev", "development"), ("held_out", "held_out")):
+        asked = [json.loads(line) for line in (written / directory / "queries.jsonl").read_text().splitlines()]
         kept = [one["id"] for one in found if one["part"] == part and one["fate"] == "kept"]
         assert [one["_id"] for one in asked] == kept != []
 
@@ -216,7 +216,7 @@ def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_o
     here(*overrides_for(place, tmp_path / "some", *common, *some))
     here(*overrides_for(place, tmp_path / "all", *common, f"reuse_from={tmp_path / 'some'}"))
     assert len(rows_of(tmp_path / "all" / "written")) < len(rows_of(written / "written"))
-    for name in ("train.jsonl.gz", "held_out/queries.jsonl", "dev/queries.jsonl"):
+    for name in ("train.jsonl.gz", "held_out/queries.jsonl", "development/queries.jsonl"):
         assert (tmp_path / "all" / name).read_bytes() == (written / name).read_bytes()
     found, wanted = (unpacked(folder / "candidates.jsonl.gz") for folder in (tmp_path / "all", written))
     assert all(without_p(one) == without_p(other) for one, other in zip(found, wanted, strict=True))

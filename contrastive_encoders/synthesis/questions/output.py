@@ -19,7 +19,8 @@ from contrastive_encoders.synthesis.report.annotate import KEY, SHEET, cell
 
 TRAIN, CANDIDATES = "train.jsonl.gz", "candidates.jsonl.gz"
 DOCUMENTS, SENTENCES = "documents.jsonl.gz", "sentences.txt.gz"  # of the training part
-HELD_OUT: dict[Part, str] = {"held_out": "held_out", "dev": "dev"}  # part -> folder
+# part -> directory; a custom task named dev would get the name of its parent as a prefix
+HELD_OUT: dict[Part, str] = {"held_out": "held_out", "dev": "development"}
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 ANSWERED = "answered"  # column of the sheet to be filled in with yes or no
 SHEET_COLUMNS = ("id", "style", "question", "heading", "passage", ANSWERED)

@@ -47,7 +47,7 @@ OWNED_ENTRIES = (
     "train.jsonl.gz",
     "candidates.jsonl.gz",
     "held_out",
-    "dev",
+    "development",
     MANIFEST,
 )
 
