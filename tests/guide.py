@@ -4,9 +4,6 @@ import re
 import shlex
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
-
 import contrastive_encoders.cli.compare
 import contrastive_encoders.cli.embed
 import contrastive_encoders.cli.evaluate
@@ -28,7 +25,7 @@ from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.synthesis.mining.mine_config import MineConfig
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
-from contrastive_encoders.training.composition.config_files import CONFIGS
+from contrastive_encoders.training.composition.config_store import compose_config
 from contrastive_encoders.training.resolve import resolve
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,14 +85,9 @@ def check_command(command: str) -> None:
     """
     target, arguments = parts_of(command)
     if "--cfg" in arguments:
-        _composed("train", arguments[: arguments.index("--cfg")])
+        compose_config("train", arguments[: arguments.index("--cfg")])
     elif "--help" not in arguments:
         CHECKS[target](arguments)
-
-
-def _composed(config: str, arguments: list[str]) -> DictConfig:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose(config, overrides=arguments)
 
 
 def _check_train(arguments: list[str]) -> None:
@@ -111,7 +103,7 @@ def _check_suite(suite: str | list[str]) -> None:
 
 
 def _check_evaluation(arguments: list[str]) -> None:
-    cfg = _composed("evaluate", arguments)
+    cfg = compose_config("evaluate", arguments)
     config_of(cfg, EvaluateConfig)
     _check_suite(cfg.suite)
     assert cfg.pooling in {None, "first_decoder", *POOLERS}
@@ -119,12 +111,12 @@ def _check_evaluation(arguments: list[str]) -> None:
 
 
 def _check_synthesis(arguments: list[str]) -> None:
-    cfg = _composed("generate", arguments)
+    cfg = compose_config("generate", arguments)
     config_of(cfg, kind_of(cfg))
 
 
 def _check_comparison(arguments: list[str]) -> None:
-    cfg = _composed("compare", arguments)
+    cfg = compose_config("compare", arguments)
     config_of(cfg, CompareConfig, without="race")
     assert cfg.runs or cfg.race
 
@@ -149,9 +141,9 @@ CHECKS = {
     "sweep": _check_sweep,
     "preview": read_preview,
     "download-data": read_corpora,
-    "mine-negatives": lambda arguments: config_of(_composed("mine-negatives", arguments), MineConfig),
-    "export": lambda arguments: config_of(_composed("export", arguments), ExportConfig),
-    "embed": lambda arguments: config_of(_composed("embed", arguments), EmbedConfig),
+    "mine-negatives": lambda arguments: config_of(compose_config("mine-negatives", arguments), MineConfig),
+    "export": lambda arguments: config_of(compose_config("export", arguments), ExportConfig),
+    "embed": lambda arguments: config_of(compose_config("embed", arguments), EmbedConfig),
 }
 
 

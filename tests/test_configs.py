@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
@@ -17,6 +16,7 @@ from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.composition.config_store import compose_config, to_container
 from contrastive_encoders.training.composition.config_store import config_node as config_of
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
@@ -30,8 +30,7 @@ WITH_DEFAULTS_OF_ITS_OWN = ("Trainer", "TensorBoardLogger", "DDPStrategy", "Shar
 
 
 def composed(*overrides: str) -> DictConfig:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("train", overrides=["output_dir=somewhere", *overrides])
+    return compose_config("train", ["output_dir=somewhere", *overrides])
 
 
 def choices(group: str) -> list[str]:
@@ -211,10 +210,7 @@ def test_half_precision_where_the_hardware_multiplies_in_it(monkeypatch, gpu, av
 
 def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_says():
     """TSDAE's default pooling differs, which harms an encoder that was trained with a mean."""
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        race = OmegaConf.to_container(
-            compose("compare", overrides=["race=documents", "race.texts=x", "output=y"]).race, resolve=True
-        )
+    race = to_container(compose_config("compare", ["race=documents", "race.texts=x", "output=y"]).race)
     runs = {arm: stages_composed(*race["common"], *overrides, "max_steps=1") for arm, overrides in race["arms"].items()}
     assert len(runs) == 7
     for arm, (run,) in runs.items():

@@ -1,7 +1,5 @@
 """Invalid arguments: options that do not exist, and files and folders without a key."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from contrastive_encoders.cli.main import COMMANDS, adapt_arguments, improve_arg
 from contrastive_encoders.cli.sweep import read_arguments
 from contrastive_encoders.core import InputError
 from contrastive_encoders.training.composition.override_checks import check_options
+from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 WRONG = [  # config, arguments, the wrong argument, its hint
@@ -47,15 +46,7 @@ def test_hydras_options_are_accepted(arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_shows_the_usage_of_a_parser(command, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "contrastive_encoders", command, "texts.csv", "--no-such-option"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_command(["-m", "contrastive_encoders", command, "texts.csv", "--no-such-option"], tmp_path)
     assert done.returncode == 2
     assert "usage:" not in done.stderr.lower()
     assert "Traceback" not in done.stderr

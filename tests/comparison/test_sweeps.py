@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from contrastive_encoders.cli.compare import plain
@@ -30,6 +29,7 @@ from contrastive_encoders.evaluation.paper_tables import AVERAGES
 from contrastive_encoders.io.output_directory import write_marker
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.composition.config_store import compose_config
 from contrastive_encoders.training.max_length import check_lengths
 from contrastive_encoders.training.resolve import resolve
 from tests.in_process import run_here
@@ -141,8 +141,7 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
 def test_nothing_in_a_sweep_of_a_paper_is_chosen_by_human_labels_of_sts(name):
     """All trials run to their end; the same search by STS-B's development set has a name that says so."""
     sweep, other = (read_sweep(ROOT / "configs" / "sweeps" / f"{one}.yaml") for one in (name, f"{name}_by_stsb_dev"))
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("train", ["output_dir=somewhere", *sweep.overrides, *format_trial_overrides(sweep.grid()[0])])
+    cfg = compose_config("train", ["output_dir=somewhere", *sweep.overrides, *format_trial_overrides(sweep.grid()[0])])
     assert (cfg.monitor, sweep.rungs, sweep.metric) == AS_PUBLISHED[name]
     assert other.metric == "stsb-dev/cosine/spearman"
     assert other.rungs is not None
@@ -652,21 +651,20 @@ def test_an_invalid_sweep_file_is_refused(tmp_path, change, key):
 
 
 def test_races_compose():
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        for path in (ROOT / "configs" / "race").glob("*.yaml"):
-            cfg = compose("compare", [f"race={path.stem}", "race.texts=texts"])
-            if OmegaConf.is_missing(cfg.race, "data_root"):
-                with pytest.raises(InputError) as refused:
-                    plain(cfg.race)
-                assert (refused.value.key, refused.value.value) == ("race.data_root", None)
-                cfg.race.data_root = None
-            race = plain(cfg.race)
-            for overrides in race["arms"].values():
-                for run in resolve(compose_run([*map(str, race["common"]), *map(str, overrides)])).trainings:
-                    check_model_and_data(run)
-                    check_values(run)
-                    check_lengths(run)
-                    assert run.evaluation.data_root is None
+    for path in (ROOT / "configs" / "race").glob("*.yaml"):
+        cfg = compose_config("compare", [f"race={path.stem}", "race.texts=texts"])
+        if OmegaConf.is_missing(cfg.race, "data_root"):
+            with pytest.raises(InputError) as refused:
+                plain(cfg.race)
+            assert (refused.value.key, refused.value.value) == ("race.data_root", None)
+            cfg.race.data_root = None
+        race = plain(cfg.race)
+        for overrides in race["arms"].values():
+            for training in resolve(compose_run([*map(str, race["common"]), *map(str, overrides)])).trainings:
+                check_model_and_data(training)
+                check_values(training)
+                check_lengths(training)
+                assert training.evaluation.data_root is None
 
 
 def test_a_race_logs_each_start_with_its_number(tmp_path, fake_train, caplog):

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ids=["a key, which Hydra refuses", "a value, which we refuse"],
 )
 def test_an_error_of_all_ranks_is_reported_once(launched, arguments, said, tmp_path):
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", TRAIN, *arguments]
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TRAIN, *arguments]
     if launched == "forks":
         done = run_command(command, tmp_path)
     else:

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import contrastive_encoders.cli.generate as command
@@ -24,7 +23,7 @@ from contrastive_encoders.synthesis.decoding.generator import group_similar, loa
 from contrastive_encoders.synthesis.questions.rules import UNANSWERED
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
 from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
-from contrastive_encoders.training.composition.config_files import CONFIGS
+from contrastive_encoders.training.composition.config_store import compose_config
 from tests.synthesis.commands import here, refusal, rows_of, start
 from tests.synthesis.conftest import families
 from tests.synthesis.openai_server import Stand
@@ -69,8 +68,7 @@ def overrides_for(place, output, *overrides):
 
 
 def planned_recipe(overrides):
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        cfg = compose("generate", overrides=overrides)
+    cfg = compose_config("generate", overrides)
     recipe = config_of(cfg, command.kind_of(cfg))
     recipe.plan()
     return recipe
