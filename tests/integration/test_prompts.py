@@ -26,6 +26,7 @@ from contrastive_encoders.training.teacher import _embed_rows
 from tests.conftest import SENTENCES
 from tests.data import batches
 from tests.training.test_from_python import same, weights
+from tests.variations import slow_after
 
 library = pytest.importorskip("sentence_transformers")
 from sentence_transformers.sentence_transformer import evaluation, modules  # noqa: E402
@@ -240,7 +241,7 @@ def test_an_empty_mapping_turns_them_off(newer, tmp_path):
     assert "resolved_settings" not in plain.results
 
 
-@pytest.mark.parametrize("prompts", [{}, ["ask: ", "tell: "]], ids=str)
+@pytest.mark.parametrize("prompts", slow_after(1, [["ask: ", "tell: "], {}]), ids=str)
 def test_before_is_the_backbone_with_its_own_prompts(prompts, newer, tasks, tmp_path):
     given = {name: {"path": path} for name, path in tasks.items()}
     keys = {"batch_size": 4, "max_steps": 1, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
