@@ -14,8 +14,6 @@ from contrastive_encoders import Objective, QuestionDataConfig, RunConfig, run
 from contrastive_encoders.core import TripletBatch
 from contrastive_encoders.encoders.model_configs import EmbeddingConfig
 
-SCALE, BIAS = 10.0, -10.0  # of the cosines
-
 
 class Sigmoid(Objective):
     objective, consumes = "sigmoid", TripletBatch
@@ -26,12 +24,14 @@ class Sigmoid(Objective):
 
     def loss(self, vectors, batch):
         questions, answers = (F.normalize(vector, dim=-1) for vector in vectors)
-        logits = SCALE * questions @ answers.T + BIAS
+        logits = 10 * questions @ answers.T - 10  # SigLIP's initial scale and bias
         targets = torch.eye(len(logits), device=logits.device)  # each question matches the answer of its row
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / len(logits)
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     path, output, steps = (*sys.argv[1:], "100")[:3]
     model = EmbeddingConfig(target="custom_objective.Sigmoid", lr=2e-5, dropout=0.0)
     data, backbone = QuestionDataConfig(path=path), "sentence-transformers/all-MiniLM-L6-v2"
