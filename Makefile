@@ -97,7 +97,7 @@ lint: $(READY)  ## style, formatting, and wording of prose, changes nothing
 	$(RUN) -m ruff format --check .
 	$(RUN) -m tests.wording
 
-format: $(READY)  ## let ruff repair what it can
+format: $(READY)  ## format the code and fix lint errors with ruff
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
@@ -114,7 +114,7 @@ dist: $(READY)  ## the wheel and the sdist, in dist/
 	$(RUN) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	$(RUN) -c 'import setuptools.build_meta as backend; backend.build_sdist("dist")' > /dev/null
 
-refresh: $(READY)  ## the newest versions that the ranges admit, written to constraints.txt; then run check and test-slow
+refresh: $(READY)  ## write the newest allowed versions to constraints.txt; then run check and test-slow
 	$(RUN) -m pip install --upgrade --upgrade-strategy eager --editable '.[dev]'
 	{ grep '^#' constraints.txt; \
 	  $(RUN) -m pip freeze --all --exclude-editable --exclude pip \
@@ -136,7 +136,7 @@ lock: .tools/.ready  ## requirements.lock and torch.lock from constraints.txt
 	echo '$(TORCH)' | $(LOCK) --universal --constraint constraints.txt - --output-file torch.lock
 
 # In an environment of its own, with a PyTorch from the index: gigabytes. A test that fails here means a range that is too wide
-oldest: .tools/.ready  ## the tests with the oldest versions that pyproject.toml's ranges admit; ARGS="-k spans" chooses
+oldest: .tools/.ready  ## run the tests with the oldest versions that pyproject.toml allows; ARGS="-k spans" chooses
 	"$(PYTHON)" -m venv .oldest
 	.tools/bin/uv pip install --python .oldest/bin/python --resolution lowest-direct --requirements pyproject.toml --extra dev
 	.tools/bin/uv pip install --python .oldest/bin/python --no-deps --editable . $(SMOLLM2)
