@@ -46,6 +46,7 @@ def refused(override):
         ("model_name_or_path=runs/a", "backbone=runs/a"),
         ("weight_decay=0.1", "model.weight_decay=0.1"),
         ("model.max_steps=5", "max_steps=5"),
+        ("steps=5", "max_steps=5"),  # data.steps is the former name of another key
         ("logging_steps=5", "log_every_n_steps=5"),
         ("eval_steps=5", "evaluation.every_n_steps=5"),
         ("save_steps=5", "checkpoint.every_n_steps=5"),
@@ -104,6 +105,8 @@ def test_a_key_of_the_command_is_named_and_not_one_of_another():
         ({"data_path": "faq.csv"}, "Set data__path='faq.csv'."),
         ({"num_train_epochs": 2.0}, "Set max_epochs=2."),
         ({"model__learning_rate": 0.1}, "Set model__lr=0.1."),
+        ({"modle__lr": 0.1}, "Set model__lr=0.1."),
+        ({"steps": 5}, "Set max_steps=5."),
     ],
 )
 def test_from_python_a_key_is_named_as_an_argument(given, hint):
@@ -179,6 +182,9 @@ def test_a_part_of_a_mixture_names_the_data_that_has_a_key():
         ("train", [*BASE, "stages=[a,b]"], BASE, "stages"),
         ("train", [*BASE, "evaluation=[a]"], BASE, "evaluation"),
         ("train", [*BASE, "hydra/launcher=foo"], BASE, "hydra/launcher"),
+        ("train", ["~data", "data.path=a.txt"], ["data=text", "data.path=a.txt"], "data"),
+        ("train", [*BASE, "data.parts.a.path=a.csv"], BASE, "data.parts"),
+        ("train", ["experiment=[quickstart,foo]"], ["experiment=[quickstart]"], "experiment"),
         ("compare", ["race.known=3"], ["race=minilm"], "race"),
         ("compare", ["race=head_to_head", "race.arms.simcse=[lr=1]"], ["race=head_to_head"], "race.arms.simcse"),
         ("compare", ["race=documents", "training_length=3"], ["race=documents"], "training_length"),

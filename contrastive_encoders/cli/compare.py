@@ -143,7 +143,9 @@ def check_texts(race: DictConfig) -> None:
         key, value = f"race.{argument}", race.get(argument)
         if value is None:
             raise InputError(key=key, value=None, expected="a file or a directory of texts")
-        list_files(to_container(value), key, documents="all")
+        texts = to_container(value)
+        paths = texts if isinstance(texts, list) else [texts]
+        list_files(list(map(str, paths)), key, documents="all")  # Hydra reads a folder 2024 as a number
 
 
 def plain(race: DictConfig) -> dict[str, Any]:

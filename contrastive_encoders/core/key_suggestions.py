@@ -92,11 +92,11 @@ def unknown_key(
         in_python: whether keys are arguments of a function, with two underscores instead of a dot.
         choices_with: returns ``GROUP=CHOICE`` for each choice of a config group that adds a key.
     """
-    keys = list(keys)
-    if name not in COUNTERPARTS and (renamed := renamed_key(name, value, keys, in_python=in_python)):
+    keys, former = list(keys), name not in COUNTERPARTS  # whether it may be the former name of a key
+    if former and (renamed := renamed_key(name, value, keys, in_python=in_python)):
         return renamed
     shown_name, given = _shown(name, in_python), {} if value is None else {"value": value}
-    for key in (name, *new_names(name)):
+    for key in (name, *(new_names(name) if former else ())):
         if choices := choices_with(key):
             hint = f"{_shown(key, in_python)} exists only with {', '.join(choices)}. Remove {shown_name}."
             error = InputError(key=shown_name, **given, expected="a key that exists here", hint=hint)

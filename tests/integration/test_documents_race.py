@@ -8,9 +8,10 @@ import signal
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from contrastive_encoders.cli.compare import plain
+from contrastive_encoders.cli.compare import check_texts, plain
 from contrastive_encoders.cli.main import ADAPT_OUTPUT, adapt_arguments, main
 from contrastive_encoders.comparison.race_data import commands_of, needed, race_overrides
 from contrastive_encoders.core import InputError
@@ -211,6 +212,26 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, overri
     # two arms with two rates each; two arms with one seed and the untrained encoder
     assert "4 runs choose model.lr, 3 runs are compared" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("texts", [2024, [2024, "notes.txt"]])
+def test_the_name_of_a_folder_may_be_a_number(texts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    race = OmegaConf.create({"texts": texts, "prepare": {"questions": ["input=${race.texts}"]}})
+    with pytest.raises(InputError) as missing:
+        check_texts(race)
+    assert (missing.value.key, str(missing.value.value)) == ("race.texts", "2024")
+    (tmp_path / "2024").mkdir()
+    (tmp_path / "2024" / "a.md").write_text("text")
+    (tmp_path / "notes.txt").write_text("text")
+    check_texts(race)
+
+
+def test_a_text_that_is_a_list_is_refused():
+    race = OmegaConf.create({"texts": [["a.txt"]], "prepare": {"questions": ["input=${race.texts}"]}})
+    with pytest.raises(InputError) as error:
+        check_texts(race)
+    assert error.value.key == "race.texts"
 
 
 def test_only_data_that_an_arm_uses_is_prepared():

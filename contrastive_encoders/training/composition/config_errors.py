@@ -132,17 +132,22 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
     overrides = list(_parsed(arguments))
     for override in overrides:  # first, because the keys of a group are unknown without its choice
         key, value = override.key_or_group, override.value()
-        if key in COMMAND_GROUPS.get(config, ()) and isinstance(value, str):
-            added = [path.stem for folder in config_folders(arguments) for path in (folder / key).glob("*.yaml")]
-            if value not in (names := [*choices(key), *added]):
-                if renamed := renamed_choice(key, value):
+        if key not in COMMAND_GROUPS.get(config, ()):
+            continue
+        added = [path.stem for folder in config_folders(arguments) for path in (folder / key).glob("*.yaml")]
+        names = [*choices(key), *added]
+        for choice in value if isinstance(value, list) else [value]:  # several experiments are a list
+            if isinstance(choice, str) and choice not in names:
+                if renamed := renamed_choice(key, choice):
                     return renamed
-                near = nearest(value, names)
+                near = nearest(choice, names)
                 hint = f"The nearest is {near}." if near else None
-                return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)
+                return InputError(key=key, value=choice, expected=f"one of {', '.join(names)}", hint=hint)
     known = {*known_keys(config, arguments), *COMMAND_GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
+        no_mixture = key.startswith("data.parts.") and "data.parts" not in known
+        key = "data.parts" if no_mixture else key
         has_user_name = key.startswith(("data.parts.", "stages."))  # names chosen by the user
         if key in known or has_user_name or override.is_add() or override.is_force_add():
             continue
@@ -150,13 +155,13 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
             continue
         group = key.partition(".")[0]
         if group in COMMAND_GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
-            if all(other.key_or_group != group for other in overrides):
+            if all(other.key_or_group != group or other.is_delete() for other in overrides):
                 expected = f"one of {', '.join(choices(group))}, which {key} requires"
                 return InputError(key=group, value=None, expected=expected, hint=f"Set {group}=NAME.")
             continue  # the choice of this group could not be composed, so its keys are not known
-        if config == "train" and key.startswith("data.") and (part := _key_of_part(key, overrides)):
+        if "data.parts" in known and key.startswith("data.") and (part := _key_of_part(key, overrides)):
             return part
-        value = None if override.is_delete() else str(override.input_line).partition("=")[2]
+        value = None if override.is_delete() or no_mixture else str(override.input_line).partition("=")[2]
         hint = help_hint(config, arguments)
         return unknown_key(key, value, known, hint, choices_with=functools.partial(choices_with, config=config))
     return None

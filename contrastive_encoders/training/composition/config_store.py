@@ -115,6 +115,9 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
     """
     place, _, name = key.rpartition(".")
     parent = OmegaConf.select(cfg, place) if place else cfg
+    if parent is None and place.partition(".")[0] not in cfg:
+        otherwise = "help(contrastive_encoders.RunConfig) lists the keys."
+        raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python)
     if not isinstance(parent, DictConfig):
         raise InputError(key=key, expected=f"an existing key, but {place}={_shown(parent)} has no keys")
     names = [one for one in map(str, parent) if not one.startswith("_")]
