@@ -11,7 +11,6 @@ from contrastive_encoders.core.errors import InputError
 from contrastive_encoders.core.renamed_keys import new_names, renamed_key
 
 MIN_SIMILARITY = 0.7  # of a name and its suggestion; difflib's 0.6 suggests ranking_metric for training_length
-SHORT_NAME = 4  # letters; two exchanged letters of such a name leave a similarity of 2/3, so 0.6 suffices
 # order of preference among several keys of a name
 PREFERRED_GROUPS = ("", "model", "data", "race", "evaluation", "trainer", "checkpoint")
 # Names in transformers, sentence-transformers, Lightning, and common scripts -> keys of this project, of which the
@@ -148,8 +147,10 @@ def check_known_keys(
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to ``name``, or None if no name is similar enough."""
-    cutoff = MIN_SIMILARITY if len(name) > SHORT_NAME else 0.6
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+    known = list(known)
+    similar = difflib.get_close_matches(name, known, n=1, cutoff=MIN_SIMILARITY)
+    # Exchanged letters: the similarity of a short name, such as nil for nli, is below the limit
+    return next((one for one in (*similar, *known) if one in similar or sorted(one) == sorted(name)), None)
 
 
 def _nearest(name: str, keys: list[str]) -> str | None:

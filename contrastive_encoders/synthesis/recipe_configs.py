@@ -425,7 +425,7 @@ class QueriesConfig(ModelConfig):
     dev_fraction: float = config_field(
         0.1,
         "fraction of the documents whose questions are used for development, such as selecting a learning rate; "
-        "OUTPUT/dev contains these questions",
+        "OUTPUT/development contains these questions",
         ge=0,
         lt=1,
     )

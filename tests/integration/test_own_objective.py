@@ -114,14 +114,14 @@ def test_it_trains_resumes_and_exports_an_encoder_with_the_same_score(run, packa
     keys = ["model.lr_schedule=constant", "model.lora.rank=4"]
     reference = run(*keys, "max_steps=6", f"output_dir={tmp_path / 'reference'}")
     assert reference.returncode == 0, reference.stderr
-    results = json.loads((tmp_path / "whole" / "results.json").read_text())
+    results = json.loads((tmp_path / "reference" / "results.json").read_text())
     assert results["objective"] == "tolerant"
     assert results["verdict"]["scores"] == ["rated/cosine/kendall"]
     assert "rated, rated" not in reference.stdout + reference.stderr
     score, (low, high) = results["scores"]["rated/cosine/kendall"], results["intervals"]["rated/cosine/kendall"]
     assert low < score < high
     assert "rated@16/cosine/kendall" in results["scores"]
-    encoder = load_encoder(str(tmp_path / "whole"), device="cpu")
+    encoder = load_encoder(str(tmp_path / "reference"), device="cpu")
     rows = [line.split(",") for line in (package / "test.csv").read_text().splitlines()[1:]]
     left, right = (encoder.embed([row[column] for row in rows]) for column in (0, 1))
     expected = kendalltau(torch.cosine_similarity(left, right).numpy(), [float(row[2]) for row in rows]).statistic
@@ -131,7 +131,7 @@ def test_it_trains_resumes_and_exports_an_encoder_with_the_same_score(run, packa
     resume = f"resume={tmp_path / 'first' / 'checkpoints' / 'last.ckpt'}"
     more = run(*keys, "max_steps=6", resume, f"output_dir={tmp_path / 'more'}")
     assert more.returncode == 0, more.stderr
-    there, gone_on = (load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("whole", "more"))
+    there, gone_on = (load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("reference", "more"))
     assert there["state_dict"].keys() == gone_on["state_dict"].keys()
     assert all(torch.equal(weight, gone_on["state_dict"][name]) for name, weight in there["state_dict"].items())
 
