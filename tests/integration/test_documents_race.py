@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 import signal
 
@@ -111,7 +112,7 @@ def test_the_page_begins_with_what_is_recommended(adapted):
     assert {*ARMS, "untrained", "TF-IDF"} <= set(numbers["arms"])
     page = (folder / "report.html").read_text()
     assert page.index(numbers["recommended"][:30]) < page.index("Ranking")
-    assert "Five questions, before and after" in page
+    assert "Five queries" in page
 
 
 @pytest.mark.slow  # runs train.py eight times
@@ -208,9 +209,8 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, overri
         ["-m", "contrastive_encoders", "compare", *line, "race.estimate_only=true", "race.reuse_from=null"]
     )
     assert done.returncode == 0, done.stderr
-    assert "for all 40. Nothing was written" in done.stderr
     # two arms with two rates each; two arms with one seed and the untrained encoder
-    assert "4 runs choose model.lr, 3 runs are compared" in done.stderr
+    assert re.search(r"4 runs .* 3 runs to compare", done.stderr)
     assert not list(tmp_path.iterdir())
 
 
@@ -269,6 +269,7 @@ def test_documents_that_are_too_few_are_refused_once(overrides, tmp_path):
         ]
     )
     assert done.returncode == 2
-    assert "1 documents make 1 group(s) of near-duplicates" in done.stderr
-    assert "race.prepare.questions: contrastive-encoders generate refused its input" in done.stderr
+    refusal, place = done.stderr.strip().splitlines()[-2:]
+    assert refusal.startswith("contrastive-encoders generate: input: ")
+    assert place.startswith("contrastive-encoders compare: race.prepare.questions: ")
     assert "Traceback" not in done.stderr
