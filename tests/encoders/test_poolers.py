@@ -144,7 +144,7 @@ def test_a_damaged_head_is_refused(supervised, tmp_path):
     with pytest.raises(InputError) as error:
         load_encoder(folder)
     assert error.value.location.endswith("2_Dense")
-    assert error.value.value == {"linear.weight": (3, 3)}
+    assert error.value.value == "linear.weight [3, 3]"
     weights.write_bytes(b"cut short")
     with pytest.raises(InputError) as error:
         load_encoder(folder)
