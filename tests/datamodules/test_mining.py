@@ -430,6 +430,16 @@ def test_wrong_input_is_refused_and_nothing_is_written(cross_encoders, tiny_bert
     assert (tmp_path / "theirs.jsonl").read_text() == "{}\n"
 
 
+@pytest.mark.parametrize("key", ["input", "corpus"])
+def test_the_output_may_not_replace_what_is_read(given, tmp_path, key):
+    command(*given, f"output={tmp_path / 'mined.jsonl'}")
+    before = (tmp_path / "mined.jsonl").read_bytes()
+    with pytest.raises(InputError) as refused:
+        command(*given, f"{key}={tmp_path}", f"output={tmp_path / 'mined.jsonl'}", "overwrite=true")
+    assert (refused.value.key, f"{key}={tmp_path}" in refused.value.expected) == ("output", True)
+    assert (tmp_path / "mined.jsonl").read_bytes() == before
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_scores_that_are_no_numbers_are_refused_and_nothing_is_written(cross_encoders, given, tmp_path, kept):
     from transformers import AutoModelForSequenceClassification

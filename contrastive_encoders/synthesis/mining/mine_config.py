@@ -139,7 +139,8 @@ class MineConfig:
             )
         if self.use_faiss and find_spec("faiss") is None:
             raise missing_package("faiss", "faiss", key="use_faiss", value=True)
-        check_output_apart(self.input or [], self.file, record_path(self.file))
+        for key in ("input", "corpus"):
+            check_output_apart(getattr(self, key) or [], self.file, record_path(self.file), key=key)
 
     def _check_rules(self) -> None:
         if self.range_max is not None and self.range_max - self.range_min < self.num_negatives:
