@@ -48,11 +48,16 @@ def test_probabilities_are_those_of_a_plain_forward_pass(family):
     assert max(found) - min(found) > 0.05, "or nothing would have been compared"
 
 
-def stage_of(folder, texts, *, shard_size=4, rows=None, kv_cache_tokens=32_768, candidates=2):
+def stage_of(folder, texts, *, shard_size=4, decode_batch_size=None, kv_cache_tokens=32_768, candidates=2):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "in.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
     how = decoding(
-        max_new_tokens=12, top_k=20, ban_eos=False, stop="", decode_batch_size=rows, kv_cache_tokens=kv_cache_tokens
+        max_new_tokens=12,
+        top_k=20,
+        ban_eos=False,
+        stop="",
+        decode_batch_size=decode_batch_size,
+        kv_cache_tokens=kv_cache_tokens,
     )
     given = Prepared(folder / "in.txt", {"kept": len(texts)})
     size, identity = len(texts), {"kind": "scored"}
