@@ -25,6 +25,7 @@ LAYER_COUNT_NAMES = (
 EMBEDDING_NAME = re.compile(r"embed|(^|[._])emb([._]|$)", re.IGNORECASE)
 FREEZE_PATTERN = re.compile(r"embeddings|layers:(\d{1,9})")
 
+NO_SEPARATE_LAYERS = "no separate layers (they may share weights, as in ALBERT)"
 log = logging.getLogger(__name__)
 
 
@@ -107,7 +108,7 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
     stacks = stacks_of(trunk)
     if len(stacks) != 1:
         two = "an encoder and a decoder, not one stack of layers"
-        what = two if stacks else "no separate layers (they may share weights, as in ALBERT)"
+        what = two if stacks else NO_SEPARATE_LAYERS
         raise InputError(
             key="model.keep_layers",
             value=wanted if isinstance(wanted, int) else list(wanted),
@@ -149,7 +150,7 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
             + (
                 f", or layers:N with N from 1 to {layers}, for the embeddings and the N lowest layers of {backbone}"
                 if layers
-                else f", because {backbone} has no separate layers (they may share weights, as in ALBERT)"
+                else f", because {backbone} has {NO_SEPARATE_LAYERS}"
             ),
         )
     height = int(wanted[1] or 0)
@@ -172,7 +173,7 @@ def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
         raise InputError(
             key="model.layer_decay",
             value=decay,
-            expected="null, because this backbone has no separate layers (they may share weights, as in ALBERT)",
+            expected=f"null, because this backbone has {NO_SEPARATE_LAYERS}",
         )
 
 

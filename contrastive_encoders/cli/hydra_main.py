@@ -70,7 +70,7 @@ def command_line(
 
 
 def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
-    """Convert the composed config of a command to its config dataclass, leaving out the key named by ``without``.
+    """Convert the composed config of a command to its config dataclass. The key ``without`` is left out.
 
     Raises:
         InputError: a key is unknown, or a value has another type or is out of bounds.

@@ -94,7 +94,7 @@ class Trials:
         return TPESampler(seed=seed, constant_liar=True) if self.sweep.method == "bayes" else RandomSampler(seed)
 
     def _ask(self, values: dict[str, Any] | None) -> Job:
-        """Start a trial in the study with the given values, or with sampled values if ``values`` is None."""
+        """Start a trial with these values. If ``values`` is None, the study samples them."""
         if values is not None:
             self.study.enqueue_trial(values)
         trial = self.study.ask(self.distributions)

@@ -150,7 +150,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     known = list(known)
     similar = difflib.get_close_matches(name, known, n=1, cutoff=MIN_SIMILARITY)
     # Exchanged letters: the similarity of a short name, such as nil for nli, is below the limit
-    return next((one for one in (*similar, *known) if one in similar or sorted(one) == sorted(name)), None)
+    return next(iter(similar or (one for one in known if sorted(one) == sorted(name))), None)
 
 
 def _nearest(name: str, keys: list[str]) -> str | None:

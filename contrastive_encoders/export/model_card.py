@@ -273,7 +273,7 @@ def _limits(results: Results) -> str:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Flatten nested keys to dotted keys. A long list becomes its length, and a path its end."""
+    """Flatten nested keys to dotted keys. A long list is replaced by its length, and a path by its last part."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:

@@ -351,7 +351,7 @@ def _round_up(share: float) -> float:
 
 
 def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:
-    """Return the options for reading that differ from the defaults, as part of a fingerprint."""
+    """Return the reading options that differ from their defaults, for the fingerprint of the data."""
     return {
         **({} if tally.max_skipped == MAX_SKIPPED else {"max_skipped": tally.max_skipped}),
         **({} if encoding.name is None else {"encoding": encoding.name}),

@@ -106,7 +106,7 @@ _BYTE = {letter: byte for byte, letter in enumerate(_WINDOWS)}
 
 
 def decode_windows(line: bytes) -> str:
-    """Decode a line from Windows-1252, without surrounding spaces."""
+    """Decode a line from Windows-1252, and strip leading and trailing whitespace."""
     return "".join(_WINDOWS[byte] for byte in line).strip()
 
 

@@ -116,7 +116,7 @@ class _ReportCounts:
         self.since = time.monotonic()
 
     def took(self, sampled: Continuation, *, passes: bool) -> bool:
-        """Count an answer. Return whether it is time for the next progress report."""
+        """Count a decoded text, and return whether a progress report is due."""
         label = str(sampled.prompt.key[-1])
         self.drawn[label] += 1
         self.accepted[label] += passes
