@@ -338,8 +338,8 @@ class DocstringDataConfig(DataConfig):
     )
     held_out_part: int = config_field(
         0,
-        "index of the part of the modules that is held out, from 0 to held_out_every - 1; tune settings with a "
-        "different part than the one whose scores you report",
+        "which of the held_out_every parts of the Python modules is held out, from 0 to held_out_every - 1; tune "
+        "settings with a different part than the one whose scores you report",
     )
     min_words: int = config_field(
         1024, "minimum number of words in the docstrings of a module; modules with fewer words are skipped"

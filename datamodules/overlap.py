@@ -104,9 +104,7 @@ def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
 
 
 def _occurs_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
-    """Return whether ``needle`` occurs at any of the positions, without extending beyond the end of the document
-    there.
-    """
+    """Return whether ``needle`` begins at any of the positions and ends within the same document."""
     positions = positions[positions + len(needle) <= ends]
     for offset, id in enumerate(needle):
         if len(positions) == 0:

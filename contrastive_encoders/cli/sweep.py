@@ -104,7 +104,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise missing_package("optuna", "sweep", location="a sweep without a server") from error
+        raise missing_package("optuna", "sweep", location="sweep") from error
     from contrastive_encoders.comparison.study import Trials
 
     with open_workers(command.output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:

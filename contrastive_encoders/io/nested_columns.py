@@ -7,8 +7,9 @@ MISSING = object()
 
 
 def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Return the top-level columns of a table that contain the named values. Return none, which means all, if the first
-    one is missing.
+    """Return the top-level columns to read for these column names: ``answers.text`` needs the column ``answers``.
+
+    Return no names, which means all columns, if the first name is missing.
     """
     wanted = {one if one in there else one.partition(".")[0] for one in columns}
     first = columns[0] if columns else ""

@@ -72,7 +72,7 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
         raise InputError(
             key=key,
             value=error,
-            expected="a readable list of the files in this folder that may be overwritten",
+            expected="the intact file in which this project lists what it may overwrite in the folder",
             location=str(folder / MARKER),
             hint=f"Choose another {key}, or remove the folder {folder} yourself.",
         ) from error

@@ -77,7 +77,7 @@ def read_windows(
     advice: str = "",
     encoding: Encoding = AUTO,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the texts of each selected window. A window is a block of ``size`` rows, counted as in
+    """Yield the index and the texts of each selected window. A window is a block of ``size`` rows, counted as in
     `count_rows`.
 
     Args:

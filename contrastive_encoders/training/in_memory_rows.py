@@ -288,8 +288,8 @@ def _log_columns(columns: Mapping[str, str]) -> None:
         if place.startswith("negative") and not NEGATIVE.search(name):
             raise InputError(
                 key="rows",
-                expected=f"a name that contains 'negative' for the column {name}, because columns are assigned by "
-                f"order and this column would be used as negatives for the column {next(iter(columns.values()))}",
+                expected=f"'negative' in the name of the column {name}: columns are assigned by order, so its texts "
+                f"would be used as negatives for the column {next(iter(columns.values()))}",
                 hint="If these texts are negatives, rename the column to negative. Otherwise set "
                 f"data__columns={list(columns.values())[:2]}, so that only these two columns are used.",
             )

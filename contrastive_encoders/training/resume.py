@@ -75,8 +75,8 @@ def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str
     raise InputError(
         key="resume",
         value=path,
-        expected=f"a run with the config of this checkpoint: {described(fixed)}",
-        hint=f"Set {before}.{new_run if run_folder(str(run)) else ''}",
+        expected=f"the same settings as in this checkpoint: {described(fixed)}",
+        hint=f"To resume, set {before}.{new_run if run_folder(str(run)) else ''}",
     )
 
 

@@ -149,8 +149,8 @@ class Evaluation:
     )
     at_start: bool | None = config_field(
         None,
-        "whether to also evaluate the encoder before training, which the final verdict requires; null: true if there "
-        "are tasks",
+        "whether to also evaluate the encoder before training; without it, a run does not state whether training "
+        "improved the encoder; null: true if there are tasks",
     )
     compare_with_teacher: bool | None = config_field(
         None,

@@ -82,7 +82,7 @@ class Interleaving:
         return int(self.sums[-1])
 
     def before(self, place: int) -> list[int]:
-        """Return, for each part, how many positions before ``place`` belong to it, in the order without shuffling.
+        """Return, for each part, the number of positions before ``place`` that belong to it in the unshuffled order.
 
         Among the first two, three, ... parts together, the share of the last one is rounded up or down, so that each
         position increments exactly one of the numbers.

@@ -237,7 +237,7 @@ def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbo
         transformer.get_correct_attn_implementation(requested)  # or hub code would replace a missing package
         transformer.set_attn_implementation(requested)
         if attention_implementation(transformer) != requested:
-            raise ValueError("this model family has only one implementation")
+            raise ValueError("this model family has only one attention implementation")
     except (ValueError, ImportError, KeyError) as error:
         raise InputError(
             key="model.attn_implementation",

@@ -259,7 +259,7 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
     model = factory.from_config(config, dtype=torch.float32)
     outcome = model.load_state_dict(weights, strict=False)
     if outcome.missing_keys or outcome.unexpected_keys:
-        raise _no_head(str(folder), "the run was trained without one")
+        raise _no_head(str(folder), "the run was trained without such a head")
     if hasattr(model.base_model, "pooler"):
         keep_pooler(model.base_model, kept_pooler(load_states(name, decoder=False)))
     return cast(PreTrainedModel, model)

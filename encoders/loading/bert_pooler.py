@@ -39,14 +39,15 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
         raise InputError(
             key=key,
             value="pooler_output",
-            expected=f"a pooling without BERT's pooler layer, which {name} ({model.config.model_type}) does not have",
+            expected="a pooling that does not use BERT's pooler layer, because "
+            f"{name} ({model.config.model_type}) does not have this layer",
             hint=hint,
         )
     if lacking := sorted(key for key in info["missing_keys"] if key.startswith("pooler.")):
         raise InputError(
             key=key,
             value="pooler_output",
-            expected=f"a pooling without BERT's pooler layer, because {name} was saved without {lacking[0]}",
+            expected=f"a pooling that does not use BERT's pooler layer, because {name} was saved without {lacking[0]}",
             hint=hint,
         )
     head = TanhHead(linear.out_features, seed=0)

@@ -110,7 +110,7 @@ def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEn
 
 
 def _described(model: SentenceTransformer | CrossEncoder) -> dict[str, Any]:
-    """Return descriptions, for the fingerprint, of everything except the weights that affects embeddings or scores."""
+    """Describe everything that affects embeddings or scores, except the weights, for the fingerprint."""
     described: dict[str, Any] = {"modules": repr(model)}
     transformer = getattr(model[0], "auto_model", None)
     if transformer is not None:

@@ -97,8 +97,9 @@ class DeCLUTR(ContrastiveObjective):
         return [batch.anchors, batch.positives]
 
     def views(self, batch: SpanBatch) -> list[Ragged]:
-        """Return the anchors and the positives for the contrastive loss, and the masked anchors if only MLM uses
-        them.
+        """Return the sequences to encode: anchors and positives for the contrastive loss, and masked anchors for MLM.
+
+        The anchors of the contrastive loss are the masked ones if ``mask_anchors_for_contrast`` is set.
         """
         masked = Ragged(batch.masked_ids, batch.anchors.lengths)
         if self.mlm_weight == 0:
