@@ -319,8 +319,8 @@ class Mirror:
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,
-                expected="an empty location, or one with an earlier copy of this run; this one contains other files, such as "
-                f"{', '.join(sorted(names)[:3])}",
+                expected="an empty location, or one with an earlier copy of this run, not one with other files: "
+                + ", ".join(sorted(names)[:3]),
                 hint="Set a URL that only this run uses.",
             )
 
