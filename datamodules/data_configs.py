@@ -77,7 +77,7 @@ class FileDataConfig(DataConfig):
         "names of the text columns, in the order of the default names, such as [question,answer] for data=qa; "
         "OUTER.INNER: the field INNER in the column OUTER; null: the default names",
     )
-    split: str = config_field("train", 'name of the split to use, of a hub dataset or of rows with a "split" column')
+    split: str = config_field("train", 'name of the split to use, if the data is a hub dataset or has a "split" column')
     on_error: OnError = config_field(
         "fail", "how to handle rows that cannot be read; fail: raise an error; skip: drop and count them"
     )
@@ -334,7 +334,7 @@ class DocstringDataConfig(DataConfig):
     """Configuration keys of data from the docstrings of the installed Python packages."""
 
     held_out_every: int = config_field(
-        10, "number n, so that about one in n modules is held out for the task pydocs; 0: no module is held out"
+        10, "number n such that about one in n modules is held out for the task pydocs; 0: no module is held out"
     )
     held_out_part: int = config_field(
         0,

@@ -151,7 +151,8 @@ class DocumentSpans(StoredData):
             raise InputError(
                 key="data.prompts",
                 value=self.settings.prompts,
-                expected="null (the backbone's default prompt) or {} (none), as spans have no roles",
+                expected="null (the backbone's default prompt) or {} (no prompt), because spans have no roles such "
+                "as query or document",
                 hint="Set data.prompts={}.",
             )
         auto = self.settings.max_span == "auto"
@@ -161,7 +162,8 @@ class DocumentSpans(StoredData):
             raise InputError(
                 key="data.min_document_length",
                 value=shortest,
-                expected=f"at least {needed} tokens, for {self.most_anchors} anchors of at most {self.rule.max_span}",
+                expected=f"at least {needed} tokens, which {self.most_anchors} anchors of at most "
+                f"{self.rule.max_span} tokens require",
                 hint=f"For short documents, lower data.max_span (to {shortest * self.rule.max_span // needed}), "
                 "or set "
                 "data.max_span=auto.",
@@ -188,7 +190,7 @@ class DocumentSpans(StoredData):
         """
         advice = (
             f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
-            f"{self.rule.max_span}; for shorter documents, set data.max_span=auto."
+            f"{self.rule.max_span} tokens; for shorter documents, set data.max_span=auto."
         )
         if not kept:
             raise InputError(

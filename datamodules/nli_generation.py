@@ -260,6 +260,6 @@ class NLIGeneration(StoredRows):
             raise InputError(
                 key="data.dev_split",
                 value=self.settings.dev_split,
-                expected="a split other than data.split, on which the model is trained",
+                expected="a split other than data.split, the split that the model is trained on",
                 hint="Choose another split, or set data.dev_path=FILE.",
             )

@@ -34,7 +34,8 @@ class PairRows:
             raise InputError(
                 key="data.min_words",
                 value=self.min_words,
-                expected="at most the number of words in the docstrings of a module with a summary line and a body",
+                expected="a smaller number, because no module with that many words has a docstring with both a summary "
+                "and further text",
             )
 
 

@@ -80,7 +80,10 @@ class ScoredPairs(TextRows, StoredRows):
     def held_out(self) -> Sequence[Any]:
         pairs = self._prepared().dev()
         if len({pair.score for pair in pairs}) < 2:
-            log.warning("dino-dev: %d held-out pairs have no two different labels: it is not scored", len(pairs))
+            log.warning(
+                "dino-dev is not scored, because its %d held-out pairs do not have at least two different labels",
+                len(pairs),
+            )
             return []
         left, right, scores = zip(*((pair.left, pair.right, pair.score) for pair in pairs), strict=True)
         sides = [Prompted(texts, prompt) for texts, prompt in zip((left, right), self.task_prompts(), strict=True)]

@@ -91,7 +91,8 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
             raise InputError(
                 key=f"model.{key}",
                 value=probability,
-                expected=f"null, because {backbone}, a {config.model_type} model, has no entry for it in its config",
+                expected=f"null, because {backbone} is a {config.model_type} model, whose config has no entry for this "
+                "dropout probability",
             )
         for name in names:
             setattr(config, name, probability)

@@ -158,7 +158,7 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
         weight.requires_grad_(weight.requires_grad and depth > height)
     still = sum(weight.numel() for weight in of if not weight.requires_grad)
     log.info(
-        "freeze=%s: of %.1f million weights of the backbone %.1f stand still: embeddings and %d of %d layers",
+        "freeze=%s: of %.1f million weights of the backbone, %.1f million are frozen: embeddings and %d of %d layers",
         *(what, sum(weight.numel() for weight in of) / 1e6, still / 1e6, height, layers),
     )
 

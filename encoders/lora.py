@@ -324,11 +324,11 @@ def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[
     unknown = [name for name in named if not any(one.endswith(f".{name}") for one in linear)]
     if unknown or not named:
         called = sorted({name.rpartition(".")[2] for name in linear})
+        what = f"there is no linear layer {', '.join(unknown)}" if unknown else "the list is empty"
         raise InputError(
             key="model.lora.targets",
             value=wanted,
-            expected=f"auto (all linear layers), or names of linear layers ({', '.join(called)}), but there is no "
-            f"{', '.join(unknown) or 'name'}",
+            expected=f"auto (all linear layers), or names of linear layers ({', '.join(called)}), but {what}",
         )
     return named
 

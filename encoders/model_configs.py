@@ -70,8 +70,8 @@ class LoRAConfig:
     )
     stages: Literal["merge", "stack"] = config_field(
         "merge",
-        "how the adapter of the previous stage is treated; merge: it is merged into the weights; stack: it is kept "
-        "and frozen, below the new adapter",
+        "how the adapter of the previous stage is treated; merge: it is merged into the weights; stack: it is frozen, "
+        "and the new adapter is added on top of it",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the initial LoRA weights")
 

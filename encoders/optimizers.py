@@ -81,7 +81,7 @@ def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) 
         raise InputError(
             key="max_steps",
             value=-1,
-            expected="a limit of max_steps or max_epochs, because the learning-rate schedule needs the number of steps",
+            expected="a limit in max_steps or max_epochs, because the learning-rate schedule needs the number of steps",
         )
     return min(limits)
 
@@ -271,8 +271,8 @@ def _regroup(saved: list[dict[str, Any]], own: list[list[str]]) -> Iterator[dict
     if [len(group["params"]) for group in saved] != [len(names) for names in own]:
         raise InputError(
             location="resume",
-            expected=f"an optimizer state of {sum(map(len, own))} weights",
-            value=f"one of {sum(len(group['params']) for group in saved)}",
+            expected=f"an optimizer state for {sum(map(len, own))} weights",
+            value=f"a state for {sum(len(group['params']) for group in saved)} weights",
             hint="Set freeze and model.lora as in the run of that checkpoint.",
         )
     yield from ({key: value for key, value in group.items() if key != NAMES} for group in saved)

@@ -212,7 +212,7 @@ class PromptSuffix:
         raise InputError(
             key="prompt",
             value=repr(self.prompt),
-            expected=f"a prompt that does not merge with the tokens of a preceding text, as it does with {text!r}",
+            expected=f"a prompt that does not merge with the tokens of the preceding text, but it merges with {text!r}",
             hint=f"Start the prompt with {advice}.",
         )
 

@@ -525,8 +525,8 @@ def check_decoder(pooler: Pooler, transformer: PreTrainedModel, *, setting: str 
         raise InputError(
             key=key,
             value=pooler.name,
-            expected=f"a pooling that needs no decoder, because a {config.model_type} model has none "
-            f"(model types with one: {', '.join(T5_FAMILY)})",
+            expected=f"a pooling that needs no decoder, because a {config.model_type} model has no decoder "
+            f"(model types with a decoder: {', '.join(T5_FAMILY)})",
             hint=f"Set {key}=mean or {key}=cls, or choose another {setting}, such as google-t5/t5-base.",
         )
 

@@ -128,7 +128,7 @@ def load_tasks(
     # A second form of the text is used if it exists; otherwise, no warning is needed
     skipped_tasks = [name for name in selection.skipped if not name.endswith(SENTEVAL)]
     if skipped_tasks:
-        log.info("skipped, because the tables are not in %s: %s", root, ", ".join(skipped_tasks))
+        log.info("skipped, because their tables are not in %s: %s", root, ", ".join(skipped_tasks))
     return selection
 
 

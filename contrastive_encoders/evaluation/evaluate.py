@@ -264,7 +264,8 @@ def _warn_about_training_texts(encoder: str, suite: Suite) -> None:
         ending = ", ..." if len(one.files) > MAX_FILES else ""
         files = f" ({', '.join(one.files[:MAX_FILES])}{ending})" if one.files else ""
         log.warning(
-            "%s: %s of %s texts of %s are in its training data%s. Evaluate on texts that it was not trained on.",
+            "%s: %s of %s texts of %s are in the encoder's training data%s. Evaluate on texts that the encoder was "
+            "not trained on.",
             *(encoder, f"{one.found:,}", f"{one.checked:,}", one.task, files),
         )
 

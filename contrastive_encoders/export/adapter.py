@@ -95,7 +95,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     if record["frozen_weights"] == "bf16":
         log.warning(
             "run=%s was trained with frozen weights in bf16, but this folder is loaded with the unrounded weights of "
-            "%s: embeddings differ in the third digit. The format sentence_transformers has the rounded weights.",
+            "%s: embeddings differ in the third digit. format=sentence_transformers exports the rounded weights.",
             *(run, record["base"]),
         )
     state = {name.removeprefix(record["prefix"]): weight for name, weight in checkpoint["state_dict"].items()}

@@ -24,8 +24,8 @@ class EmbedConfig:
     input: str | Sequence[str] | None = config_field(
         None,
         "texts to embed: a file, a directory, or a list [FILE,FILE]. A .txt file contains one text per line; .jsonl, "
-        ".json, .csv, .tsv, and .parquet files contain a text in each row, in the column that the key column names; "
-        "all may be compressed (.gz)",
+        ".json, .csv, .tsv, and .parquet files contain a text in each row, in the column set by `column`; all "
+        "may be compressed (.gz)",
     )
     column: str | None = config_field(None, "name of the column or JSON key that contains the texts; null: text")
     encoding: str | None = config_field(None, ENCODING_MEANING)
@@ -51,7 +51,7 @@ class EmbedConfig:
     )
     normalize: bool | None = config_field(
         None,
-        "whether to L2-normalize embeddings, after the truncation that the key truncate sets; null: the "
+        "whether to L2-normalize embeddings, which happens after they are truncated if `truncate` is set; null: the "
         "encoder's setting",
     )
     precision: Literal["fp32", "bf16"] = config_field(
@@ -64,8 +64,8 @@ class EmbedConfig:
     )
     quantization_ranges: str | None = config_field(
         None,
-        "for dtype=int8 and uint8, the file FILE.ranges.npy with the range of each dimension, which was saved with "
-        "other embeddings; to embed queries, use the file of the corpus; null: the ranges are computed from these "
+        "for dtype=int8 and uint8, a file FILE.ranges.npy that was saved with other embeddings and contains the range "
+        "of each dimension; to embed queries, use the file of the corpus; null: the ranges are computed from the new "
         "embeddings and saved next to the output",
     )
 

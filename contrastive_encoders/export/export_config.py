@@ -41,7 +41,7 @@ class ExportConfig:
     )
     normalize: bool | None = config_field(
         None,
-        "whether to L2-normalize embeddings, after the truncation that the key truncate sets; null: the "
+        "whether to L2-normalize embeddings, which happens after they are truncated if `truncate` is set; null: the "
         "encoder's setting",
     )
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] | None = config_field(
@@ -57,7 +57,7 @@ class ExportConfig:
         None, "repository ORG/NAME on the Hugging Face Hub to which the directory is uploaded; null: no upload"
     )
     private: bool = config_field(
-        True, "whether the repository that the key push names is private, if it does not exist yet and is created"
+        True, "whether the repository is private if `push` creates it; an existing repository keeps its visibility"
     )
 
     def check_keys(self) -> ExportFormat:

@@ -64,8 +64,8 @@ class GenerateConfig:
     )
     annotation_sheet: str | None = config_field(
         None,
-        "completed annotation.csv, whose labels by a person are compared with the intended labels of the texts (DINO, "
-        "table 3)",
+        "annotation.csv with the labels that a person filled in, which are compared with the intended labels of the "
+        "texts (DINO, table 3)",
     )
 
 
@@ -84,7 +84,7 @@ class Requests:
     body: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "additional JSON keys of every request, which the server's manual describes; "
+            "meaning": "additional JSON keys of every request, as described in the server's manual; "
             "+requests.body.KEY=VALUE adds a key, and the value null removes a default key"
         },
     )
@@ -116,7 +116,7 @@ class ModelConfig(GenerateConfig):
     devices: int = config_field(1, "number of worker processes; each uses one GPU, if any", ge=1)
     cluster: str | None = config_field(
         None,
-        "Ray cluster that runs the workers (the key devices sets how many); auto: the cluster to which this machine "
+        "Ray cluster that runs the workers (`devices` sets their number); auto: the cluster to which this machine "
         "belongs; ray://HOST:PORT: the cluster at this address; ray: a new cluster on this machine; null: no cluster, "
         "the workers are processes on this machine",
     )
@@ -365,8 +365,8 @@ class QuestionRules:
     )
     max_rank: int | None = config_field(
         20,
-        "maximum rank of the passage when all passages are sorted by similarity to the question; the key encoder names "
-        "the encoder that computes the similarity",
+        "maximum rank of the passage when all passages are sorted by similarity to the question, which is "
+        "computed by the encoder that is set by the key `encoder`",
         ge=1,
     )
     max_copied: float | None = config_field(
@@ -445,7 +445,7 @@ class QueriesConfig(ModelConfig):
     negatives: int = config_field(
         3,
         "number of hard negatives per training row: the passages of other documents that are nearest to the question, "
-        "according to the encoder that the key encoder names; questions with fewer hard negatives are left out",
+        "according to the encoder that is set by the key `encoder`; questions with fewer hard negatives are left out",
         ge=0,
     )
     negative_margin: float = config_field(

@@ -63,8 +63,8 @@ def _warn_of_missing_roles(prompts: EncoderPrompts, key: str, width: int) -> Non
     else:
         word = shlex.quote(f"{key}={prompts.default or next(iter(named.values()))}")
     log.warning(
-        "The backbone has prompts (%s), but none named query or document: these texts have no prompt. To use them, "
-        "set %s.",
+        "The backbone has prompts (%s), but none is named query or document, so queries and documents get no prompt. "
+        "To use the backbone's prompts, set %s.",
         *(", ".join(named), word),
     )
 

@@ -119,7 +119,7 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
     scoring, config = run.evaluation, EvaluateConfig()
     tasks = own_suite(run, config)
     if scoring.data_root is None:
-        log.warning("domain: evaluation.data_root is not set, so sentences of its suite are not excluded.")
+        log.warning("domain: evaluation.data_root is not set, so sentences of evaluation.suite are not excluded.")
     else:
         during = [available_variant(scoring.data_root, name) for name in names_of(scoring.during_training)]
         names = dict.fromkeys([*names_of(scoring.suite), *during])

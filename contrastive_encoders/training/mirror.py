@@ -196,7 +196,7 @@ class Mirror:
         """Warn that a copy has failed. The warning is not repeated until a copy has succeeded."""
         if not self._failed:
             cause = access_error(self.address, "remote_output_dir", error, "written")
-            log.warning("%s Training continues; the next checkpoint is copied again.", cause or error)
+            log.warning("%s Training continues; copying is tried again at the next checkpoint.", cause or error)
         self._failed = True
 
     def _copy(self, snapshot: Path) -> None:

@@ -225,9 +225,9 @@ class RunConfig:
     )
     few_rows_epochs: int | None = config_field(
         None,
-        "maximum number of epochs if there are fewer than 1,000 rows, which are then trained in batches of at most "
-        "half of the rows; max_steps and batch_size take precedence if they are set; null: same number of steps and "
-        "batch size as for more rows",
+        "maximum number of epochs if there are fewer than 1,000 rows; batches then contain at most half of the rows; "
+        "max_steps and batch_size take precedence if they are set; null: same number of steps and batch size as for "
+        "more rows",
         ge=1,
     )
     token_budget: int | None = config_field(

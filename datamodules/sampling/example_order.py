@@ -147,7 +147,8 @@ def check_divisible(batch_size: int, world: int) -> None:
         raise InputError(
             key="batch_size",
             value=batch_size,
-            expected=f"a multiple of {world}, the number of processes, because it counts the examples of all of them",
+            expected=f"a multiple of {world}, the number of processes, because batch_size counts the examples of all "
+            "processes",
             hint=f"Use {f'{below} or ' if below else ''}{above}.",
         )
 

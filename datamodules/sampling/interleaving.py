@@ -37,7 +37,9 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
     parts = ", ".join(sizes)
     for name in [*weights, *sizes]:
         if name not in sizes:
-            raise InputError(key=f"data.weights.{name}", value=weights[name], expected=f"one of the parts {parts}")
+            raise InputError(
+                key=f"data.weights.{name}", value=weights[name], expected=f"a weight for one of the parts {parts}"
+            )
         if name not in weights:
             raise InputError(
                 key=f"data.weights.{name}",
@@ -49,7 +51,8 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
             raise InputError(
                 key=f"data.weights.{name}",
                 value=weight,
-                expected="a number of at least 0, where a part with weight 2 is drawn twice as often as one with 1",
+                expected="a number of at least 0, where a part with weight 2 is drawn twice as often as one with "
+                "weight 1",
             )
     total = math.fsum(weights.values())
     if not 0 < total < math.inf:

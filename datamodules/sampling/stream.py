@@ -110,13 +110,13 @@ class BatchStream:
         if other:
             raise InputError(
                 key="resume",
-                expected=f"a checkpoint of the same data, but it differs: {'; '.join(other)}",
+                expected=f"a checkpoint with the same data settings, but {'; '.join(other)}",
                 hint="Resume with the config and data of that run, or start a new run in another output_dir.",
             )
         if state.get("data_id", self._data_id) != self._data_id:
             raise InputError(
                 location="data",
-                expected=f"the same content as when the checkpoint was written, {state['data_id'][:12]}",
+                expected=f"the same content as when the checkpoint was written (digest {state['data_id'][:12]})",
                 value=self._data_id[:12],
                 hint="Restore the data of that run, or start a new run in another output_dir.",
             )

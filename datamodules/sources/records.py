@@ -209,7 +209,7 @@ class RecordSource:
             other = next(file for file in self.files if file not in self.list_files)
             raise InputError(
                 location=str(other),
-                expected="lists of positives as in the other files",
+                expected="rows with a list of positives, as in the other files",
                 hint="Train on the files one after the other, or give them the same columns.",
             )
         positives, negatives = 1, 0
@@ -361,7 +361,7 @@ def _synthesis(manifest: Path) -> dict[str, Any]:
         raise InputError(
             location=str(manifest),
             expected=f"a readable manifest ({error})",
-            hint="Run the command that wrote it again.",
+            hint="Rerun the command that wrote the manifest.",
         ) from error
 
 

@@ -54,7 +54,7 @@ class TeacherEmbeddingStore:
             if path.stat().st_size != size:
                 raise ValueError(f"{VECTORS} has {path.stat().st_size} bytes instead of {size}")
             if verify and _sums(path, size, DTYPE.itemsize * PART * shape[1] * shape[2]) != parts:
-                raise ValueError("its content has changed since it was written")
+                raise ValueError("the embeddings have changed since they were written")
             self.width = shape[2]
             self._vectors = np.asarray(np.memmap(path, dtype=DTYPE, mode="r", shape=shape))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -106,7 +106,7 @@ def _existing_meta(directory: Path, rows: int) -> dict[str, Any] | None:
         each = int(meta["texts_per_row"]) * int(meta["width"]) * DTYPE.itemsize
         size = min(len(meta["parts"]) * PART, rows) * each
         if meta["rows"] != rows or _sums(directory / VECTORS, size, PART * each) != meta["parts"]:
-            raise ValueError("its content does not match its checksums")
+            raise ValueError("the content does not match the checksums")
     except FileNotFoundError:  # killed before the first part was complete
         meta = None
     except (OSError, ValueError, KeyError, TypeError) as error:

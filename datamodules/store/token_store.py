@@ -137,7 +137,7 @@ class TokenStore:
         names = _files_of(self.manifest["labelled"])
         digests = b"".join(bytes.fromhex(sha256_of(self.directory / name)) for name in names)
         if hashlib.sha256(digests).hexdigest() != self.manifest["rows_sha256"]:
-            raise ValueError("its files have changed since they were written")
+            raise ValueError("the files have changed since they were written")
 
 
 def _files_of(labeled: int) -> list[str]:
@@ -335,5 +335,5 @@ def _open_existing(directory: Path, verify: bool) -> list[TokenStore]:
     try:
         return [TokenStore(directory, verify=verify)]
     except InputError as error:
-        log.warning("%s It is built again.", error)
+        log.warning("%s The token store is built again.", error)
         return []

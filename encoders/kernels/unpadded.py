@@ -223,14 +223,15 @@ def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbo
         raise InputError(
             key="model.attn_implementation",
             value=requested,
-            expected="an implementation that training supports",
+            expected="auto, unpadded, or the name of an attention implementation in transformers",
             hint=CHOICES,
         )
     if "/" in requested:
         raise InputError(
             key="model.attn_implementation",
             value=requested,
-            expected="the name of an implementation in transformers, because code from the hub is never loaded",
+            expected="the name of an attention implementation in transformers, because code from the hub is never "
+            "loaded",
             hint=CHOICES,
         )
     try:

@@ -127,7 +127,7 @@ def load_masked_lm(
         return load_states(weights, decoder=decoder, config=config, attention=attention, dtype=dtype)
     fills = type(config) in MODEL_FOR_MASKED_LM_MAPPING
     if not fills and not is_decoder_alone(config):
-        raise _no_head(backbone, f"a {config.model_type} model has none")
+        raise _no_head(backbone, f"a {config.model_type} model has no masked-LM head")
     factory = AutoModelForMaskedLM if fills else AutoModelForCausalLM
     model = _with_head(weights, factory, config, dtype)
     check_attention(model, attention, backbone)
@@ -259,7 +259,7 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
     model = factory.from_config(config, dtype=torch.float32)
     outcome = model.load_state_dict(weights, strict=False)
     if outcome.missing_keys or outcome.unexpected_keys:
-        raise _no_head(str(folder), "the run was trained without such a head")
+        raise _no_head(str(folder), "the run was trained without a masked-LM head")
     if hasattr(model.base_model, "pooler"):
         keep_pooler(model.base_model, kept_pooler(load_states(name, decoder=False)))
     return cast(PreTrainedModel, model)
@@ -474,7 +474,7 @@ def trunk_of_checkpoint(
     except RuntimeError as error:  # shapes differ
         raise _architecture_error(path, architecture, str(error).splitlines()[-1].strip()) from error
     if missing:
-        raise _architecture_error(path, architecture, f"it has no {missing[0]}")
+        raise _architecture_error(path, architecture, f"the checkpoint has no {missing[0]}")
     return model.eval()
 
 

@@ -47,7 +47,8 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
         raise InputError(
             key=key,
             value="pooler_output",
-            expected=f"a pooling that does not use BERT's pooler layer, because {name} was saved without {lacking[0]}",
+            expected=f"a pooling that does not use BERT's pooler layer, because {name} has no weights for this layer "
+            f"({lacking[0]} is missing)",
             hint=hint,
         )
     head = TanhHead(linear.out_features, seed=0)

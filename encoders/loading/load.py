@@ -174,7 +174,9 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
     if path.suffix == ".ckpt":
         return _from_checkpoint(path, options)
     if not is_word_vector_file(path.name):
-        raise InputError(key="encoder", value=path, expected="a checkpoint or word vectors", hint=LOADABLE_FORMS)
+        raise InputError(
+            key="encoder", value=path, expected="a checkpoint file or a word-vector file", hint=LOADABLE_FORMS
+        )
     unsupported = [
         (key, value) for key in ("prompt", "prompt_suffix", "max_length") if (value := getattr(options, key))
     ]
@@ -270,7 +272,7 @@ def _from_model_files(
         return _from_library(name, options, str(reason))
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
-            raise not_found(name, "it has no config.json on the hub, or the hub is unreachable")
+            raise not_found(name, "the hub has no config.json for this model, or the hub is unreachable")
         kind, exported = "transformers", EncoderSettings(name, POOLERS["mean"], False, None, EncoderPrompts())
     pooler = options.pooler or exported.pooler
     transformer = load_trunk(exported.transformer, decoder=pooler.decodes, attention=options.attention)

@@ -85,7 +85,7 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
                 value=backbone,
                 expected="a transformer with one pooling, optional Dense layers with an activation of torch.nn, and an "
                 f"optional Normalize at the end, but {reason}",
-                hint=f"Set model.pooling=mean, or another of {', '.join(POOLERS)}, to train its transformer alone.",
+                hint=f"Set model.pooling=mean, or another of {', '.join(POOLERS)}, to train only its transformer.",
             ) from reason
         log.warning("backbone=%s: %s. model.pooling=%s trains only its transformer.", backbone, reason, pooling)
         return OwnEncoder(None, str(reason))

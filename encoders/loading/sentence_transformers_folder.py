@@ -258,7 +258,7 @@ def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:
             key=f"{TOP_LEVEL}, default_prompt_name",
             value=chosen,
             location=f"{setting}={name}",
-            expected=f"the name of one of its prompts ({', '.join(prompts) or 'it has none'})",
+            expected=f"the name of one of the model's prompts ({', '.join(prompts) or 'the model has none'})",
             hint=f"Correct default_prompt_name in {TOP_LEVEL}.",
         )
     return EncoderPrompts({key: prompt or "" for key, prompt in prompts.items()}, chosen)
@@ -367,7 +367,7 @@ def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tup
     if not same_tokens:
         raise UnsupportedModelError(f"its pooling mode is {' and '.join(modes)}")
     if decodes and (same_tokens[0].tokens != CLS or averaged):
-        raise UnsupportedModelError("it pools more than the first hidden state of its decoder")
+        raise UnsupportedModelError("its pooling uses more than the first hidden state of its decoder")
     wanted = None if averaged is None else _averaged_layers(name, averaged)
     for pooler in same_tokens:
         layers = {layer % wanted.states for layer in pooler.layers} if wanted and pooler.averages_layers else None
@@ -425,7 +425,7 @@ def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "en
 def _weights(name: str, path: str) -> dict[str, Tensor]:
     found = find_file(name, f"{path}/model.safetensors", local_files_only=only_local(name))
     if found is None:
-        raise _damaged(name, path, "it contains no model.safetensors")
+        raise _damaged(name, path, "model.safetensors is missing")
     try:
         return load_file(Path(found))
     except (SafetensorError, OSError) as error:

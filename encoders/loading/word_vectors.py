@@ -124,7 +124,7 @@ def _matching_lines(path: Path, shape: _Shape, words: set[bytes]) -> Iterator[tu
     if shape.words is not None and read != shape.words:
         raise InputError(
             location=str(path),
-            expected=f"{shape.words} words, the number in its first line",
+            expected=f"{shape.words} words, the number in the file's first line",
             value=max(read, 0),
             hint="The file may be truncated: download it again, or correct the first line.",
         )

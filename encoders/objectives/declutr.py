@@ -204,11 +204,11 @@ def _check_metric_loss(
     metric_loss: str | None, miner: str | None, guide: str | None, contrastive_weight: float
 ) -> None:
     if guide and (metric_loss or contrastive_weight == 0):
-        why = f"metric_loss={metric_loss} replaces it" if metric_loss else "contrastive_weight=0 disables it"
+        effect = f"metric_loss={metric_loss} replaces" if metric_loss else "contrastive_weight=0 disables"
         raise InputError(
             key="model.guide",
             value=guide,
-            expected=f"null, because a guide filters the negatives of NT-Xent, and model.{why}",
+            expected=f"null, because a guide filters the negatives of NT-Xent, which model.{effect}",
             hint="Set model.guide=null.",
         )
     if miner and not metric_loss:

@@ -92,5 +92,5 @@ def resolve_pooling(pooling: str, backbone: str) -> str:
     """
     if not pooler_of(pooling, "model.pooling").decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
         return pooling
-    log.info("model.pooling=%s: for a causal language model, this is the last token's state (pooling=last)", pooling)
+    log.info("model.pooling=%s: for a causal language model, this means the last token's state (pooling=last)", pooling)
     return "last"

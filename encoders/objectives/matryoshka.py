@@ -55,7 +55,7 @@ def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width
         )
     if width not in sizes:
         log.warning(
-            "model.matryoshka=%s: embeddings of all %d dimensions are not trained. Add %d to use them, too.",
+            "model.matryoshka=%s: the loss does not cover the full embeddings of %d dimensions. Add %d to train them.",
             list(sizes),
             width,
             width,

@@ -35,14 +35,17 @@ class SimCSE(HardNegativesObjective):
     settings: SimCSEConfig
 
     def __init__(self, settings: SimCSEConfig) -> None:
-        without_mlp = {"cls_before_pooler": "excludes it", "pooler_output": "uses the backbone's pooler layer instead"}
+        without_mlp = {
+            "cls_before_pooler": "excludes the MLP",
+            "pooler_output": "uses the backbone's pooler layer instead",
+        }
         if settings.mlp and not settings.mlp_only_train and (reason := without_mlp.get(settings.pooling or "")):
             value = "null" if settings.mlp_only_train is None else "false"
             raise InputError(
                 key="model.pooling",
                 value=settings.pooling,
-                expected=f"another pooling with model.mlp_only_train={value}, which makes the MLP a part of the "
-                f"encoder; this pooling {reason}",
+                expected=f"a pooling that includes the MLP, which model.mlp_only_train={value} makes a part of the "
+                f"encoder, but {settings.pooling} {reason}",
                 hint="Set model.pooling=cls, or model.mlp_only_train=true.",
             )
         if settings.mlp and settings.mlp_only_train and settings.matryoshka:
@@ -75,8 +78,8 @@ class SimCSE(HardNegativesObjective):
                 raise InputError(
                     key="model.dropout",
                     value=self.settings.dropout,
-                    expected="a value above 0 for single sentences in SimCSE, because both views of a sentence "
-                    f"would be the same, and {self.settings.backbone} has no dropout",
+                    expected=f"a value above 0, because {self.settings.backbone} has no dropout, so that the two views "
+                    "of a single sentence would be the same",
                     hint="Set model.dropout=0.1 (0.3 for a decoder that has only attention dropout), or use data with "
                     "two columns.",
                 )

@@ -72,8 +72,8 @@ class TSDAE(Objective):
             raise InputError(
                 key="backbone",
                 value=settings.backbone,
-                expected=f"an encoder whose embedding dimension is the width of its transformer ({read}), but it is "
-                f"{self.encoder.width}",
+                expected=f"an encoder whose embedding dimension is the width of its transformer ({read}), but the "
+                f"embedding dimension is {self.encoder.width}",
                 hint="Choose another backbone, or change model.pooling: the layers after the pooling are dropped if "
                 "the pooling differs from the one they were trained with.",
             )

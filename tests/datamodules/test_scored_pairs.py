@@ -174,7 +174,7 @@ def test_no_step_runs_on_the_valid_split_and_its_scores_are_those_of_smoothed_la
 def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, caplog):
     data = make(write_rows(tmp_path / "d.jsonl", scored([0.2] * 10 + [0.4] * 4)), tiny_bert, tmp_path)
     assert data.held_out() == []
-    assert "1 held-out pairs have no two different labels" in caplog.text
+    assert "1 held-out pairs do not have at least two different labels" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_what_is_frozen_is_not_trained(folders, name, keys, what, still, caplog)
         weights.values()
     ) - expected
     count = sum(weight.numel() for weight in set(model.transformer.parameters()) & expected) / 1e6
-    assert f"{count:.1f} stand still: embeddings and {what.partition(':')[2] or 0} of" in caplog.text
+    assert f"{count:.1f} million are frozen: embeddings and {what.partition(':')[2] or 0} of" in caplog.text
 
 
 @pytest.mark.parametrize(("name", "backbone"), [("simcse", "bert"), ("gense", "t5"), ("sroberta", "llama")])

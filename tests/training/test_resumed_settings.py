@@ -123,7 +123,10 @@ def test_the_state_of_other_weights_is_refused():
     module[0].requires_grad_(False)
     with pytest.raises(InputError) as refused:
         restored(module, adamw(module, **SETTINGS, schedule=linear(8, warmup_ratio=0), rates={}), states)
-    assert (refused.value.expected, refused.value.value) == ("an optimizer state of 2 weights", "one of 4")
+    assert (refused.value.expected, refused.value.value) == (
+        "an optimizer state for 2 weights",
+        "a state for 4 weights",
+    )
 
 
 @pytest.mark.parametrize("patience", [2, 50])

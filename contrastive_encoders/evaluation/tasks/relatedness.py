@@ -80,7 +80,12 @@ class Relatedness:
             lambda weight_5F: CORRELATIONS[self.select](predict(weight_5F, dev_NF), dev_gold).value,
             self.seed,
         )
-        log.info("%s: %d epochs, the best after %d", self.name, regressor.epochs, regressor.best_epoch)
+        log.info(
+            "%s: trained for %d epochs; the scores were best after %d epochs",
+            self.name,
+            regressor.epochs,
+            regressor.best_epoch,
+        )
         scores = {}
         for pairs, rows_NF in ((self.test, test_NF), (self.dev, dev_NF)):
             predicted_N, gold_N = predict(regressor.weight_5F, rows_NF), torch.from_numpy(pairs.gold)

@@ -116,7 +116,7 @@ def cosines(task: RatedPairs, pool: EmbeddingPool, warn: bool = True) -> Tensor:
     missing = int(similarity.isnan().sum())
     if missing and warn:
         log.warning(
-            "%s: %d of %d pairs have an embedding with NaN or infinity; they count as 0",
+            "%s: %d of %d pairs have an embedding with NaN or infinity; their cosines count as 0",
             task.name,
             missing,
             len(task.gold),

@@ -115,7 +115,9 @@ class Dino(DinoConfig, ModelRecipe):
             return given
         straight = sum(map(has_marks, given.texts))
         if straight and not self.quiet:
-            log.info("%s: in prompts, the quotation marks of %d texts become typographic ones", self.input, straight)
+            log.info(
+                "%s: in prompts, the quotation marks of %d texts are replaced by typographic ones", self.input, straight
+            )
         return given._replace(identity={**given.identity, "with_quotation_marks": number})
 
     def claim(self) -> bool:

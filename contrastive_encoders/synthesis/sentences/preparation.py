@@ -38,14 +38,14 @@ class SentenceRules:
 
     min_words: int = config_field(
         8,
-        "minimum number of words of a sentence; rules.min_premise_words also applies, to the premises of triplets",
+        "minimum number of words of a sentence; for the premises of triplets, rules.min_premise_words also applies",
         ge=1,
     )
     max_words: int | None = config_field(None, "maximum number of words of a sentence; null: no limit")
     drop_duplicates: bool = config_field(
         True,
-        "whether to drop duplicate sentences across the entire input, which may have any size, since the hashes of "
-        "the sentences are stored on disk",
+        "whether to drop duplicate sentences across the entire input; the hashes of the sentences are stored on disk, "
+        "so that the input may have any size",
     )
     exclude: str | None = config_field(
         None,
