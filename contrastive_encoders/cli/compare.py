@@ -225,7 +225,7 @@ def write_comparison(
         expected = f"runs with scores, but none of the {len(not_compared)} runs has any"
         raise InputError(key="runs", expected=expected, hint=left_out[-1].reason)
     if config.strict and left_out:
-        raise InputError(key="strict", value=True, expected="only runs that can be compared", hint=left_out[0].reason)
+        raise InputError(key="strict", value=True, expected="runs that can all be compared", hint=left_out[0].reason)
     for one in left_out:
         log.warning("left out: %s", one.reason)
     claim_output_directory("output", output, COMPARISON, ENTRIES)

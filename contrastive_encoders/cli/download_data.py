@@ -187,7 +187,7 @@ def obtain(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: b
         published = f"{piece.rows:,}" if piece.rows else "at least one"
         raise InvalidCorpusFileError(
             f"{names}: expected {published} rows, got {rows:,}. Delete the file to download it again, or set rows=any "
-            "to accept it"
+            "to accept this number of rows"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for target, part in reversed(parts.items()):  # the first one last: if it exists, all exist

@@ -58,7 +58,10 @@ def check_output(config: ExportConfig, output: Path) -> None:
     run_folder(str(source), "run")  # raises an error for a run of another version
     if output.resolve() in (source.resolve(), (source / "encoder").resolve()):
         raise InputError(
-            key="output", value=output, expected="a directory other than the encoder's", hint="Choose another output."
+            key="output",
+            value=output,
+            expected="a directory other than that of the encoder",
+            hint="Choose another output.",
         )
     if check_replaceable("output", output, EXPORT) and not config.overwrite:
         raise InputError(key="output", value=output, expected="a new directory", hint=overwrite_hint("output"))

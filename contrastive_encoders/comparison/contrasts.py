@@ -82,8 +82,8 @@ def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> Ranking
         raise InputError(
             key="ranking_metric",
             value=requested,
-            expected=f"a score of all runs ({', '.join(shared) or 'none'})",
-            hint=f"{lacking[0]} lacks this score.",
+            expected=f"a score that all runs report ({', '.join(shared) or 'none'})",
+            hint=f"{lacking[0]} does not report {requested}.",
         )
     for name in [requested] if requested else AVERAGES:
         if name in shared:
@@ -95,9 +95,9 @@ def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> Ranking
         scores_of_arms = "; ".join(f"{arm.runs[0].path}: {_first_names(arm.runs[0].results['scores'])}" for arm in arms)
         raise InputError(
             key="runs",
-            expected=f"runs with a score in common, but {scores_of_arms}",
+            expected=f"runs with a score in common, but they report different scores: {scores_of_arms}",
             hint=f"Set ranking_metric={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that "
-            "have this score.",
+            "report this score.",
         )
     return RankingMetric.mean_of(scores)
 

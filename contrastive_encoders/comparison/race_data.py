@@ -46,8 +46,8 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
             )
         if status:
             raise OutputError(
-                f"race.prepare.{name} failed with exit code {status}; the reason is logged above. What it has "
-                "written is kept. Rerun the same command to resume."
+                f"race.prepare.{name} failed with exit code {status}; the reason is logged above. Its output "
+                "so far is kept. Rerun the same command to resume."
             )
 
 

@@ -169,7 +169,7 @@ def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "Bas
             location=location,
             key=key,
             value=parameter,
-            expected="a mapping with value or values, because method is grid",
+            expected="a mapping with the key value or values, because method is grid",
             hint="For a range, use method: random.",
         )
     low, high = (_number(parameter.get(side)) for side in ("min", "max"))

@@ -209,8 +209,8 @@ def settings_class(module: Any) -> type:
             return typing.cast(type, kind)
     raise InputError(
         location=f"{module.__module__}.{module.__qualname__}",
-        expected="a declaration of its config class",
-        hint="Declare it in the class: settings: MyConfig.",
+        expected="a class that declares its config class",
+        hint="Add the annotation settings: MyConfig to the class.",
     )
 
 
@@ -238,7 +238,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     if not isinstance(given, Mapping):
         names = ", ".join(one.name for one in keys_of(kind))
         key = prefix.rstrip(".")
-        raise InputError(key=key, value=given, expected=f"a mapping with keys among {names}")
+        raise InputError(key=key, value=given, expected=f"a mapping with any of the keys {names}")
     keys = keys_of(kind)
     check_known_keys(given, [one.name for one in keys], prefix)
     values: dict[str, Any] = {} if target is None else {TARGET: target}

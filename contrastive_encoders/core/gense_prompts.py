@@ -121,7 +121,7 @@ def read_generator_prompts(folder: Path) -> Prompts | None:
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             location=str(path),
-            expected=f"JSON with prompts and prompt_assembly, but it cannot be read ({error})",
+            expected=f"JSON with prompts and prompt_assembly, but the file cannot be read ({error})",
             hint="Copy the file from the generator's run, or remove it if the generator was trained with the "
             "published "
             "prompts.",
@@ -161,7 +161,7 @@ class PromptIds:
             raise InputError(
                 location="the tokenizer",
                 expected="an end-of-sequence token, which ends a generated text",
-                hint="Set its eos_token.",
+                hint="Set the eos_token of the tokenizer.",
             )
         self.begin, self.close = (self._beginning(), []) if alone else ([], self.end)
         self.blank = " " if alone and not self._writes_blanks() else ""
@@ -243,8 +243,8 @@ class PromptIds:
         if yes is None or no is None or yes == no:
             raise InputError(
                 location="the tokenizer",
-                expected=f"different first tokens for the answers {words.yes!r} and {words.no!r}, whose logits the "
-                "discriminator compares",
+                expected=f"different first tokens for the answers {words.yes!r} and {words.no!r}, because the "
+                "discriminator compares the logits of these tokens",
                 value=f"{yes} and {no}",
                 hint="Choose other answers: prompts.discrimination.yes and prompts.discrimination.no.",
             )
@@ -271,7 +271,7 @@ class PromptIds:
             raise InputError(
                 location="the tokenizer",
                 value=ids,
-                expected=f"special tokens only before and after the ids of 'a', {plain}",
+                expected=f"special tokens only before and after the token ids of the text 'a', {plain}",
             )
         return ids[: places[0]]
 

@@ -278,7 +278,7 @@ class FinalScores(pl.Callback):
             raise InputError(
                 location=str(self.best),
                 value=error,
-                expected="the best checkpoint of this run",
+                expected="an intact best checkpoint of this run",
                 hint="Rerun the same command: it resumes from last.ckpt and selects the best checkpoint again.",
             ) from error
         as_last = self.load(pl_module, checkpoint)

@@ -104,7 +104,7 @@ def load_tasks(
         elif by_name:
             raise InputError(
                 location=f"task {name}",
-                expected=f"{missing[0]} in {prefix}data_root",
+                expected=f"the file {missing[0]} in {prefix}data_root",
                 hint=listing_hint(root),
             )
         else:
@@ -113,8 +113,8 @@ def load_tasks(
         raise InputError(
             key=f"{prefix}data_root",
             value=root,
-            expected=f"a directory that contains the tables of a task of {', '.join(names) or 'a suite'}, such as "
-            f"STS12/test.tsv",
+            expected=f"a directory that contains the tables of at least one task of {', '.join(names) or 'a suite'}, "
+            "such as STS12/test.tsv",
             hint=listing_hint(root),
         )
     selection.row_count_mismatches.update(pair for task in selection.tasks for pair in _unofficial(root, task.name))
@@ -179,7 +179,7 @@ def _members(suite: str, ending: str) -> list[str]:
 
 def _unknown_suite(name: str, plain: str, prefix: str) -> InputError:
     if plain in ENTRIES:
-        expected = f"{plain}, whose text has one form"
+        expected = f"{plain} without {SENTEVAL}, because this task has only one version of its texts"
         return InputError(key=f"{prefix}suite", value=name, expected=expected, hint=f"Set {prefix}suite={plain}.")
     known = [*SUITES, *ENTRIES]
     near = nearest(plain.lower(), known)

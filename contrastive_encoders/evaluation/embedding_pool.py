@@ -96,7 +96,7 @@ class EmbeddingCache:
             self.base = sqlite3.connect(path)
             self.base.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
         except (OSError, sqlite3.Error) as error:
-            expected = f"a directory for the cache of embeddings ({error})"
+            expected = f"a directory in which embeddings can be cached ({error})"
             raise InputError(key="cache_dir", value=folder, expected=expected) from None
 
     def contains(self, texts: Sequence[str]) -> list[bool]:

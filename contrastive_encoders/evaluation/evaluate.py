@@ -90,8 +90,9 @@ def evaluate(
     if launcher_info():
         raise InputError(
             key="evaluate",
-            expected="one process",
-            hint="For several, start the command with torchrun: torchrun -m contrastive_encoders evaluate.",
+            expected="a single process when called from Python",
+            hint="To use several processes, start the command with torchrun: torchrun -m contrastive_encoders "
+            "evaluate.",
         )
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
     named = {"encoder": encoder_name(encoder), "suite": suite, "custom_tasks": custom_tasks, "data_root": data_root}
@@ -170,8 +171,9 @@ def check_output(path: Path) -> None:
             raise InputError(
                 key="output",
                 value=str(path),
-                expected=f"a new file or earlier scores, but {file} exists and {path.name} contains no scores",
-                hint="Choose a different file, or move this one.",
+                expected=f"a new file, or a file with earlier scores, but {file} exists and {path.name} contains no "
+                "scores",
+                hint=f"Choose a different file, or move {file}.",
             )
 
 
@@ -188,7 +190,7 @@ def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
         raise InputError(
             key="output",
             value=output,
-            expected=f"a path for which the page {page} does not exist yet",
+            expected=f"a path whose comparison page {page} does not exist yet",
             hint=f"Choose a different file, or move {page}.",
         )
     return files

@@ -179,7 +179,7 @@ class EvaluateConfig:
             raise InputError(
                 key="suite",
                 value=MTEB,
-                expected=f"one process, not {processes}",
+                expected=f"a single process for this suite, not {processes}",
                 hint="Start the command without torchrun.",
             )
         if self.reranker is not None:

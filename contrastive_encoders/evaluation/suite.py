@@ -55,7 +55,7 @@ class Suite(Scorer):
             raise InputError(
                 key="tasks",
                 value=", ".join(duplicates),
-                expected="unique names of scores",
+                expected="tasks whose scores have different names",
                 hint="Rename or remove a task.",
             )
 

@@ -127,7 +127,9 @@ def read_custom_table(
         rows += 1
         yield row
     if not rows:
-        raise InputError(location=str(file), value="no rows", expected=f"rows with {', '.join(columns)}")
+        raise InputError(
+            location=str(file), value="no rows", expected=f"at least one row with the columns {', '.join(columns)}"
+        )
 
 
 def read_header(file: Path, encoding: Encoding = AUTO) -> list[str]:

@@ -90,7 +90,8 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
             raise InputError(
                 key="format",
                 value="adapter",
-                expected=f"sentence_transformers, because {key} of this run changes the config of {record['base']}",
+                expected=f"sentence_transformers, because {key} of this run changes the config of {record['base']}, "
+                "which an adapter folder does not contain",
             )
     if record["frozen_weights"] == "bf16":
         log.warning(

@@ -177,7 +177,9 @@ def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
     if rows < MIN_TEXTS and config.dtype in EIGHT_BITS and config.quantization_ranges is None:
         if rows == 1:
             raise InputError(
-                key="quantization_ranges", value=None, expected="FILE.ranges.npy of other embeddings for a single text"
+                key="quantization_ranges",
+                value=None,
+                expected="FILE.ranges.npy of other embeddings, because a single text has no range",
             )
         log.warning(
             "dtype=%s: the ranges of %d texts may be too narrow. Set quantization_ranges to the ranges of more texts.",
@@ -238,8 +240,9 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
         raise InputError(
             key="quantization_ranges",
             value=config.quantization_ranges,
-            expected=f"an array of shape (2, {width}), minimum and maximum of each dimension, not {ranges.shape}",
-            hint=f"Embedding the corpus with dtype={config.dtype} writes it as OUTPUT.ranges.npy.",
+            expected=f"an array of shape (2, {width}) with the minimum and maximum of each dimension, not "
+            f"{ranges.shape}",
+            hint=f"Embedding the corpus with dtype={config.dtype} writes this array to OUTPUT.ranges.npy.",
         )
     return ranges.astype(np.float32)  # type: ignore[no-any-return]
 

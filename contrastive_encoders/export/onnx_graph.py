@@ -148,7 +148,8 @@ def _compare(folder: Path, encoder: SentenceEncoder) -> None:
     difference = float(np.abs(onnx_ND - expected_ND.numpy()).max() / expected_ND.abs().max().clamp(min=1e-9))
     if not difference <= TOLERANCE:
         raise RuntimeError(
-            f"The embeddings of the ONNX graph differ from the encoder's by {difference:.1e}, so it was not written."
+            f"The embeddings of the ONNX graph differ from the encoder's by {difference:.1e}, so the graph was not "
+            "written."
         )
 
 

@@ -22,16 +22,16 @@ def check_push(name: str) -> None:
         InputError: the name is not ORG/NAME, the hub is disabled, or there is no token.
     """
     if not NAME.fullmatch(name):
-        expected = "ORG/NAME, owner and repository, of letters, digits, -, _, and dots"
+        expected = "ORG/NAME (owner and repository), where both consist of letters, digits, -, _, and dots"
         raise InputError(key="push", value=name, expected=expected)
     if is_offline_mode():
-        hint = "HF_HUB_OFFLINE is set, which disables it."
+        hint = "HF_HUB_OFFLINE is set, which disables the Hub."
         raise InputError(key="push", value=name, expected="null if the Hub is disabled", hint=hint)
     if get_token() is None:
         raise InputError(
             key="push",
             value=name,
-            expected=f"a token for {_endpoint()} with write access, as HF_TOKEN or from the login of hf",
+            expected=f"a token with write access to {_endpoint()}, either in HF_TOKEN or stored by the login of hf",
         )
 
 

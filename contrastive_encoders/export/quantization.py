@@ -60,7 +60,9 @@ def quantize(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = 
     if dtype in ONE_BIT:
         unsigned_NW = np.packbits(vectors_ND > 0, axis=-1)
     elif ranges_2D is None:
-        raise InputError(key="ranges_2D", value=None, expected=f"the ranges of the dimensions for dtype={dtype}")
+        raise InputError(
+            key="ranges_2D", value=None, expected=f"the range of each dimension, which dtype={dtype} requires"
+        )
     else:
         min_D, step_D = _steps(ranges_2D)
         unsigned_NW = np.clip(np.floor((vectors_ND - min_D) / step_D), 0, STEPS).astype(np.uint8)
@@ -94,12 +96,12 @@ def dequantize(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None =
     if stored_NW.shape[1] != width:
         raise InputError(
             key="corpus_NW",
-            expected=f"rows of {width} values, like queries, or of {-(-width // 8)} bytes with one bit per dimension, "
-            f"but its rows have {stored_NW.shape[1]} values",
+            expected=f"rows of {width} values, like the queries, or rows of {-(-width // 8)} bytes with one bit per "
+            f"dimension, but the rows of the corpus have {stored_NW.shape[1]} values",
             hint="The embeddings may be from a different encoder.",
         )
     if ranges_2D is None:
-        expected = "the ranges of the 8-bit corpus, which are in FILE.ranges.npy next to it"
+        expected = "the ranges of the 8-bit corpus, which are in FILE.ranges.npy next to the corpus"
         raise InputError(key="ranges", value=None, expected=expected)
     min_D, step_D = _steps(ranges_2D)
     return unsigned_NW * step_D + min_D
@@ -134,7 +136,8 @@ def search(
         raise InputError(
             key="rescore_embeddings",
             value=rescore_embeddings.shape,
-            expected=f"the shape {(len(corpus_NW), queries_QD.shape[1])}, a float embedding for each row of the corpus",
+            expected=f"the shape {(len(corpus_NW), queries_QD.shape[1])}, with a float embedding for each row of the "
+            "corpus",
         )
     candidates = min(len(corpus_NW), k if rescore_embeddings is None else k * rescore_multiplier)
     results = [

@@ -58,7 +58,7 @@ def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
         raise InputError(
             key="run",
             value=name,
-            expected=f"an encoder that is a transformer with a pooling, but it is {encoder.description['kind']} "
+            expected=f"a transformer encoder with a pooling, but {name} is {encoder.description['kind']} "
             f"({encoder.description['pooling']})",
         )
     run = Path(name) if (Path(name) / "results.json").is_file() else None

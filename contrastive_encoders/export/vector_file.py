@@ -104,8 +104,9 @@ class VectorFile:
                 raise InputError(
                     key="output",
                     value=self.output,
-                    expected=f"a path without {path.name}, which {record.name} does not list as a file of embeddings",
-                    hint="Only files of this command are replaced. Choose a different output, or move the file.",
+                    expected=f"a new path, or files of this command, but {record.name} does not list {path.name} as a "
+                    "file of embeddings",
+                    hint=f"Choose a different output, or move {path.name}.",
                 )
 
     def _reserve(self, file: IO[bytes], size: int) -> None:
@@ -120,8 +121,8 @@ class VectorFile:
             if error.errno not in NO_ROOM:
                 raise
             raise OutputError(
-                f"output={self.output}: {size / 2**30:.1f} GiB of embeddings do not fit there ({error.strerror}). "
-                "Free space, or choose a different output or a smaller dtype."
+                f"output={self.output}: {size / 2**30:.1f} GiB of embeddings do not fit at this path "
+                f"({error.strerror}). Free space, or choose a different output or a smaller dtype."
             ) from None
 
     @contextlib.contextmanager
@@ -224,7 +225,7 @@ class VectorFile:
             raise InputError(
                 key="output",
                 value=self.output,
-                expected="a new file or one with the same config",
+                expected="a new file, or a file that was written with the same config",
                 hint=f"{path.name} was written with another config: {changes}. Choose a different output, or set "
                 "overwrite=true to delete the file.",
             )

@@ -50,7 +50,9 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         _compare(path, about.st_size, about.st_mtime_ns)
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
-        raise CorruptFileError("it contains objects that could execute code, which are never loaded") from error
+        raise CorruptFileError(
+            "the file contains objects that could execute code; such objects are never loaded"
+        ) from error
     except UNREADABLE as error:
         why = textwrap.shorten(str(error), 160, placeholder=" ...") or type(error).__name__
         raise CorruptFileError(f"truncated or damaged: {why}") from error
@@ -66,7 +68,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
             for name in weights.same:
                 weights.shape(name)
         except (TypeError, KeyError, AttributeError, ValueError) as error:
-            raise CorruptFileError(f"its record of the shards is damaged: {error}") from error
+            raise CorruptFileError(f"the checkpoint's record of its shards is damaged: {error}") from error
     return found
 
 

@@ -46,7 +46,7 @@ def find_in_folder(folder: Path, name: str) -> Path:
     """
     if (folder / name).is_file():
         return folder / name
-    raise DownloadError(f"no {name} in {folder}")
+    raise DownloadError(f"{folder} does not contain {name}")
 
 
 class Downloads:

@@ -126,7 +126,10 @@ def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mappi
     """
     if found := differences(before, now):
         raise InputError(
-            key=key, value=folder, expected=f"the output of the same command, but {found}", hint=overwrite_hint(key)
+            key=key,
+            value=folder,
+            expected=f"output of the same command with the same settings, but {found}",
+            hint=overwrite_hint(key),
         )
 
 
@@ -187,7 +190,7 @@ def lock_folder(key: str, folder: Path) -> None:
             key=key,
             value=folder,
             expected="a folder to which no other process is writing",
-            hint=f"Wait until that process exits, or choose another {key}.",
+            hint=f"Wait until the other process exits, or choose another {key}.",
         )
 
 
@@ -266,7 +269,7 @@ def lock_output_file(output: Path) -> Path:
             key="output",
             value=output,
             expected="a file that no other process is writing",
-            hint="Wait until that process exits, or choose another output.",
+            hint="Wait until the other process exits, or choose another output.",
         )
     return lock
 
@@ -330,8 +333,8 @@ def _lock_after_exit(path: Path) -> None:
         raise InputError(
             location=str(path.parent),
             value=f"process {number}",
-            expected="no process of a killed command that is still running",
-            hint="Kill that process and the processes that it started, then run the same command again.",
+            expected="no running process of a killed command",
+            hint="Kill the remaining process and the processes that it started, then run the same command again.",
         )
 
 

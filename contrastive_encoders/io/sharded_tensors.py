@@ -72,9 +72,9 @@ def compare_shards(folder: Path, sums: Sums) -> None:
         try:
             found = _checksum(path) if path.stat().st_size == size else (path.stat().st_size, 0)
         except OSError as error:
-            raise CorruptFileError(f"its shard {path} cannot be read ({error.strerror})") from error
+            raise CorruptFileError(f"the shard {path} cannot be read ({error.strerror})") from error
         if found != (size, checksum):
-            raise CorruptFileError(f"its shard {path} has changed since it was written")
+            raise CorruptFileError(f"the shard {path} has changed since it was written")
 
 
 class _Shard(NamedTuple):
@@ -148,7 +148,7 @@ def _open(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise CorruptFileError(f"its shard {path} cannot be read ({error})") from error
+        raise CorruptFileError(f"the shard {path} cannot be read ({error})") from error
 
 
 @contextlib.contextmanager

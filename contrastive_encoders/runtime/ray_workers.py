@@ -51,7 +51,7 @@ def join_cluster(cluster: str, resources: Resources) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(all(node.get(name, 0) >= value for name, value in needed.items()) for node in nodes):
         most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in needed}
-        amounts = ", ".join(f"{value:g} {name} (at most {most[name]:g})" for name, value in needed.items())
+        amounts = ", ".join(f"{value:g} {name} (a node has at most {most[name]:g})" for name, value in needed.items())
         raise InputError(
             key="cluster",
             value=cluster,

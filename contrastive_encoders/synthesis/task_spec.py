@@ -103,8 +103,9 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
         raise InputError(
             key="spec",
             value=spec,
-            expected=f"a spec for {' and '.join(sorted(by_recipe))}, which {recipe['name']} writes, not for {writes}",
-            hint="Leave recipe out, because the spec replaces it.",
+            expected=f"a spec for {' and '.join(sorted(by_recipe))}, because {recipe['name']} writes these sentences, "
+            f"not for {writes}",
+            hint="Leave recipe out, because the spec replaces the recipe.",
         )
     return tasks
 
@@ -192,7 +193,7 @@ def _label(name: str, value: Any, where: str) -> Label:
         raise InputError(
             key=f"labels.{name}.instruction",
             value=repr(keys.instruction[-12:]),
-            expected=f"a straight quotation mark {STOP} as the last character, which begins the text to write",
+            expected=f"a straight quotation mark {STOP} at the end, which opens the text to write",
             location=where,
         )
     counters = tuple(map(str, keys.counter_labels or ()))

@@ -156,7 +156,7 @@ def train(
             raise InputError(
                 key="data",
                 value=type(data).__name__,
-                expected="the name of a choice or a config object if rows are passed as well",
+                expected="the name of a choice or a config object, because rows are passed separately",
             )
         rows, data = data, None
     keys |= {name: value for name, value in {"model": model, "data": data}.items() if value is not None}
@@ -232,7 +232,7 @@ def _checked(run: Any, key: str = "run") -> RunConfig:
         InputError: the value is not a run, its model or data is not a config, or a stage is not a run.
     """
     if not isinstance(run, RunConfig):
-        hint = "Create one from overrides: compose(OVERRIDES)." if isinstance(run, str | list | tuple) else None
+        hint = "Create a RunConfig from overrides: compose(OVERRIDES)." if isinstance(run, str | list | tuple) else None
         raise InputError(key=key, value=type(run).__name__, expected="a RunConfig", hint=hint)
     for group, kinds in CONFIGS.items():
         config = getattr(run, group)
@@ -289,7 +289,8 @@ def _config_with_experiment(group: str, config: Any, experiment: Any, changed: M
     return InputError(
         key=group,
         value=type(config).__name__,
-        expected=f"single keys with experiment={experiment}, since a config object would replace all of its keys",
+        expected=f"single keys with experiment={experiment}, since a config object would replace all keys of the "
+        "experiment",
         hint=f"Set {keys}." if keys else f"Remove {group}.",
     )
 

@@ -90,8 +90,8 @@ def check_model_and_data(run: ResolvedRun) -> Any:
             raise InputError(
                 key=place,
                 value=settings.target,
-                expected=f"data that yields {' or '.join(one.__name__ for one in consumes)} for "
-                f"model={model.objective}, but it yields {yields.__name__}",
+                expected=f"data that yields {' or '.join(one.__name__ for one in consumes)}, which "
+                f"model={model.objective} requires, but this data yields {yields.__name__}",
                 hint="Choose other data or another model.",
             )
         if model.objective == "reranker" and getattr(settings, "prompts", None):
@@ -324,7 +324,8 @@ def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, 
         raise InputError(
             key="resume",
             value=path,
-            expected=f"a checkpoint of the objective {model.objective}, but it was trained with {objective}",
+            expected=f"a checkpoint of the objective {model.objective}, but this checkpoint was trained with "
+            f"{objective}",
         )
     check_settings(path, found, recipe)
     model.on_load_checkpoint(found)
@@ -335,7 +336,7 @@ def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, 
         raise InputError(
             key="resume",
             value=path,
-            expected=f"a checkpoint with the weights of this model, but {len(different)} differ; the first is {name}: "
-            f"expected shape {own.get(name, 'none')}, got {saved.get(name, 'none')}",
-            hint="Set backbone to the backbone of that run.",
+            expected=f"a checkpoint with the weights of this model, but {len(different)} weights differ in name or "
+            f"shape; the first is {name}: expected shape {own.get(name, 'none')}, got {saved.get(name, 'none')}",
+            hint="Set backbone to the backbone of the run that wrote the checkpoint.",
         )

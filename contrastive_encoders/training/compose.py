@@ -343,8 +343,8 @@ def _check_stage(name: str, keys: Any) -> None:
         raise InputError(
             key=f"stages.{name}",
             value=keys,
-            expected="a stage name of letters, digits, - and _, whose value is a mapping of the stage's keys, such as "
-            "{max_steps: 100}",
+            expected="a stage name of letters, digits, -, and _ with a mapping of the stage's keys as its value, such "
+            "as {max_steps: 100}",
         )
 
 

@@ -273,7 +273,11 @@ def _names(kind: str, shape: Shape) -> Sequence[str]:
     if kind == "triplets" and more > 0 and not shape.has_score:
         return (*names, "negative") if more == 1 else (*names, *(f"negative_{place + 1}" for place in range(more)))
     if len(names) != shape.texts + shape.has_score:
-        raise InputError(location="rows[0]", value=_described(shape), expected=f"{', '.join(names)} for data={kind}")
+        raise InputError(
+            location="rows[0]",
+            value=_described(shape),
+            expected=f"cells for the columns {', '.join(names)} of data={kind}",
+        )
     return names
 
 
@@ -328,7 +332,7 @@ def _columns(
             raise InputError(
                 location=f"rows[{index}]",
                 value=_described(found),
-                expected=f"{_described(shape)}, like the first row",
+                expected=f"{_described(shape)}, as in the first row",
             )
         values = [float(one) if isinstance(one, Real) else one for one in _cells(row)]
         yield index, dict(zip(names, values, strict=True))
@@ -338,7 +342,9 @@ def _mappings(numbered: Iterable[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
     for index, row in numbered:
         if not isinstance(row, Mapping):
             raise InputError(
-                location=f"rows[{index}]", value=repr(row), expected="a mapping of columns, like the first row"
+                location=f"rows[{index}]",
+                value=repr(row),
+                expected="a mapping of column names to cells, like the first row",
             )
         yield {str(name): _plain(value) for name, value in row.items()}
 

@@ -81,8 +81,8 @@ class Mirror:
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,
-                expected=f"copies of this run (identity {self.identity}), but they are from a run with the identity "
-                f"{index['identity']}",
+                expected=f"copies of this run (identity {self.identity}), but the copies at this location are of a run "
+                f"with the identity {index['identity']}",
                 hint=overwrite_hint("remote_output_dir"),
             )
         files = index["files"] if index and not replace else {}
@@ -254,7 +254,7 @@ class Mirror:
                     raise InputError(
                         key="remote_output_dir",
                         value=self.shown,
-                        expected=f"unmodified copies, but the checksum of {name} differs from the index",
+                        expected=f"unmodified copies, but the checksum of {name} differs from that in the index",
                         hint="Remove the copies, or set another remote_output_dir.",
                     )
 
@@ -270,7 +270,8 @@ class Mirror:
             raise InputError(
                 key="remote_output_dir",
                 value=self.shown,
-                expected=f"copies of a run, but {INDEX} at this location was not written by this project ({error})",
+                expected=f"a location with copies of a run, but the {INDEX} there was not written by this project "
+                f"({error})",
                 hint="Set another remote_output_dir.",
             ) from error
         return index

@@ -199,10 +199,10 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
     found = [
         one for one in changes_in(before.folder, before.recorded_keys()) if one.key != "backbone"
     ]  # of the first stage
-    difference = described(found) if found else "it starts from other weights"
+    difference = described(found) if found else f"stage {before.stage_name} starts from other weights"
     raise InputError(
         location=before.output_dir,
-        expected=f"the config with which stage {before.stage_name} was trained there: {difference}",
+        expected=f"the config with which stage {before.stage_name} was trained in this directory: {difference}",
         hint="Use the same config, or set "
         f"{format_override('output_dir', str(new_folder(before.folder.parent)))} to train all stages again.",
     )
@@ -303,7 +303,8 @@ def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
         raise InputError(
             key=f"stages.{after.stage_name}.model.keep_layers",
             value=[*layers],
-            expected=f"layers that the encoder of stage {before.stage_name} contains; this stage removed all others",
+            expected=f"layers that the encoder of stage {before.stage_name} contains; stage {before.stage_name} "
+            "removed all others",
             hint=f"Set model.keep_layers only for the first stage, with stages.{before.stage_name}.model.keep_layers.",
         )
 

@@ -268,7 +268,7 @@ def test_a_full_disk_is_reported_before_anything_is_computed(tmp_path, small_wor
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     path = lines(tmp_path / "t.txt", TEXTS)
-    with pytest.raises(OutputError, match="do not fit there"):
+    with pytest.raises(OutputError, match="do not fit at this path"):
         command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
     assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
 

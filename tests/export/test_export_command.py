@@ -172,7 +172,7 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
         (["run={encoder}", "output={tmp}/file"], "not a file"),
         (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "years.txt"),
         (["run={encoder}", "output={tmp}/file/deeper"], "writable"),
-        (["run={vectors}", "output={tmp}/new"], "but it is word vectors"),
+        (["run={vectors}", "output={tmp}/new"], "is word vectors"),
     ],
 )
 def test_invalid_input_is_refused_and_nothing_is_written(tiny_mlm, small_word_vectors, tmp_path, arguments, message):

@@ -61,7 +61,7 @@ def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     np.savez(tmp_path / "several.npz", np.zeros((2, 32)))
     (tmp_path / "text.npy").write_text("ranges")
-    cases = {"wide.npy": "not (2, 33)", "turned.npy": "(2, 32), minimum and maximum"}
+    cases = {"wide.npy": "not (2, 33)", "turned.npy": "(2, 32) with the minimum and maximum"}
     for name, expected in (
         cases | dict.fromkeys(("objects.npy", "several.npz", "text.npy"), "a readable file")
     ).items():

@@ -188,7 +188,7 @@ def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
     with pytest.raises(InputError) as error:
         divide(found, {"dev": 0.1, "held_out": 0.2}, 1)
     assert error.value.key == "input"
-    assert f"{len(texts)} documents are in 1 group" in error.value.expected
+    assert f"{len(texts)} documents form 1 group" in error.value.expected
     assert "held_out_fraction=0 dev_fraction=0" in error.value.hint
     divide(found, {"dev": 0.0, "held_out": 0.0}, 1)
     assert set(found.part_of.values()) == {"train"}

@@ -139,8 +139,8 @@ def read_set(
     if not known_queries:
         raise InputError(
             location=str(files.qrels[0]),
-            expected=f"ids of queries in {files.queries[0]}",
-            hint="None of the queries with a relevant document is in that file.",
+            expected=f"query ids that occur in {files.queries[0]}",
+            hint=f"{files.queries[0]} contains none of the queries with a relevant document.",
         )
     same_document = {}
     for row, key in enumerate(known_queries if ignore_identical_ids else []):
@@ -160,8 +160,8 @@ def read_set(
     if not any(is_present):
         raise InputError(
             location=str(files.qrels[0]),
-            expected=f"ids of documents in {files.corpus[0]}",
-            hint="None of the relevant documents is in that file.",
+            expected=f"document ids that occur in {files.corpus[0]}",
+            hint=f"{files.corpus[0]} contains none of the relevant documents.",
         )
     if unknown := len(gains) - len(known_queries):
         log.warning(

@@ -329,7 +329,9 @@ def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[s
     if set(rows) == {"train", "dev"}:
         return {"train": rows["train"], "test": rows["dev"]}
     if set(rows) - {"dev"} != {"train", "test"}:
-        raise InputError(key="split", value=", ".join(rows), expected="train and test, optionally dev, or no splits")
+        raise InputError(
+            key="split", value=", ".join(rows), expected="the splits train and test (dev is optional), or no splits"
+        )
     return {part: rows[part] for part in ("train", "dev", "test") if part in rows}
 
 
@@ -382,6 +384,6 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
         location=str(file),
         key="columns",
         value=", ".join(map(repr, columns)) or "none",
-        expected=f"the columns of one kind of task: {known_columns}",
+        expected=f"the columns of one of these kinds of tasks: {known_columns}",
         hint="Rename the columns, or set kind and columns in a YAML file.",
     )

@@ -41,7 +41,7 @@ def _load(split: str, members: Members) -> dict[str, Any]:
         raise InvalidArchiveError(f"{name}: expected a pickle of arrays, got: {error}") from None
     expected = {"features", "captions", "image_to_caption_ids"}
     if not isinstance(data, dict) or expected - set(data):
-        raise InvalidArchiveError(f"{name}: expected a dictionary with {', '.join(sorted(expected))}")
+        raise InvalidArchiveError(f"{name}: expected a dictionary with the keys {', '.join(sorted(expected))}")
     return data
 
 

@@ -135,7 +135,7 @@ def votes(cell: str) -> int:
     """Parse a number of votes: ``(4, 6)`` -> 4, ``4`` -> 4."""
     match = _VOTES.fullmatch(cell.strip())
     if not match and not cell.strip().isdigit():
-        raise InvalidArchiveError(f"votes are {cell!r}, expected for example (4, 6)")
+        raise InvalidArchiveError(f"expected a number of votes, such as 4 or (4, 6), got {cell!r}")
     return int(match[1] if match else cell)
 
 

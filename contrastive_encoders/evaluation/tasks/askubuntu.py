@@ -89,7 +89,7 @@ def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> AskUbunt
             raise InputError(
                 location=where,
                 value=missing[0],
-                expected=f"ids in AskUbuntu/texts ({len(missing)} of this line are missing)",
+                expected=f"ids that exist in AskUbuntu/texts ({len(missing)} ids of this line do not)",
                 hint="The table of texts is truncated or from another version. Download both tables again.",
             )
         relevant = [one in positives for one in candidates]
@@ -107,7 +107,7 @@ def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
             raise InputError(
                 location=row.where,
                 key="positive_ids",
-                expected="at least one of the candidate_ids, for the average precision",
+                expected="at least one of the candidate_ids, which the average precision requires",
                 hint="Download the table again or delete the row.",
             )
         if similar:

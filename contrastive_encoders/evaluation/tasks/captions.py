@@ -293,7 +293,7 @@ def read_captions(root: Path, name: str, config: EvaluateConfig, sizes: Sizes = 
             raise InputError(
                 location=str(one.vectors),
                 value=f"{len(one.captions) // CAPTIONS} images",
-                expected=f"{min_images} images, for {sizes.folds} folds of {sizes.fold_images}",
+                expected=f"at least {min_images} images, for {sizes.folds} folds of {sizes.fold_images} images",
                 hint="Copy the complete split.",
             )
     return CaptionRetrieval(name, train, dev, test, config.seed, sizes)
@@ -305,7 +305,7 @@ def _read_split(root: Path, split: str) -> CaptionedImages:
     for row in read_table(path, ["image", "caption"]):
         image = row.values["image"]
         if not (image.isascii() and image.isdigit()):
-            expected = "the row of its embedding, counted from 0"
+            expected = "the row number of the image's embedding, counted from 0"
             raise InputError(location=row.where, key="image", value=repr(image), expected=expected)
         captions_of.setdefault(int(image), []).append(row.text("caption") + " .")
     for number in range(max(captions_of, default=-1) + 1):
@@ -313,7 +313,7 @@ def _read_split(root: Path, split: str) -> CaptionedImages:
             raise InputError(
                 location=f"{path}, image {number}",
                 value=f"{count} captions",
-                expected=f"{CAPTIONS} captions for each image, the first five if there are more",
+                expected=f"exactly {CAPTIONS} captions for each image; if an image has more, only the first {CAPTIONS}",
             )
     captions = [caption for number in sorted(captions_of) for caption in captions_of[number]]
     return CaptionedImages(f"coco {split}", root / f"COCO/{split}.safetensors", captions)

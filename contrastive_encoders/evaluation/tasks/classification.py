@@ -163,7 +163,8 @@ class Classification:
             raise InputError(
                 location=train.where,
                 value=f"{len(train.labels_N)} rows",
-                expected=f"at least {MIN_ROWS + held_out} rows, since 5 % of the training rows are for early stopping",
+                expected=f"at least {MIN_ROWS + held_out} rows, since 5 % of the training rows are held out for early "
+                "stopping",
                 hint="Download the table again, or remove the task.",
             )
 

@@ -130,7 +130,9 @@ def trainer(config: EvaluateConfig, hidden: int, changes: Mapping[str, Any]) -> 
     if config.protocol == "sklearn":
         if hidden:
             raise InputError(
-                key="nhid", value=hidden, expected="0 with protocol=sklearn, a logistic regression without hidden units"
+                key="nhid",
+                value=hidden,
+                expected="0 with protocol=sklearn, which trains a logistic regression without hidden units",
             )
         return Sklearn(config.seed)
     return SentEvalClassifier(SETTINGS[config.protocol]._replace(hidden=hidden, seed=config.seed, **changes))

@@ -163,7 +163,7 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
             raise InputError(
                 location=row.where,
                 value=f"{query!r} of forum {forum!r}",
-                expected="questions in CQADupStack/corpus",
+                expected="the id of a question in CQADupStack/corpus",
                 hint="The corpus is truncated or from another version. Download both tables again.",
             )
         queries_of.setdefault(forum, {})[query] = list(dict.fromkeys(relevant.split()))

@@ -57,7 +57,7 @@ class Geometry:
             raise InputError(
                 key="alignment_threshold",
                 value=f"{threshold:g}",
-                expected=f"a lower value, because no pair of {pairs.name} has a higher rating",
+                expected=f"a lower value, because no pair of {pairs.name} is rated above {threshold:g}",
             )
         self.distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
 

@@ -90,7 +90,7 @@ class Discriminator:
                 key="max_pair_tokens",
                 value=self.max_pair_tokens,
                 expected=f"a lower number, because two sentences of this length and their prompt have {longest} "
-                f"tokens, and the context of {generator.name} is {generator.context}",
+                f"tokens, but the context length of {generator.name} is {generator.context} tokens",
             )
 
     def check_room(self, max_tokens: int) -> None:
@@ -104,7 +104,8 @@ class Discriminator:
                     key="max_source_tokens",
                     value=max_tokens,
                     expected=f"a lower number, because a sentence of this length and prompts.{direction} have "
-                    f"{longest} tokens, and the context of {self.generator.name} is {self.generator.context}",
+                    f"{longest} tokens, which leaves no space for an answer: the context length of "
+                    f"{self.generator.name} is {self.generator.context} tokens",
                     hint="Alternatively, shorten the prompt.",
                 )
 
@@ -188,7 +189,7 @@ def find_generator(name: str) -> str:
     elif (folder / "checkpoints").is_dir():
         reason = "this run is not finished; run its command again to resume"
     else:
-        reason = "it contains neither config.json nor generator/"
+        reason = "this directory contains neither config.json nor generator/"
     expected = f"a directory of transformers, or the finished run of a generator ({reason})"
     raise InputError(key="generator", value=name, expected=expected)
 
@@ -212,7 +213,8 @@ def choose_prompts(
         raise InputError(
             key="prompt_assembly",
             value=assembly,
-            expected=f"{kept.assembly}, because {generator} was trained with it according to its {GENERATOR_FILE}",
+            expected=f"{kept.assembly}, because {generator} was trained with this value according to its "
+            f"{GENERATOR_FILE}",
             hint="Leave prompt_assembly out.",
         )
     if "file" in published and parse_prompts(published, kept.assembly, "prompts") != kept:

@@ -124,7 +124,7 @@ def folder_of(name: str) -> str:
         return str(path / "encoder")
     if path.is_file() or not any(read_json(str(path), config) for config in ("modules.json", "config.json")):
         if not path.exists():
-            raise not_found(name, "there is no modules.json and no config.json.")
+            raise not_found(name, "neither modules.json nor config.json was found.")
         raise InputError(
             key="encoder",
             value=name,

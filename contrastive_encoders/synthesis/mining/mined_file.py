@@ -34,7 +34,7 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
         raise InputError(
             key="output",
             value=output,
-            expected=f"a new file, or a file of this command, which has a record {record_path(output).name} next to it",
+            expected=f"a new file, or a file of this command with its record {record_path(output).name} next to it",
             hint="Choose another output, or move the file.",
         ) from None
     if overwrite:
@@ -43,7 +43,7 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
     check_version(record.get("version"), "mined negatives", key="output", value=output, hint=hint)
     if differing := differences(before, json.loads(json.dumps(identity))):
         raise InputError(
-            key="output", value=output, expected=f"the config that the file was mined with: {differing}", hint=hint
+            key="output", value=output, expected=f"the config with which this file was mined: {differing}", hint=hint
         )
     return True
 

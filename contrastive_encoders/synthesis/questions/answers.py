@@ -39,7 +39,8 @@ def answers_table(folder: Path, sheet: Path) -> str:
                 value=place,
                 expected=f"the id of a question that {folder} contains",
                 location=where,
-                hint="Move the sheet away. The command that wrote the data set writes a new sheet.",
+                hint="Move the sheet away, then rerun the command that wrote the data set; the command writes a new "
+                "sheet.",
             )
         outcome = KEPT if question["fate"] == KEPT else "left out"
         for style in ("all styles", question["style"]):

@@ -134,7 +134,7 @@ def read_collection(
             key="input",
             value=path,
             expected=f"documents with a passage of at least {windows.min_words} words separated by blanks; none of the "
-            f"{len(texts):,} documents has one",
+            f"{len(texts):,} documents contains such a passage",
             hint="Use longer documents, or lower passages.min_words.",
         )
     found.groups = groups_of(texts)
@@ -182,8 +182,8 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     if len(members) < len(wanted) + 1:
         raise InputError(
             key="input",
-            expected=f"at least {len(wanted) + 1} groups of near-duplicates, because documents of a group are held out "
-            f"together, but the {len(collection.documents):,} documents are in {len(members)} group(s)",
+            expected=f"at least {len(wanted) + 1} groups of near-duplicates, but the {len(collection.documents):,} "
+            f"documents form {len(members)} group(s); documents of a group are held out together",
             hint="Use more documents, or set held_out_fraction=0 dev_fraction=0.",
         )
     # By the first document of a group, so that adding copies of it changes nothing

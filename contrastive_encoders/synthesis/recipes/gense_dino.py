@@ -47,7 +47,7 @@ class GenseDino(GenseDinoConfig, Baseline):
                 key="input",
                 value=self.pairs,
                 expected="a data set with at least one pair",
-                hint="Its report.html shows why the pairs were rejected.",
+                hint="The report.html of the data set shows why its pairs were rejected.",
             )
         left_out = {"without any accepted text": inputs - number} if inputs > number else {}
         counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}

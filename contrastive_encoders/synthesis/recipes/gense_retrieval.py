@@ -72,7 +72,7 @@ class BM25Index:
 
     def __init__(self, sentences: Sequence[str], how: Bm25) -> None:
         if len(sentences) < 2:
-            expected = "at least two sentences, because other sentences are retrieved for each"
+            expected = "at least two sentences, because each sentence is used to retrieve other sentences"
             raise InputError(key="input", expected=expected)
         self.sentences, self.top = sentences, min(how.top, len(sentences) - 1)
         self.index = _library().BM25(method="lucene", k1=how.k1, b=how.b)

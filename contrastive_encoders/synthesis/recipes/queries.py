@@ -157,8 +157,8 @@ class Queries(QueriesConfig, ModelRecipe):
             raise InputError(
                 key="held_out_fraction",
                 value=f"{self.held_out_fraction:g}",
-                expected=f"a sum of less than 1 with dev_fraction ({self.dev_fraction:g}), so that documents remain "
-                f"for training",
+                expected=f"a fraction whose sum with dev_fraction={self.dev_fraction:g} is less than 1, so that "
+                "documents remain for training",
             )
 
     def _plan_stages(self, weights: Mapping[str, Any]) -> None:

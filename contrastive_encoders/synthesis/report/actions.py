@@ -82,7 +82,7 @@ def regenerate_report(folder: Path, encoder: str, device: str) -> None:
             key="output",
             value=folder,
             expected="a finished data set",
-            hint="Run the command that wrote the data set again to finish it. Then set encoder.",
+            hint="Rerun the command that wrote the data set to finish it. Then set encoder.",
         )
     from contrastive_encoders.encoders.loading.load import load_encoder
 

@@ -52,8 +52,8 @@ def write_sheet(
         raise InputError(
             key="annotation_sample",
             value=number,
-            expected=f"no existing sheet; {sheet} may contain labels",
-            hint="Move the existing sheet away to write another.",
+            expected=f"a folder without a sheet, but {sheet} exists and may contain labels",
+            hint="Move the existing sheet away to write a new sheet.",
         )
     first = next(read_entries(folder), None)
     # The labels of first sentences name an instruction, even if they look like similarities
@@ -164,8 +164,8 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
     for line, row in enumerate(reader, start=2):
         place, where = (row["id"] or "").strip(), f"{sheet}, row {line}"
         if place not in found["key"]:
-            hint = "Use the sheet with the ids as they were written."
-            raise InputError(key="id", value=place, expected=f"an id in {KEY}", location=where, hint=hint)
+            hint = "Restore the ids that the sheet contained when it was written."
+            raise InputError(key="id", value=place, expected=f"an id that {KEY} contains", location=where, hint=hint)
         given.append((where, place, (row[column] or "").strip()))
     return found["labels"], found["key"], given
 

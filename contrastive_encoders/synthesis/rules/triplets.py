@@ -39,9 +39,9 @@ def find_scored(folder: Path) -> Path:
         raise InputError(
             key="input",
             value=f"{len(shards) - len(lost)} of {len(shards)} shards",
-            expected=f"all shards; the first missing or damaged one is {shard_name(lost[0])}",
+            expected=f"all shards; the first missing or damaged shard is {shard_name(lost[0])}",
             location=str(found),
-            hint="Run the command that wrote the shards again to restore them.",
+            hint="Rerun the command that wrote the shards to restore them.",
         )
     return found
 

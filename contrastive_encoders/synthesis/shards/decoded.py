@@ -77,8 +77,8 @@ class DecodedShards(ABC):
             raise InputError(
                 key="max_new_tokens",
                 value=self.how.max_new_tokens,
-                expected=f"less than {generator.context}, the context length of {generator.name} in tokens, which "
-                f"includes the prompt",
+                expected=f"less than {generator.context}, the context length of {generator.name} in tokens, because "
+                "the context also contains the prompt",
             )
         with generator.session():
             if isinstance(generator, Server) or generator.model.dtype == torch.float32:

@@ -260,7 +260,7 @@ def read_shard(path: Path) -> Iterator[ShardEntry]:
                     location=f"{path}, line {number}",
                     value=error,
                     expected="a line of JSON",
-                    hint="Remove the file, then run the command that wrote it again.",
+                    hint="Remove the file, then rerun the command that wrote it.",
                 ) from None
             yield entry
 
@@ -308,7 +308,7 @@ def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
         expected = f"the output of {writer}, not a data set of the kind {found!r}"
         raise InputError(key="input", value=folder, expected=expected)
     if not manifest["complete"]:
-        hint = "Run the command that started it again to finish it."
+        hint = "Rerun the command that wrote the data set to finish it."
         raise InputError(key="input", value=folder, expected="a finished data set", hint=hint)
     return manifest
 
