@@ -171,7 +171,7 @@ def plain(race: DictConfig) -> dict[str, Any]:
         raise InputError(
             key=missing[1],
             value=None,
-            expected="a value, because the configuration of this race uses the key",
+            expected="a value, because the configuration of this race uses this key",
             hint=f"Set {missing[1]}=VALUE.",
         ) from error
     return {name: _readable(value) for name, value in found.items() if name != MEANINGS}

@@ -32,7 +32,7 @@ def is_allowed(target: str, allowed: Sequence[str]) -> bool:
 
 def untrusted(key: str, target: Any) -> InputError:
     """Return the error about a ``_target_`` that is not in this project, in Lightning, or in ``allow_targets``."""
-    hint = f"If you trust it, set allow_targets=[{str(target).partition('.')[0]}]."
+    hint = f"If you trust this code, set allow_targets=[{str(target).partition('.')[0]}]."
     return InputError(key=key, value=target, expected="code of this project or of Lightning", hint=hint)
 
 
@@ -81,7 +81,7 @@ def _missing(key: str, target: str, module: str) -> InputError:
         key=key,
         value=target,
         expected=f"an existing module, but {module} is neither installed nor in {' or '.join(filter(None, places))}",
-        hint="Install it, or set PYTHONPATH=FOLDER to its directory.",
+        hint="Install the module, or set PYTHONPATH=FOLDER to its directory.",
     )
 
 

@@ -140,7 +140,7 @@ def check_known_keys(
         if str(name) not in known:
             value = given[name] if isinstance(given, Mapping) else None
             value = None if isinstance(value, Mapping | list | tuple) else value
-            otherwise = f"There are {', '.join(known)}." if prefix or in_python else "--help lists the keys."
+            otherwise = f"The keys are {', '.join(known)}." if prefix or in_python else "--help lists the keys."
             keys = [f"{prefix}{one}" for one in known]
             raise unknown_key(f"{prefix}{name}", value, keys, otherwise, in_python=in_python, choices_with=choices_with)
 

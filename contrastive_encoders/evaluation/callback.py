@@ -279,7 +279,7 @@ class FinalScores(pl.Callback):
                 location=str(self.best),
                 value=error,
                 expected="an intact best checkpoint of this run",
-                hint="Rerun the same command: it resumes from last.ckpt and selects the best checkpoint again.",
+                hint="Rerun the same command, which resumes from last.ckpt and selects the best checkpoint again.",
             ) from error
         as_last = self.load(pl_module, checkpoint)
         self.best_step = int(checkpoint["global_step"])

@@ -72,7 +72,7 @@ def _load(task: Any) -> None:
         raise InputError(
             location=f"task {task.metadata.name}",
             value=reason,
-            expected=f"its data, {task.metadata.dataset['path']}, in the cache or on the Hub",
+            expected=f"the data set {task.metadata.dataset['path']} in the cache or on the Hub",
             hint="Remove the task, or download its data on a machine that can reach the Hub.",
         ) from error
 

@@ -196,7 +196,7 @@ def _ending(path: Path) -> str:
 
 
 def _unknown_format_error(path: Path, forms: Sequence[str], key: str) -> InputError:
-    hint = "Convert it to one of these formats, or unpack it if it is an archive."
+    hint = "Convert the file to one of these formats, or unpack it if it is an archive."
     if key.startswith("data.") and form_of(path, DOCUMENTS):
         hint = "To read documents, set data=text."
     expected = f"a file of rows with one of the extensions {', '.join(forms)}, optionally with .gz appended"

@@ -272,12 +272,13 @@ def describe_read_error(error: Exception, line: int) -> BadRow:
         message = "the gzip stream ends early: the file is truncated. Copy or download it again (check with `gzip -t`)"
     elif isinstance(error, zlib.error | gzip.BadGzipFile):
         message = (
-            f"not a valid gzip stream ({error}). Copy it again, or compress it with `gzip` if it is not compressed"
+            f"not a valid gzip stream ({error}). Copy the file again, or compress it with `gzip` if it is not "
+            "compressed"
         )
     elif isinstance(error, _EncodingMismatchError):
         return BadRow(str(error), line, "undecodable", ends_file=True)
     else:
-        message = f"cannot be read ({error}). Copy it again"
+        message = f"cannot be read ({error}). Copy the file again"
     return BadRow(message, line, ends_file=True)
 
 
@@ -331,8 +332,8 @@ class _Utf8Stream(_ConvertedStream):
             if isinstance(error, UnicodeDecodeError):
                 at, why = at - len(error.object) + error.start + 1, error.reason
             raise _EncodingMismatchError(
-                f"expected {self.codec.upper()}, got an invalid sequence at byte {at} of the file ({why}). Copy it "
-                "again, or write it as UTF-8"
+                f"expected {self.codec.upper()}, got an invalid sequence at byte {at} of the file ({why}). Copy "
+                "the file again, or write it as UTF-8"
             ) from None
 
 

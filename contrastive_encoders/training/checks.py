@@ -80,7 +80,7 @@ def check_model_and_data(run: ResolvedRun) -> Any:
                 value=None,
                 expected=f"one of {', '.join(choices(group))}",
                 hint=f"Set {group}={suitable or 'NAME'} or experiment=NAME. contrastive-encoders train --help lists "
-                "them.",
+                "all choices.",
             )
     model: Any = hydra.utils.get_class(run.model.target)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)

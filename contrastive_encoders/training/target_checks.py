@@ -90,7 +90,7 @@ def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
                 key=f"{key}._target_",
                 value=target,
                 expected=f"a class with the attribute {missing[0]}",
-                hint=f"Make it a subclass of {base}.",
+                hint=f"Make the class a subclass of {base}.",
             )
         if not required and kind is not None and inspect.isclass(found) and not issubclass(found, kind):
             raise InputError(key=f"{key}._target_", value=target, expected=f"a subclass of Lightning's {kind.__name__}")

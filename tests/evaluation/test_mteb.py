@@ -133,7 +133,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 def test_unavailable_data_is_refused(small_word_vectors, tmp_path):
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
     said = refused(evaluate(tmp_path, f"encoder={small_word_vectors}", "mteb_tasks=[STS13]"))
-    assert "task STS13: expected its data, mteb/sts13-sts" in said
+    assert "task STS13: expected the data set mteb/sts13-sts" in said
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ FILES = {
     "table.xlsx": ("a,b", ["table.xlsx:1: ", ".xlsx file", "save it again"]),
     "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: expected UTF-16", "byte 5 of the file", "write it as UTF-8"]),
     "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: ", "2 columns", "got 3", "quote"]),
-    "slides.pptx": ("PK", ["slides.pptx: expected", "Convert it to one of these"]),
+    "slides.pptx": ("PK", ["slides.pptx: expected", "Convert the file to one of these"]),
 }
 
 

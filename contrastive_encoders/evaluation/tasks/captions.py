@@ -331,7 +331,7 @@ def _check_vectors(one: CaptionedImages) -> None:
             location=str(one.vectors),
             value=error,
             expected=f"a safetensors file with {expected}",
-            hint="Copy it again.",
+            hint="Copy the file again.",
         ) from None
     if kind != "F32" or len(shape) != 2 or shape[0] != len(one.captions) // CAPTIONS:
         raise InputError(location=str(one.vectors), value=f"{kind} of shape {tuple(shape)}", expected=expected)

@@ -47,7 +47,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
             value=error,
             expected="an intact data set of questions",
             location=str(folder),
-            hint="Generate it again, or leave reuse_from out.",
+            hint="Generate the data set again, or leave reuse_from out.",
         ) from error
     return known
 

@@ -290,7 +290,7 @@ def read_manifest(
     if "identity" not in found:
         raise InputError(location=str(path), expected="a manifest written by `generate`", hint=overwrite_hint("output"))
     check_version(
-        found.get("version"), "a data set", key=key, value=folder, hint="Generate it again in another output."
+        found.get("version"), "a data set", key=key, value=folder, hint="Generate the data set again in another output."
     )
     return found
 

@@ -125,7 +125,7 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
         otherwise = "help(contrastive_encoders.RunConfig) lists the keys."
         if place:
             prefix = place.replace(".", "__") + "__" if in_python else f"{place}."
-            otherwise = f"There are {', '.join(f'{prefix}{one}' for one in sorted(names))}."
+            otherwise = f"The keys are {', '.join(f'{prefix}{one}' for one in sorted(names))}."
         raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python, choices_with=choices_with_key)
     OmegaConf.update(cfg, key, value, merge=True, force_add=True)
 
