@@ -264,6 +264,7 @@ def targets(path: Path, page: BeautifulSoup, tags: str) -> list[tuple[Path, str]
     return [(path.parent.joinpath(unquote(url.path)).resolve() if url.path else path, url.fragment) for url in local]
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(site):
     """``make docs``: every page is in the menu, nothing comes from a network."""
     folder, pages = site
@@ -272,6 +273,7 @@ def test_the_site_is_built_without_a_warning(site):
     assert [found for path in pages for found in fetched.findall(path.read_text(encoding="utf-8"))] == []
 
 
+@pytest.mark.slow
 def test_links_of_the_site_have_a_target(site):
     _, pages = site
     anchors = {
@@ -283,6 +285,7 @@ def test_links_of_the_site_have_a_target(site):
     assert [link for link in links if link[2] and link[1] in pages and unquote(link[2]) not in anchors[link[1]]] == []
 
 
+@pytest.mark.slow
 def test_every_page_is_within_two_clicks(site):
     folder, pages = site
     first = {file for file, _ in targets(folder / "index.html", pages[folder / "index.html"], "a")}
