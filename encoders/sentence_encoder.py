@@ -357,8 +357,13 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),
             **({"truncate": str(self.truncate)} if self.truncate else {}),
             "max_length": str(self.max_length),
-            "precision": precision_of(self.trunk.dtype),
+            "precision": self.precision,
         }
+
+    @property
+    def precision(self) -> str:
+        """Precision of the computation: that of the weights."""
+        return precision_of(self.trunk.dtype)
 
     @property
     def description(self) -> dict[str, str]:  # type: ignore[override]  # settings may change
@@ -462,7 +467,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             inside.enter_context(gather_weights(self.sharded))
             if autocast is not None:
                 inside.enter_context(torch.autocast(device.type, autocast))
-            inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))
+            inside.enter_context(self.packed_weights(int(sequences.lengths.sum())))
             found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
             vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
@@ -473,6 +478,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         if len(empty := np.flatnonzero(sequences.lengths == 0)):
             vectors_UD.index_fill_(0, on_device(empty, where), 0)
         return vectors_UD
+
+    def packed_weights(self, tokens: int) -> AbstractContextManager[object]:
+        """Pack the weights of linear layers for the CPU while ``tokens`` tokens are embedded, if that is faster."""
+        return packed_linears(self.trunk, tokens)
 
     def _progress(self, total: int, wanted: bool) -> ProgressBar:
         """Return a progress bar, which is shown on rank 0 only, and only if ``wanted`` is true."""

@@ -54,8 +54,10 @@ class EmbedConfig:
         "whether to L2-normalize embeddings, which happens after they are truncated if `truncate` is set; null: the "
         "encoder's setting",
     )
-    precision: Literal["fp32", "bf16"] = config_field(
-        "fp32", "floating-point precision in which embeddings are computed"
+    precision: Literal["fp32", "bf16", "int8"] = config_field(
+        "fp32",
+        "precision in which embeddings are computed; int8: linear layers compute with 8-bit integers in ONNX Runtime, "
+        "on a CPU (extra onnx)",
     )
     dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"] = config_field(
         "float32",

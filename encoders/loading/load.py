@@ -26,6 +26,7 @@ from contrastive_encoders.encoders.loading.backbones import (
     trunk_of_checkpoint,
 )
 from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
+from contrastive_encoders.encoders.loading.int8_encoder import Int8Encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     EncoderSettings,
@@ -43,7 +44,7 @@ from contrastive_encoders.io.model_names import GGUF, run_folder
 
 log = logging.getLogger(__name__)
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}  # precision -> type of the weights
 LOADABLE_FORMS = (
     "Use a run directory (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers directory "
     "(modules.json), a transformers directory (config.json), a hub id, a GGUF file, or word vectors (*.txt, *.vec, or "
@@ -92,7 +93,8 @@ def load_encoder(
         prompt: Text that is prepended to every input, including spaces; ``""`` for none.
         prompt_suffix: Text that is appended to every input; ``""`` for none.
         max_length: Maximum number of tokens of an input, including special tokens. It is limited by the backbone.
-        precision: ``"fp32"`` or ``"bf16"``, of weights and hidden states; embeddings are always float32.
+        precision: ``"fp32"`` or ``"bf16"``, of weights and hidden states, or ``"int8"`` for linear layers in 8-bit
+            integers by ONNX Runtime, on a CPU (extra ``onnx``); embeddings are always float32.
         device: Device of the weights; None: the GPU if there is one.
         truncate: Number of leading dimensions to keep, for Matryoshka encoders.
         attention: ``"causal"`` or ``"bidirectional"``, for causal language models.
@@ -113,7 +115,7 @@ def load_encoder(
     name = _as_text(name)
     name = find_installed(name) or name
     if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -166,6 +168,9 @@ def _as_text(name: Any) -> str:
 def _check(options: _Options) -> None:
     if options.precision not in PRECISIONS:
         raise InputError(key="precision", value=options.precision, expected=f"one of {', '.join(PRECISIONS)}")
+    if options.precision == "int8" and options.device.type != "cpu":
+        expected = f"fp32 or bf16 on {options.device}, because int8 runs on a CPU"
+        raise InputError(key="precision", value="int8", expected=expected, hint="Set device=cpu for int8.")
     if options.max_length is not None and options.max_length < 1:
         raise InputError(key="max_length", value=options.max_length, expected="at least 1 token")
 
@@ -291,7 +296,8 @@ def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
         LibraryEncoder,  # the only module that imports sentence-transformers
     )
 
-    for key in ("pooling", "prompt_suffix", "attention", "normalize"):
+    unsupported = ["precision"] if options.precision == "int8" else []
+    for key in ("pooling", "prompt_suffix", "attention", "normalize", *unsupported):
         if (value := getattr(options, key)) is not None:
             raise InputError(
                 key=key,
@@ -328,7 +334,7 @@ def _build(
     if options.attention is not None:
         check_first_token(transformer, pooler, backbone, setting="encoder")
     check_decoder(pooler, transformer, setting="encoder")
-    encoder = SentenceEncoder(
+    encoder = (Int8Encoder if options.precision == "int8" else SentenceEncoder)(
         transformer,
         tokenizer,
         pooling=pooler.name,
@@ -346,4 +352,5 @@ def _build(
         log.warning(
             "max_length=%d: reduced to %d tokens, the limit of %s", options.max_length, encoder.longest, backbone
         )
-    return encoder.eval().requires_grad_(False).to(options.device, PRECISIONS[options.precision])
+    encoder.eval().requires_grad_(False).to(options.device, PRECISIONS[options.precision])
+    return encoder.quantize() if isinstance(encoder, Int8Encoder) else encoder

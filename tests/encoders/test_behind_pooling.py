@@ -17,8 +17,9 @@ from transformers import AutoModel, AutoModelForMaskedLM
 
 from contrastive_encoders.cli.export import run
 from contrastive_encoders.core import InputError, ScoredPairBatch, TripletBatch
+from contrastive_encoders.encoders.kernels.onnx_graph import open_graph, run_graph
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.export.onnx_graph import export_onnx, run_graph
+from contrastive_encoders.export.onnx_graph import export_onnx
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.encoders.test_load import TEXTS, by_the_library
 from tests.encoders.test_objectives import LEFT, OFF, RIGHT, ROWS, SCORES, ragged, step
@@ -190,7 +191,8 @@ def test_export_keeps_them_in_every_format_that_can(folder, tmp_path):
     encoder = load_encoder(folder)
     export_onnx(tmp_path / "graph", encoder, int8=False)
     ids, lengths, _ = encoder.tokenize(TEXTS[:1])
-    found = run_graph(tmp_path / "graph" / "model.onnx", ids.numpy()[None], np.ones((1, lengths[0]), np.int64))
+    session = open_graph(tmp_path / "graph" / "model.onnx")
+    found = run_graph(session, ids.numpy()[None], np.ones((1, lengths[0]), np.int64))
     same(found, expected[:1])
     with pytest.raises(InputError) as refused:
         run_here("export", run, (f"run={folder}", f"output={tmp_path / 'plain'}", "format=transformers"))

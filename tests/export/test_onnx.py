@@ -120,7 +120,7 @@ def test_eight_bits_are_smaller_and_near(minilm_path, minilm_folder):
 def test_a_graph_that_is_wrong_is_not_kept(tiny_bert, tmp_path, monkeypatch):
     encoder = load_encoder(tiny_bert)
     monkeypatch.setattr(
-        "contrastive_encoders.export.onnx_graph.run_graph", lambda *_: np.zeros((3, 32), dtype=np.float32)
+        "contrastive_encoders.encoders.kernels.onnx_graph.run_graph", lambda *_: np.zeros((3, 32), dtype=np.float32)
     )
     with pytest.raises(RuntimeError, match="differ from the encoder"):
         export_onnx(tmp_path / "o", encoder)

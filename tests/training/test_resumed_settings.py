@@ -204,7 +204,7 @@ def test_settings_that_tensors_belong_to_are_refused(changed, override):
     with pytest.raises(InputError) as refused:
         check_settings("run/last.ckpt", {"config": recipe()}, recipe(**changed))
     assert (refused.value.key, refused.value.value) == ("resume", "run/last.ckpt")
-    assert refused.value.hint == f"Set {override}."
+    assert refused.value.hint == f"To resume, set {override}."
 
 
 @pytest.mark.parametrize(

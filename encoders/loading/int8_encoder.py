@@ -1,0 +1,80 @@
+"""Encoder whose linear layers compute with 8-bit integers in ONNX Runtime: ``precision="int8"`` (extra ``onnx``)."""
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from contrastive_encoders.core import InputError, missing_package
+from contrastive_encoders.encoders.kernels.onnx_graph import (
+    PROBES,
+    check_graph,
+    open_graph,
+    quantize_graph,
+    run_graph,
+    write_graph,
+)
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+
+MIN_COSINE = 0.9  # of embeddings in 8 bits and in float32; all-MiniLM-L6-v2 has 0.97
+
+
+class Int8Encoder(SentenceEncoder):
+    """`SentenceEncoder` for inference on a CPU, with weights of 8 bits and dynamically quantized activations.
+
+    Tokenization, prompts, pooling, truncation, and normalization are those of `SentenceEncoder`. ONNX Runtime quantizes
+    the activations of a batch with one range, so the embedding of a text depends slightly on the other texts of its
+    batch. The float32 weights are kept for the fingerprint.
+    """
+
+    precision = "int8"
+    session: Any = None
+
+    def quantize(self) -> "Int8Encoder":
+        """Export, check, and quantize the graph that `encode_chunk` runs, and return the encoder.
+
+        Raises:
+            InputError: If the packages of the extra ``onnx`` are not installed, the encoder cannot be exported, or its
+                embeddings in 8 bits differ too much from those in float32.
+        """
+        try:
+            import onnx  # noqa: F401
+            import onnxruntime  # noqa: F401
+        except ImportError as error:
+            raise missing_package(str(error.name), "onnx", key="precision", value="int8") from error
+        expected_ND = self.embed(PROBES, progress=False)
+        with tempfile.TemporaryDirectory(prefix="contrastive-encoders-") as folder:
+            graph, small = Path(folder) / "model.onnx", Path(folder) / "model_int8.onnx"
+            try:
+                write_graph(graph, self, finished=False)
+                check_graph(graph, self, finished=False)
+                quantize_graph(graph, small)
+            except (RuntimeError, ValueError) as error:
+                reason = str(error).strip().splitlines()[0]
+                raise _invalid(f"fp32 or bf16, because this encoder cannot be exported to ONNX ({reason})") from error
+            self.session = open_graph(small)
+        lowest = float(cosine_similarity(self.embed(PROBES, progress=False), expected_ND, dim=-1).min())
+        if not lowest >= MIN_COSINE:
+            raise _invalid(
+                "fp32 or bf16, because the embeddings of this encoder in 8 bits are too different from those in fp32 "
+                f"(cosine similarity {lowest:.2f}; at least {MIN_COSINE} is required)"
+            )
+        return self
+
+    def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, target: object) -> tuple[Tensor, Tensor]:
+        """Compute the embeddings, (B, D), of a chunk in ONNX Runtime. There is no MLM loss."""
+        if self.session is None:
+            return super().encode_chunk(ids_BT, mask_BT, None)
+        vectors_BD = run_graph(self.session, ids_BT.numpy(), mask_BT.long().numpy())
+        return torch.from_numpy(vectors_BD), torch.zeros(())
+
+    def packed_weights(self, tokens: int) -> contextlib.AbstractContextManager[object]:
+        return super().packed_weights(tokens) if self.session is None else contextlib.nullcontext()
+
+
+def _invalid(expected: str) -> InputError:
+    return InputError(key="precision", value="int8", expected=expected)
