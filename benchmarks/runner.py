@@ -218,6 +218,8 @@ JOBS = {  # part -> benchmarks with their options; those for a GPU are ordered b
         "chunk_memory",
         "sts_speed --rounds 2",
         "embedding",
+        "embedding_runtimes",
+        "embedding_runtimes --threads 1",
         "distillation --rounds 2 --steps 4",
         "triplet_synthesis --rounds 3",
         "self_debiased_generation --inputs 32 --shift 1.4375",
