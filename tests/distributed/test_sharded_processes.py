@@ -40,7 +40,8 @@ def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
 def trained(model, batch, rank: int, world: int) -> tuple:
     """Return loss, metrics and gradient of the last of some steps, embeddings, trained weights, and all types."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=1e-3, fused=True)
+    # With eps=1e-8, Adam amplifies gradients that are rounding noise, such as a key's bias
+    optimizer = torch.optim.AdamW(weights, lr=1e-3, eps=1e-6, fused=True)
     for _ in range(STEPS):
         optimizer.zero_grad()
         outcome = model.training_step(batch, 0)
@@ -75,8 +76,7 @@ def test_a_step_of_sharded_weights_is_that_of_one_process(name, alone, together)
     *_, vectors, weights, types = alone[name]
     for rank in ranks:
         torch.testing.assert_close(rank[3], vectors, rtol=1e-4, atol=1e-5)
-        # Adam divides by the gradient's size, and some gradients (a key's bias) are rounding noise
-        assert (rank[4] - weights).norm() <= 1e-5 * weights.norm()
+        assert (rank[4] - weights).norm() <= 2e-6 * weights.norm()
         assert rank[5] == types, "what is held in 16 bits stays so"
 
 
