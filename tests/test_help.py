@@ -95,6 +95,7 @@ batch_size: 4
 """
 
 
+@pytest.mark.slow
 def test_an_objective_is_its_own_files(tmp_path):
     """The files are next to those of the other objectives: composition needs no torch, and the class is found."""
     (tmp_path / "near_config.py").write_text(NEW_CONFIG)

@@ -650,6 +650,7 @@ def test_an_invalid_sweep_file_is_refused(tmp_path, change, key):
     assert refused.value.value == values.get(key, change.get(key))
 
 
+@pytest.mark.slow
 def test_races_compose():
     for path in (ROOT / "configs" / "race").glob("*.yaml"):
         cfg = compose_config("compare", [f"race={path.stem}", "race.texts=texts"])

@@ -92,7 +92,7 @@ def test_where_no_word_ends_the_text_the_prompt_is_what_it_is_behind_a_word(name
 
 
 @given(text=st.text(max_size=40))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @AND_JOINING
 def test_any_text_does(name, tokenizers, text):
     assume(text.rstrip(" ▁") or name not in JOINING)

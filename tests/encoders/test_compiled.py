@@ -51,6 +51,7 @@ def test_a_compiled_step_is_the_same(keys, backbones):
     compiled_and_not("eager", "sroberta", backbones, **keys)
 
 
+@pytest.mark.slow
 def test_other_sizes_are_not_compiled_anew(backbones):
     """Exceptions are a single text, and texts without padding, which are separate cases."""
     torch.compiler.reset()

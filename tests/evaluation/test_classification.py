@@ -137,6 +137,7 @@ def test_snli_has_one_weak_regularization_and_its_own_settings():
     assert found["snli/default/accuracy"].value == round(100 * right / 66, 2)
 
 
+@pytest.mark.slow
 def test_sklearn_nested():
     world = World(2, seed=7)
     part = world.part("all", 130)

@@ -200,6 +200,7 @@ FORMAT = ExportFormat("width", "the width of the embeddings", write)
 """
 
 
+@pytest.mark.slow
 def test_a_format_is_one_module(tiny_mlm, tmp_path):
     """A module that is added to the package is listed by --help, which imports no torch, and writes its format."""
     (tmp_path / "width_format.py").write_text(OWN_FORMAT)

@@ -73,6 +73,7 @@ SLOW = (
     "adapter in 16 bits",
     "adapter of tsdae",
     "compiled",
+    "tsdae",
 )  # their main parts are covered in another run or test
 
 

@@ -82,6 +82,7 @@ def test_a_server_that_does_not_answer_is_refused_after_a_timeout(monkeypatch, k
         open_pool(load, 2, f"{kind}127.0.0.1:{server.getsockname()[1]}")
 
 
+@pytest.mark.slow
 def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):
     here = ray_workers.software_versions()
     monkeypatch.setattr(

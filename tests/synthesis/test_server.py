@@ -13,6 +13,7 @@ from contrastive_encoders.synthesis.shards.store import SynthesisError
 from tests.synthesis.commands import here, refusal, rows_of, start
 from tests.synthesis.openai_server import JUDGED, Stand, text_for
 from tests.synthesis.settings import decoding
+from tests.variations import slow_after
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 KEY = "sk-very-secret-0123456789"
@@ -119,7 +120,7 @@ def test_every_text_is_what_the_server_answered(stand, texts, tmp_path, chat):
 FAULTS = ["429", "500", "stall", "drip", "html", "empty", "number", "torn", "half", "gone", "429", "429"]
 
 
-@pytest.mark.parametrize("kind", [dino, gense])
+@pytest.mark.parametrize("kind", slow_after(1, [gense, dino]))
 def test_temporary_faults_do_not_change_the_texts(stand, texts, tmp_path, kind, good):
     stand.faults = [None, *FAULTS]  # the first request is sent alone
     below_a_stall = "requests.timeout=2"  # and far above the response time of a busy machine

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 UNUSED = {"altair", "bitsandbytes", "datasets", "matplotlib", "pandas", "peft", "sentence_transformers", "sklearn"}
 UNUSED |= {"tensorboard", "torchvision", "wandb"}
 RUN = """
@@ -29,6 +31,7 @@ def modules_of(code, *arguments):
     return set(done.stdout.splitlines()[0].split())
 
 
+@pytest.mark.slow
 def test_a_run_until_its_first_step(tmp_path):
     (tmp_path / "rows.csv").write_text("question,answer\n" + "".join(f"q {n} ?,a {n} .\n" for n in range(8)))
     arguments = ["model=pairs", "data=qa", f"data.path={tmp_path}/rows.csv", f"output_dir={tmp_path}/run"]
