@@ -8,6 +8,8 @@ from omegaconf import DictConfig
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.export.embed_config import EmbedConfig
+from contrastive_encoders.export.input_texts import open_texts
+from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.module_imports import module_imports
 from contrastive_encoders.runtime.process_group import refuse_launcher
 
@@ -18,17 +20,18 @@ for cache, shapes in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"), ("LRU_CACHE_CAP
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Check the keys, then compute and write the embeddings that an earlier, interrupted command has not written."""
+    """Check keys and input, then compute and write the embeddings that are missing from an incomplete output file."""
     refuse_launcher()
     config = config_of(cfg, EmbedConfig)
     require(config, "encoder", "an encoder")
     require(config, "input", "a file of texts")
     require(config, "output", "FILE.npy or FILE.parquet")
     config.check_keys()
+    texts = open_texts(config.input or [], config.column, Encoding(config.encoding, "encoding"))
     with module_imports():
         from contrastive_encoders.export.embed import write_vectors  # imports torch, which takes seconds
 
-    write_vectors(config)
+    write_vectors(config, texts)
 
 
 main = command_line("embed", run, EmbedConfig)

@@ -37,7 +37,6 @@ from contrastive_encoders.io.installed_models import find_installed
 from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.io.output_directory import (
     FINISHED,
-    check_output_file,
     check_output_folder,
     lock_output_file,
     release_lock,
@@ -47,7 +46,7 @@ from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.mining.cached_reranker import CachedReranker, open_reranker
 from contrastive_encoders.synthesis.mining.mine_config import MineConfig
 from contrastive_encoders.synthesis.mining.mined_file import is_finished, write_rows
-from contrastive_encoders.synthesis.mining.mining_input import MiningInput, read_pairs
+from contrastive_encoders.synthesis.mining.mining_input import MiningInput
 
 log = logging.getLogger(__name__)
 
@@ -61,14 +60,17 @@ RULES = ("num_negatives", "range_min", "range_max", *LIMITS, "sampling_strategy"
 PROMPTS = ("query_prompt", "corpus_prompt")
 
 
-def mine_negatives(config: MineConfig) -> None:
-    """Read the input, mine hard negatives, and write the output file, unless a finished output file exists.
+def mine_negatives(config: MineConfig, pairs: MiningInput, source: Mapping[str, Any]) -> None:
+    """Mine hard negatives, and write the output file, unless a finished output file exists.
+
+    Args:
+        config: configuration of the command.
+        pairs: pairs and corpus, as `read_pairs` returns them.
+        source: provenance of the pairs, which is written next to the output.
 
     Raises:
-        InputError: the input, a model, or the output cannot be used.
+        InputError: a model or the output cannot be used.
     """
-    check_output_file(config.file)
-    pairs, account = read_pairs(config)
     model, reranker, models = load(config)
     identity = {
         "pairs": digest(*pairs),
@@ -82,7 +84,7 @@ def mine_negatives(config: MineConfig) -> None:
             return
         with open_reranker(config.cache_folder, reranker, models) as scorer:
             mined = mine(config, pairs, model, scorer, vectors_of(config.cache_folder, models["encoder"]))
-        account |= {"identity": identity, "left_out": mined.left_out}
+        account = {**source, "identity": identity, "left_out": mined.left_out}
         write_rows(config.file, account, pairs.rows, mined.rows, config.num_negatives)
     finally:
         release_lock(lock)
