@@ -177,6 +177,8 @@ def test_a_part_of_a_mixture_names_the_data_that_has_a_key():
         ("train", ["+model=pairs", "data=qa"], ["model=pairs", "data=qa"], "+model"),
         ("train", ["++model=pairs", "data=qa"], ["model=pairs", "data=qa"], "++model"),
         ("train", ["model@foo=pairs", "data=qa"], ["model=pairs", "data=qa"], "model@foo"),
+        ("train", [*BASE, "+seed=1"], [*BASE, "seed=1"], "+seed"),
+        ("train", [*BASE, "+model.lr=1e-5"], [*BASE, "model.lr=1e-5"], "+model.lr"),
         ("train", [*BASE, "~seed=5"], [*BASE, "~seed=1"], "~seed"),
         ("train", [*BASE, "seed=1,2"], [*BASE, "seed=1"], "seed"),
         ("train", [*BASE, "stages=[a,b]"], BASE, "stages"),

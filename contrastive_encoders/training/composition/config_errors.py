@@ -118,6 +118,10 @@ def _invalid_override(reason: str, config: str, arguments: Sequence[str]) -> Inp
             return InputError(
                 key=shown, value=text, expected=f"a choice without {shown.replace(key, '')}", hint=f"Set {key}={text}."
             )
+        if override.is_add() and reason.startswith("Could not append"):
+            return InputError(
+                key=shown, value=text, expected="the key without +, because the key exists", hint=f"Set {key}={text}."
+            )
         if reason.startswith("Error merging override") and reason.endswith(f"{shown}={text}"):
             return InputError(key=key, value=text, expected="keys with their values")
         if override.is_delete() and reason.startswith("Could not delete"):
