@@ -114,14 +114,12 @@ def _invalid_override(reason: str, config: str, arguments: Sequence[str]) -> Inp
         if override.is_sweep_override() and reason.startswith("Ambiguous value"):
             expected = f"one of {', '.join(choices(key))}" if key in groups else "one value"
             return InputError(key=key, value=text, expected=expected, hint="Add --multirun to run each value.")
-        if key in groups and shown != key:
-            return InputError(
-                key=shown, value=text, expected=f"a choice without {shown.replace(key, '')}", hint=f"Set {key}={text}."
-            )
-        if override.is_add() and reason.startswith("Could not append"):
-            return InputError(
-                key=shown, value=text, expected="the key without +, because the key exists", hint=f"Set {key}={text}."
-            )
+        exists = override.is_add() and reason.startswith("Could not append")
+        if exists or (key in groups and shown != key):
+            expected = "the key without +, because the key exists"
+            if not exists:
+                expected = f"a choice without {shown.replace(key, '')}"
+            return InputError(key=shown, value=text, expected=expected, hint=f"Set {key}={text}.")
         if reason.startswith("Error merging override") and reason.endswith(f"{shown}={text}"):
             return InputError(key=key, value=text, expected="keys with their values")
         if override.is_delete() and reason.startswith("Could not delete"):
