@@ -1,6 +1,7 @@
 """precision=int8: embeddings are those of the exported 8-bit graph, which tests run without this project's encoder."""
 
 import importlib.util
+import re
 
 import numpy as np
 import pytest
@@ -42,11 +43,17 @@ def test_what_has_no_graph_is_refused(small_word_vectors, tiny_bert, monkeypatch
     with pytest.raises(InputError) as refused:
         load_encoder(small_word_vectors, precision="int8")
     assert (refused.value.key, refused.value.value) == ("precision", "int8")
-    with pytest.raises(InputError) as refused:
-        load_encoder(tiny_bert, precision="int8", device="meta")
-    assert (refused.value.key, refused.value.hint) == ("precision", "Set device=cpu for int8.")
     if importlib.util.find_spec("onnxruntime"):
         monkeypatch.setattr(int8_encoder, "MIN_COSINE", 1.1)  # no encoder reaches it
         with pytest.raises(InputError) as refused:
             load_encoder(tiny_bert, precision="int8", device="cpu")
         assert (refused.value.key, refused.value.value) == ("precision", "int8")
+
+
+@needs_onnx
+@pytest.mark.advice("contrastive_encoders.encoders.loading.load:_check")
+def test_another_device_is_refused_and_the_advised_one_works(tiny_bert):
+    with pytest.raises(InputError) as refused:
+        load_encoder(tiny_bert, precision="int8", device="meta")
+    key, device = re.search(r"Set (\w+)=(\w+)", refused.value.hint).groups()
+    assert load_encoder(tiny_bert, precision="int8", **{key: device}).encode("a text").shape == (32,)
