@@ -229,6 +229,7 @@ def test_a_rank_that_waits_for_rank_zero_exits_with_it(number, status, of_the_ot
     first.start()
     other.start()
     while not (tmp_path / "decides").exists():
+        assert first.is_alive(), "it ended before its decision"
         time.sleep(0.01)
     if number is not None:
         time.sleep(1)  # the other rank waits for it
