@@ -47,7 +47,7 @@ def slowly(node, tasks):
 def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, cluster):
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{'salt ' * (n % 40)}{n}\n" for n in range(500)))
-    arguments = [f"encoder={tiny_mlm}", f"input={texts}", "window=20", "quiet=true"]
+    arguments = [f"encoder={tiny_mlm}", f"input={texts}", "chunk_rows=20", "quiet=true"]
     run_here("embed", run, (*arguments, f"output={tmp_path / 'one.npy'}"))
     on_cluster = [f"cluster={cluster.address}", "devices=2", "num_cpus=1"]
     run_here("embed", run, (*arguments, f"output={tmp_path / 'two.npy'}", *on_cluster))
