@@ -7,7 +7,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.encoders.attention import PREFIX, is_causal, is_decoder_alone
 from contrastive_encoders.encoders.dense import dense_layers
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
+from contrastive_encoders.encoders.kernels.chunk_threads import in_threads, is_thread_safe
 from contrastive_encoders.encoders.kernels.chunks import (
     Chunk,
     chunk_cost,
@@ -468,7 +469,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             if autocast is not None:
                 inside.enter_context(torch.autocast(device.type, autocast))
             inside.enter_context(self.packed_weights(int(sequences.lengths.sum())))
-            found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
+            inputs = (laid_out for laid_out in ids if laid_out[0].numel())
+            threads = self._chunk_threads(own, autocast)
+            found = in_threads(self._vectors, inputs, threads) if threads > 1 else starmap(self._vectors, inputs)
             vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.sequences, where)] = vectors_BD
@@ -478,6 +481,15 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         if len(empty := np.flatnonzero(sequences.lengths == 0)):
             vectors_UD.index_fill_(0, on_device(empty, where), 0)
         return vectors_UD
+
+    def _vectors(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        return self.encode_chunk(ids_BT, mask_BT, None)[0].float()
+
+    def _chunk_threads(self, chunks: int, autocast: torch.dtype | None) -> int:
+        """Return the number of chunks that are computed at the same time: several on a CPU if no setting is global."""
+        overlaps = self.device.type == "cpu" and autocast is None and not self.sharded and not self.pooler.decodes
+        overlaps = overlaps and not self.pooler.options and is_thread_safe(self.trunk.config)
+        return min(torch.get_num_threads(), chunks) if overlaps else 1
 
     def packed_weights(self, tokens: int) -> AbstractContextManager[object]:
         """Pack the weights of linear layers for the CPU while ``tokens`` tokens are embedded, if that is faster."""

@@ -1,0 +1,40 @@
+"""Chunks of texts that are computed at the same time on a CPU, each by one thread.
+
+Threads that share the matmuls of a chunk wait for each other after every operation. If each thread computes a chunk of
+its own, two threads embed up to 17 % more texts per second (all-MiniLM-L6-v2 in bf16).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]], threads: int) -> Iterator[Tensor]:
+    """Yield ``function(*arguments)`` for each element of ``inputs``, in order and without gradients.
+
+    ``function`` is called in ``threads`` threads, in which torch computes with one thread. At most twice as many inputs
+    are read ahead.
+    """
+    number = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    results = deque[Future[Tensor]]()
+    try:
+        for arguments in inputs:
+            results.append(pool.submit(torch.no_grad()(function), *arguments))
+            if len(results) > 2 * threads:
+                yield results.popleft().result()
+        while results:
+            yield results.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(number)  # the setting of a thread is also that of threads that start later
+
+
+def is_thread_safe(config: Any) -> bool:
+    """Return whether forward passes of a transformer may overlap: no position embeddings depend on earlier inputs."""
+    described = str(getattr(config, "rope_parameters", None)) + str(getattr(config, "rope_scaling", None))
+    return not any(kind in described for kind in ("dynamic", "longrope"))

@@ -1,0 +1,51 @@
+"""Chunks in several threads: the embeddings of one thread, bit for bit, and torch's settings are as before."""
+
+import pytest
+import torch
+
+from contrastive_encoders.encoders import sentence_encoder
+from contrastive_encoders.encoders.kernels.chunk_threads import in_threads, is_thread_safe
+from contrastive_encoders.encoders.loading.load import load_encoder
+from tests.decoders import save_decoder
+
+TEXTS = [f"{'The ferry leaves the harbour, and rain falls. ' * (number % 7)}{number}" for number in range(120)]
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_embeddings_are_those_of_one_thread(family, precision, tiny_bert, tmp_path, threads, monkeypatch):
+    path = tiny_bert if family == "bert" else save_decoder("llama", tmp_path / "llama")
+    encoder = load_encoder(path, device="cpu", precision=precision)
+    monkeypatch.setattr(sentence_encoder, "EMBED_TOKENS_CPU", 200)
+    expected = dict[int, torch.Tensor]()
+    for number in (1, 3):
+        threads(number)
+        expected[number] = encoder.embed(TEXTS)
+        assert torch.get_num_threads() == number
+    assert torch.equal(expected[1], expected[3])
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_results_are_in_order_without_gradients_and_an_error_is_raised(threads):
+    threads(4)
+    weight = torch.ones(1, requires_grad=True)
+    rows = list(in_threads(lambda x: x * weight, ((torch.tensor([float(n)]),) for n in range(50)), 4))
+    assert [row.item() for row in rows] == list(range(50))
+    assert not any(row.requires_grad for row in rows)
+    with pytest.raises(ZeroDivisionError):
+        list(in_threads(lambda x: torch.tensor(1 / x), ((n,) for n in (2, 1, 0, 3)), 2))
+    assert torch.get_num_threads() == 4
+
+
+def test_positions_that_depend_on_earlier_inputs_are_computed_alone():
+    """The rope types of transformers that change buffers in the forward pass."""
+    config = type("Config", (), {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}})
+    assert not is_thread_safe(config)
+    assert is_thread_safe(type("Config", (), {"rope_parameters": {"rope_type": "default"}}))
