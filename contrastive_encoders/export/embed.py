@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from functools import partial
 from glob import has_magic
@@ -22,6 +22,7 @@ from contrastive_encoders.export.input_texts import InputTexts, ListedTexts, ope
 from contrastive_encoders.export.quantization import EIGHT_BITS, convert, ranges_of
 from contrastive_encoders.export.vector_file import VectorFile
 from contrastive_encoders.io.file_discovery import check_output_apart
+from contrastive_encoders.io.html_cells import visible_text
 from contrastive_encoders.io.output_directory import FINISHED, check_output_file, lock_output_file, release_lock
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.devices import device_of
@@ -207,7 +208,7 @@ def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: Loade
     rows = _count(config, texts)
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.for_role(config.role)
-    tasks = (WorkItem(number, block) for number, block in texts.windows(config.chunk_rows, lambda _: True))
+    tasks = _windows(config, texts, config.chunk_rows, lambda _: True)
     blocks = list[Array]()
     with ProgressBar("embedding", "texts", rows, quiet=config.quiet) as progress:
         for _, vectors_ND in _embed_windows(prompt, encoder, tasks):
@@ -261,6 +262,7 @@ def _vector_file(
         "dtype": config.dtype,
         "chunk_rows": config.chunk_rows,
         **({} if config.encoding is None else {"encoding": config.encoding}),
+        **({"strip_html": True} if config.strip_html else {}),
         **({} if prompt in (None, encoder.prompt) else {"prompt": prompt}),
     }
     ranges = None if config.quantization_ranges is None else _ranges(config, width)
@@ -282,9 +284,7 @@ def _write(
         embedded, done = file.written_rows(), file.written_windows()
         if embedded:
             log.info("%d of %d texts are already embedded.", embedded, file.rows)
-        tasks = (
-            WorkItem(number, block) for number, block in texts.windows(file.chunk_rows, lambda number: not done[number])
-        )
+        tasks = _windows(config, texts, file.chunk_rows, lambda number: not done[number])
         with ProgressBar("embedding", "texts", file.rows, before=embedded, quiet=config.quiet) as progress:
             try:
                 for number, vectors_ND in pool.run(partial(_embed_windows, prompt), tasks, int((~done).sum())):
@@ -299,6 +299,19 @@ def _write(
                 ) from error
         file.finish(texts)
     log.info("%s: %d embeddings with %d dimensions (%s)", config.output, file.rows, file.width, file.dtype)
+
+
+def _windows(
+    config: EmbedConfig, texts: InputTexts | ListedTexts, size: int, is_needed: Callable[[int], bool]
+) -> Iterator[WorkItem]:
+    """Yield the windows (blocks of texts) to embed, and finally log how many of their texts are empty."""
+    rows = empty = 0
+    for number, block in texts.windows(size, is_needed):
+        block = [visible_text(text) for text in block] if config.strip_html else block
+        rows, empty = rows + len(block), empty + sum(not text.strip() for text in block)
+        yield WorkItem(number, block)
+    if empty:
+        log.warning("%s of %s texts are empty; their embeddings are equal.", f"{empty:,}", f"{rows:,}")
 
 
 def _identity(encoder: LoadedEncoder) -> LoadedEncoder:

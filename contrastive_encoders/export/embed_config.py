@@ -29,6 +29,10 @@ class EmbedConfig:
     )
     column: str | None = config_field(None, "name of the column or JSON key that contains the texts; null: text")
     encoding: str | None = config_field(None, ENCODING_MEANING)
+    strip_html: bool = config_field(
+        False,
+        "whether to remove HTML tags from the texts and decode HTML entities, like data.strip_html in training",
+    )
     output: str | None = config_field(
         None,
         "output file: FILE.npy for an array (texts, width) in the order of the texts, or FILE.parquet for the columns "

@@ -198,11 +198,14 @@ def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
 def _data_set(manifest: Mapping[str, Any]) -> str:
     rows = list(_flat(manifest))
     selected = [(name, value) for name, value in rows if value and _is_shown(name.split("."))]
+    if counts := manifest.get("unknown_tokens"):
+        unknown, tokens, affected, of_rows = (counts[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
+        selected.append(("unknown tokens", f"{unknown:,} of {tokens:,}, in {affected:,} of {of_rows:,} rows"))
     return "\n\n".join([_table(selected), _license(manifest), _details("All recorded details", _table(rows))])
 
 
 def _is_shown(name: Sequence[str]) -> bool:
-    return name[-1] in DATA_FIELDS and "key" not in name and "files" not in name
+    return name[-1] in DATA_FIELDS and not {"key", "files", "unknown_tokens"} & set(name)
 
 
 def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:

@@ -68,6 +68,7 @@ def atomic_directory(folder: Path) -> Iterator[Path]:
             remove(stale)
         try:
             yield part
+            _apply_umask(part)
             with _locked(folder.parent, FOLDER):  # from here on another process may begin the next partial folder
                 remove(replaced)
                 if folder.exists():
@@ -78,6 +79,14 @@ def atomic_directory(folder: Path) -> Iterator[Path]:
             _restore(replaced, folder)
             remove(part)
             raise
+
+
+def _apply_umask(folder: Path) -> None:
+    """Give the files in a new folder the permissions of the user's umask. safetensors writes mode 0600."""
+    mode = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(mode)
 
 
 def build_once(

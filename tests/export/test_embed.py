@@ -75,6 +75,16 @@ def test_every_text_keeps_its_place(tmp_path, small_word_vectors, kind, window):
     assert {p.name for p in tmp_path.iterdir()} == {path.name, "o.npy", "o.npy.json"}
 
 
+def test_html_is_removed_as_in_training_and_empty_texts_are_counted(tmp_path, small_word_vectors, caplog):
+    """The texts without tags are written by hand."""
+    caplog.set_level("WARNING")
+    path = parquet(tmp_path / "t.parquet", ["<p>tea &amp; <b>salt</b></p>", "", "<br>", "gull"])
+    command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "strip_html=true")
+    expected = load_encoder(small_word_vectors).embed(["tea & salt", "", "", "gull"]).numpy()
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), expected)
+    assert ["2 of 4" in message for message in caplog.messages] == [True]
+
+
 def test_files_of_a_folder_are_one_after_the_other(tmp_path, small_word_vectors):
     folder = tmp_path / "texts"
     folder.mkdir()

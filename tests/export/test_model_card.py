@@ -38,7 +38,11 @@ def results():
         "processes": 2,
         "git_commit": "abc123",
         "data": [
-            {"source": {"hub": [{"id": "Skylion007/openwebtext"}], "sha256": "0f" * 32}, "kept": 5},
+            {
+                "source": {"hub": [{"id": "Skylion007/openwebtext"}], "sha256": "0f" * 32},
+                "kept": 5,
+                "unknown_tokens": {"unknown": 119, "tokens": 108_562, "rows_affected": 10, "rows": 525},
+            },
             {
                 "kind": "text",
                 "path": "/home/someone/secret/corpus.txt",
@@ -112,6 +116,7 @@ def test_what_is_no_hub_id_is_no_base_model(results, backbone):
         "| model.temperature | 0.05 |",
         "| sts12 | 1000 | 3 |",
         "0f" * 32,
+        "| unknown tokens | 119 of 108,562, in 10 of 525 rows |",
         "abc123",
         "License: not recorded",
         "License: cc-by-4.0",

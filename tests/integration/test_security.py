@@ -270,7 +270,7 @@ def test_a_recipe_of_another_package_is_refused(tmp_path, mark):
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
 
 
-def test_a_run_leaves_no_secret_and_only_what_the_umask_allows(tiny_run, command, tmp_path):
+def test_a_run_leaves_no_secret_and_its_files_have_the_permissions_of_the_umask(tiny_run, command, tmp_path):
     secrets = {name: f"secret-{name}" for name in ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "NETRC")}
     before = os.umask(0o027)
     try:
@@ -281,7 +281,7 @@ def test_a_run_leaves_no_secret_and_only_what_the_umask_allows(tiny_run, command
     written = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert len(written) > 10
     assert [path for path in written if b"secret-" in path.read_bytes()] == []
-    assert {oct(stat.S_IMODE(path.stat().st_mode) & 0o027) for path in written} == {"0o0"}
+    assert {oct(stat.S_IMODE(path.stat().st_mode)) for path in written} == {"0o640"}
 
 
 def test_credentials_of_a_url_are_neither_printed_nor_written(server, command, corpus_file, tmp_path):
