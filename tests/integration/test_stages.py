@@ -252,7 +252,7 @@ BAD = [
     (["stages.second.model.lr_schedule=lineal"], ["stage second", "lr_schedule=lineal", "linear_constant"]),
     (["stages.second.model.lr=-1"], ["stage second", "model.lr=-1", "0 or more"]),
     (["stages.second.model.warmup_ratio=2"], ["stage second", "model.warmup_ratio=2", "0 to 1"]),
-    (["stages.second.data=nli"], ["stage second", "SentenceBatch or TripletBatch for model=simcse", "NLIPairs"]),
+    (["stages.second.data=nli"], ["stage second", "SentenceBatch or TripletBatch", "model=simcse", "NLIPairs"]),
     (["stages.second.monitor=stsb-dev/cosine/spearman"], ["stage second", "evaluation.every_n_steps"]),
     (["stages.second.backbone=tiny"], ["stages.second.backbone: expected"]),
     (["stages.second.output_dir=x"], ["stages.second.output_dir: expected"]),
