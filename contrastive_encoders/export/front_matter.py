@@ -9,6 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from contrastive_encoders.core import Results
 from contrastive_encoders.core.score_names import ScoreName
+from contrastive_encoders.io.installed_models import hub_name
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 COSINE_PROTOCOLS = ("all", "cosine")
@@ -33,7 +34,7 @@ def front_matter_of_run(results: Results, library: str) -> str:
     return front_matter(
         library,
         tags=(results["objective"],),
-        base_model=results["backbone"],
+        base_model=hub_name(results["backbone"]),
         datasets=hub_data or None,
         eval_results=scores or None,
         model_name=f"sentence encoder by {results['objective']}" if scores else None,

@@ -12,6 +12,7 @@ from contrastive_encoders.core import EmbeddingInfo, EncoderPrompts, PromptsReco
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.export.front_matter import front_matter, front_matter_of_run, hub_dataset_ids
+from contrastive_encoders.io.installed_models import hub_name
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escape, markdown
 
 INTENDED_USE = (
@@ -69,7 +70,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
     sections = [
         front_matter_of_run(results, library),
         f"# A sentence encoder trained with {results['objective']}",
-        f"Backbone: {_text(results['backbone'])}. The weights are from step {results['best_step']}. "
+        f"Backbone: {_text(hub_name(results['backbone']))}. The weights are from step {results['best_step']}. "
         f"{_objective(results['objective'])}".rstrip(),
         use or USE,
         *_vectors(results.get("embeddings")),

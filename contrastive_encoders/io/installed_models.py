@@ -41,6 +41,12 @@ PACKAGES = {
 }
 
 
+def hub_name(path: str) -> str:
+    """Return the name on the Hub of a model in one of `PACKAGES`. Return any other path or name unchanged."""
+    names = (name for name, package in PACKAGES.items() if path.endswith(f"/{package.name}/{package.path}"))
+    return next(names, path)
+
+
 @functools.cache
 def find_installed(name: str) -> str | None:
     """Return the path of an installed package's copy of the model ``name``.

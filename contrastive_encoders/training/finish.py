@@ -28,6 +28,7 @@ from contrastive_encoders.export.model_card import model_card
 from contrastive_encoders.export.run_export import export_product
 from contrastive_encoders.io.atomic import atomic_directory
 from contrastive_encoders.io.checkpoint import link_checkpoint, load_checkpoint
+from contrastive_encoders.io.installed_models import hub_name
 from contrastive_encoders.io.item_scores import items_path, write_items
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.results import environment, read_results, write_results
@@ -70,7 +71,7 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
         results.get("scores_before", {}),
         results.get("baselines", {}),
     )
-    title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
+    title = f"{results['objective']} on {Path(hub_name(results['backbone'])).name}: {folder.resolve().name}"
     try:
         draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=run.monitor, against=curve, title=title)
     except (RenderError, ValueError) as error:  # ValueError: metrics.csv was edited by hand

@@ -12,6 +12,7 @@ from contrastive_encoders.encoders.kernels.compiler import check_compiler
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.optimizers import planned_steps
 from contrastive_encoders.evaluation.callback import ScoreCallback
+from contrastive_encoders.io.installed_models import hub_name
 from contrastive_encoders.training.data_summary import account_of, name_of
 from contrastive_encoders.training.prepare import PreparedRun
 from contrastive_encoders.training.resolve import ResolvedRun
@@ -44,7 +45,7 @@ def facts(
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
-    yield "backbone", f"{prepared.backbone}, {millions(total)} parameters{some}"
+    yield "backbone", f"{hub_name(prepared.backbone)}, {millions(total)} parameters{some}"
     found = data.manifest()
     yield "data", f"{name_of(run.data)}: {_counted(found)}"
     yield from account_of(found, data.yields)

@@ -108,6 +108,12 @@ def test_what_is_no_hub_id_is_no_base_model(results, backbone):
     assert "base_model" not in front_matter(model_card({**results, "backbone": backbone}))
 
 
+def test_an_installed_model_has_its_name_on_the_hub(results, minilm_path):
+    card = model_card({**results, "backbone": str(minilm_path)})
+    assert front_matter(card)["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
+    assert "Backbone: sentence-transformers/all-MiniLM-L6-v2." in card
+
+
 @pytest.mark.parametrize(
     "fact",
     [
