@@ -78,6 +78,7 @@ def sections(one: Comparison, output: Path) -> list[ReportSection]:
                 tables.scores_by_family(arms, one.families, standings) if len(one.families) > 1 else None,
                 ranking_figures.dots(arms, headline, standings),
                 answers,
+                *tables.leak_notes(arms),
                 *tables.seed_note(arms),
                 one.budget,
                 board,

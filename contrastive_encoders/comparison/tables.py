@@ -16,6 +16,7 @@ from contrastive_encoders.comparison.contrasts import (
     values_of,
 )
 from contrastive_encoders.comparison.families import Family
+from contrastive_encoders.core.shared_texts import is_notable
 from contrastive_encoders.reports.tables import Cell, Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import MIN_SEEDS, spread
@@ -25,6 +26,7 @@ NUMBER = "z,.2f"
 INTERVAL_NOTE = "In parentheses: the 95 % interval of the difference over test items, and p after Holm's correction."
 INTERVAL, DEVIATION, TIME = "95 %", "sd over seeds", "time"
 OPTIONAL = (INTERVAL, DEVIATION, TIME)  # columns left out in a narrow terminal; the report has them
+MAX_LEAKS = 3  # arms in a warning about test texts in the training data
 MIN_ARMS_AS_ROWS = 6  # from this number of arms, each arm is a row instead of a column
 
 
@@ -265,6 +267,21 @@ def seed_note(arms: Sequence[Arm]) -> list[str]:
         return []
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return [f"Too few seeds for a test over seeds: {number} per arm, {MIN_SEEDS} are needed."]
+
+
+def leak_notes(arms: Sequence[Arm]) -> list[str]:
+    """Return a warning for each task with a notable number of texts in the training data of arms."""
+    found = dict[str, list[str]]()
+    for arm in arms:
+        for task, counts in arm.runs[0].results["overlap"].items():
+            if is_notable(counts):
+                found.setdefault(task, []).append(f"{arm.label} ({counts['found']:,} of {counts['checked']:,})")
+    return [
+        f"Warning: texts of {task} are in the training data of {', '.join(some[:MAX_LEAKS])}"
+        f"{f' and {len(some) - MAX_LEAKS} others' if len(some) > MAX_LEAKS else ''}. Evaluate on texts that no encoder "
+        "was trained on."
+        for task, some in found.items()
+    ]
 
 
 def answer(

@@ -22,6 +22,7 @@ from contrastive_encoders.core import (
 )
 from contrastive_encoders.core.progress import clock
 from contrastive_encoders.core.score_names import ScoreName
+from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import is_sharded
 from contrastive_encoders.export.model_card import model_card
@@ -300,6 +301,8 @@ def closing_table(
         console.print(teacher_comparison_table(comparison, results))
     if verdict := results.get("verdict"):
         print_line(in_words(verdict))
+    for warning in overlap_warnings(results["overlap"]):
+        print_line(f"Warning: {warning}")
     for task, changes in results.get("changes", {}).items():
         print_line(format_changes(task, changes))
     spent = results["cost"]

@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import NOT_A_KEY, UNSET, as_mapping, check, inherit, unset_keys
 from contrastive_encoders.core.errors import input_error
+from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
@@ -249,5 +250,8 @@ def finished_before(run: ResolvedRun) -> bool:
 def log_already_finished(folder: Path) -> None:
     log.info(FINISHED, folder)
     with contextlib.suppress(OSError, CorruptFileError):
-        if verdict := read_record(folder / "results.json").get("verdict"):
+        results = read_record(folder / "results.json")
+        if verdict := results.get("verdict"):
             log.info("%s", verdict["sentence"])
+        for warning in overlap_warnings(results.get("overlap", {})):
+            log.warning("%s", warning)

@@ -171,6 +171,10 @@ def test_the_command_compares(race_folder, tmp_path):
     done = _command([f"runs=[{race_folder}/*]", "output=out", "sentences=0"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "good" in done.stdout
+    [warning] = [line for line in done.stdout.splitlines() if "training data" in line]
+    assert "sts12" in warning
+    assert "leaky (3 of 50)" in warning
+    assert warning in (tmp_path / "out" / "report.md").read_text()
     assert (tmp_path / "out" / "report.html").exists()
 
 

@@ -151,6 +151,14 @@ def closing(tmp_path, **changed):
     return console.file.getvalue()
 
 
+def test_the_closing_lines_warn_of_tasks_with_texts_of_the_training_data(tmp_path):
+    counts = {"faq": (113, 113), "few": (1_000, 10), "fewer": (1_000, 9), "none": (0, 0)}
+    overlap = {task: {"checked": checked, "found": found} for task, (checked, found) in counts.items()}
+    [first, second] = [line for line in closing(tmp_path, overlap=overlap).splitlines() if "training data" in line]
+    assert "113 of 113 texts of faq" in first
+    assert "10 of 1,000 texts of few" in second
+
+
 def test_of_many_scores_the_averages_and_the_monitored_one_are_shown(tmp_path):
     scores = {f"sts{n}/all/{metric}": 50.0 + n for n in range(60) for metric in ("pearson", "spearman")}
     scores |= {"stsb-dev/cosine/spearman": 71.5, "sts-avg7/all/spearman": 66.6}
