@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
-from contrastive_encoders.core import Ragged, StepOutput
+from contrastive_encoders.core import InputError, Ragged, StepOutput
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.base_module import TrainedModule
 from contrastive_encoders.encoders.dense import dense_layers
@@ -154,6 +154,22 @@ class Objective(TrainedModule):
         """
         raise NotImplementedError
 
+    def checked_views(self, batch: Any) -> Sequence[Ragged]:
+        """Return the views of a batch.
+
+        Raises:
+            InputError: `views` returned something other than a list of token sequences.
+        """
+        found: Any = self.views(batch)
+        if isinstance(found, list | tuple) and found and all(isinstance(one, Ragged) for one in found):
+            return found
+        raise self._return_error("views", found, "a list of token sequences of the batch, such as [batch.anchors]")
+
+    def _return_error(self, method: str, value: Any, expected: str) -> InputError:
+        """Return the error about the return value of a method that a user may have defined."""
+        place = f"{type(self).__module__}.{type(self).__qualname__}.{method}"
+        return InputError(location=place, value=_type_description(value), expected=expected)
+
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
         """Return further scalars to log, as a mapping from names to detached tensors. The arguments are those of
         `loss`.
@@ -175,10 +191,12 @@ class Objective(TrainedModule):
 
         def compute(*cut: Tensor) -> LossOutput:
             found = self.loss(cut, batch, **known)
-            if isinstance(found, Tensor):
-                return LossOutput(found, {})
-            metrics = found._asdict()
-            return LossOutput(metrics.pop("loss"), {name: one for name, one in metrics.items() if one is not None})
+            metrics = found._asdict() if hasattr(found, "_asdict") else {"loss": found}
+            scalars = {name: one for name, one in metrics.items() if one is not None}
+            if "loss" not in scalars or not all(isinstance(one, Tensor) and one.ndim == 0 for one in scalars.values()):
+                expected = "a scalar tensor, or a named tuple of scalar tensors, one of which is loss"
+                raise self._return_error("loss", found, expected)
+            return LossOutput(scalars.pop("loss"), scalars)
 
         (loss, metrics), of_prefixes = over_prefixes(compute, self.prefixes, *vectors)
         return LossOutput(loss, {**metrics, **of_prefixes, **self.metrics(vectors, batch)})
@@ -208,7 +226,7 @@ class Objective(TrainedModule):
         """Set the prompts with which the texts of each data column may start. Most objectives do not use them."""
 
     def training_step(self, batch: Any, batch_idx: int) -> StepOutput:
-        computed = self.compute(self.views(batch), batch)
+        computed = self.compute(self.checked_views(batch), batch)
         spent = {
             "examples": len(batch.rows),
             "real_tokens": computed.real_tokens,
@@ -224,7 +242,7 @@ class Objective(TrainedModule):
         return torch.equal(left_N, right_N) and not has_dropout(self.encoder)
 
     def check_batch(self, batch: Any) -> None:
-        self.views(batch)
+        self.checked_views(batch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
@@ -233,3 +251,15 @@ class Objective(TrainedModule):
         layers = [layer.options for layer in dense_layers(self.encoder.head)]
         truncate = {"truncate": self.encoder.truncate} if self.encoder.truncate else {}
         checkpoint[POST_POOLING_KEY] = {"normalize": self.encoder.normalize, "layers": layers, **truncate}
+
+
+def _type_description(value: Any) -> str:
+    """Describe the type of a value, with the shape of a tensor and the types of the items of a tuple or list."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if hasattr(value, "_asdict"):
+        items = ", ".join(f"{name}: {_type_description(one)}" for name, one in value._asdict().items())
+        return f"{type(value).__name__}({items})"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {', '.join(_type_description(one) for one in value) or 'nothing'}"
+    return type(value).__name__

@@ -5,7 +5,7 @@ stages, and ``stages.nli.batch_size=8`` to one.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from contrastive_encoders.training.composition.config_store import (
     assign,
     choices_with_key,
     compose_config,
+    config_node,
     dotted,
     keys_below,
     nested,
@@ -203,8 +204,8 @@ def run_of(cfg: DictConfig, explicit_keys: Sequence[str] = ()) -> RunConfig:
     check(run)
     return replace(
         run,
-        model=_settings(cfg.get("model"), "model", allowed),
-        data=_settings(cfg.get("data"), "data", allowed),
+        model=_settings(cfg.get("model"), "model", allowed, explicit_keys),
+        data=_settings(cfg.get("data"), "data", allowed, explicit_keys),
         trainer=to_container(cfg.trainer),
         logger=to_container(cfg.logger) or {},
         explicit_keys=tuple(explicit_keys),
@@ -283,8 +284,9 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
     return found
 
 
-def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
+def _settings(node: Any, place: str, allowed: Sequence[str], explicit_keys: Sequence[str]) -> Any:
     """Convert a config node, such as ``model`` or ``data``, to its config dataclass; None if nothing was chosen."""
+    unused: Collection[str] = ()
     if not isinstance(node, DictConfig) or "_target_" not in node:
         return None
     target = node["_target_"]
@@ -295,22 +297,39 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
 
         check_target(place, target, allowed)
         kind = settings_class(get_class(target))
-    plain = _plain(node, kind)
+        unused = _unused_defaults(node, kind).difference(key.removeprefix(f"{place}.") for key in explicit_keys)
+    plain = _plain(node, kind, unused)
     check_known_keys(plain, [one.name for one in keys_of(kind)], f"{place}.", choices_with_key)
     if "parts" in plain:
         parts = node["parts"]
-        plain["parts"] = {str(name): _settings(part, f"{place}.parts.{name}", allowed) for name, part in parts.items()}
+        plain["parts"] = {
+            str(name): _settings(part, f"{place}.parts.{name}", allowed, explicit_keys) for name, part in parts.items()
+        }
     return read(kind, plain, f"{place}.", target)
 
 
-def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
-    """Return the keys of a config node with their values resolved. A key that is not set keeps its placeholder, which
-    `read` recognizes.
+def _unused_defaults(node: DictConfig, kind: Any) -> set[str]:
+    """Return the keys of a config node that the config class of a user's class lacks, and that have the default of a
+    built-in config: the user's YAML file inherits them from the config under ``defaults``.
+    """
+    known = {one.name for one in keys_of(kind)}
+    raw: Any = OmegaConf.to_container(node, resolve=False)
+    builtin = [config_node(one) for one in BUILTIN_CONFIGS.values()]
+    return {
+        name
+        for name, value in raw.items()
+        if name not in known and any(name in keys and keys[name] == value for keys in builtin)
+    }
+
+
+def _plain(node: DictConfig, kind: Any, unused: Collection[str] = ()) -> dict[str, Any]:
+    """Return the keys of a config node with their values resolved, without the keys ``unused``. A key that is not set
+    keeps its placeholder, which `read` recognizes.
     """
     known = {one.name: one for one in keys_of(kind)}
     raw: Any = OmegaConf.to_container(node, resolve=False)
     found = {}
-    for name in (name for name in map(str, raw) if not name.startswith("_")):
+    for name in (name for name in map(str, raw) if not name.startswith("_") and name not in unused):
         if name in known and raw[name] == known[name].written:
             found[name] = raw[name]
         elif name in known and is_dataclass(known[name].type) and isinstance(node[name], DictConfig):

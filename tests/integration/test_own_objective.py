@@ -27,7 +27,7 @@ from tests.objectives import settings
 
 PAGE = text_of("docs/custom-objective")
 FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
-(COMMAND,) = re.findall(r"^contrastive-encoders train (.*)$", PAGE, flags=re.MULTILINE)
+COMMAND, PAIRS_COMMAND = re.findall(r"^contrastive-encoders train (.*)$", PAGE, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +41,25 @@ def package(tmp_path_factory) -> Path:
         rows = [(*rng.choice(NOUNS, 2), int(rng.integers(1, 6))) for _ in range(count)]
         lines = [f"The {one} {at},A {other} in {at % 5},{stars}" for at, (one, other, stars) in enumerate(rows)]
         (folder / f"{name}.csv").write_text("\n".join(["first,second,stars", *lines]) + "\n")
+    triplets = [f"What is {noun}?,{noun.capitalize()} is a thing.,No {noun} here." for noun in NOUNS]
+    (folder / "triplets.csv").write_text("\n".join(["anchor,positive,negative", *triplets]) + "\n")
     return folder
 
 
-@pytest.fixture(scope="module")
-def overrides(package):
-    """Return the page's command, with absolute paths, on random weights."""
-    own = [override for override in shlex.split(COMMAND) if not override.startswith("backbone=")]
+def on_random_weights(page_command, package):
+    """Return the overrides of one of the page's commands, with absolute paths, on random weights."""
+    own = [override for override in shlex.split(page_command) if not override.startswith("backbone=")]
     places = ("--config-dir=", "data.path=", "evaluation.custom_tasks=")
     own = [
         re.sub(r"=(?=\w)", f"={package}/", override, count=1) if override.startswith(places) else override
         for override in own
     ]
-    return [*own, "backbone=tiny", *SIZES, "batch_size=8", "token_budget=64", "model.matryoshka=[32,16]"]
+    return [*own, "backbone=tiny", *SIZES, "batch_size=8"]
+
+
+@pytest.fixture(scope="module")
+def overrides(package):
+    return [*on_random_weights(COMMAND, package), "token_budget=64", "model.matryoshka=[32,16]"]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,46 @@ def test_it_is_refused_unless_its_package_is_allowed(command, overrides, package
     refused = command(*overrides, "allow_targets=[]", f"output_dir={tmp_path / 'run'}")
     assert refused.status == 2
     assert "allow_targets=[ratings]" in refused.err
+
+
+def test_an_objective_inherits_from_pairs_without_having_all_of_its_keys(command, package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(package)
+    inheriting = [*on_random_weights(PAIRS_COMMAND, package), "max_steps=1", f"output_dir={tmp_path / 'run'}"]
+    refused = command(*inheriting, "model.directions=[query_to_doc]")
+    assert refused.status == 2
+    assert "model.directions" in refused.err
+    done = command(*inheriting)
+    assert done.status == 0, done.err
+    config = (tmp_path / "run" / "results.json").read_text()
+    assert json.loads(config)["objective"] == "margin"
+    assert "directions" not in config
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "value"),
+    [
+        ("loss", "return 3", "int"),
+        ("loss", "return F.cosine_similarity(*vectors[:2])", "a tensor of shape (8,)"),
+        ("views", "return None", "NoneType"),
+        ("views", "return [batch.anchors, None]", "NoneType"),
+    ],
+)
+def test_a_method_that_returns_the_wrong_type_is_named(method, code, value, package, tmp_path, monkeypatch):
+    name = f"wrong_{method}_{len(code)}"
+    text = re.sub(rf"(def {method}\(.*\):\n)", rf"\1        {code}\n", FILES["margins.py"])
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError) as refused:
+        train(
+            [("What is it?", f"It is {number}.", "It is not.") for number in range(8)],
+            overrides=["model=pairs", f"model._target_={name}.Margin", f"allow_targets=[{name}]", *SIZES],
+            backbone="tiny",
+            batch_size=8,
+            max_steps=1,
+            output_dir=str(tmp_path / "run"),
+        )
+    assert refused.value.location == f"{name}.Margin.{method}"
+    assert value in refused.value.value
 
 
 def test_it_is_trained_from_python(package, tmp_path, monkeypatch):

@@ -198,5 +198,5 @@ def _sample(data: Any) -> np.ndarray:
 
 def _sequences(module: Objective, data: Any, examples: np.ndarray) -> Ragged:
     batch = data.batch(0, examples)
-    found = concatenate(module.views(batch))
+    found = concatenate(module.checked_views(batch))
     return found._replace(ids=found.ids.to(module.device))
