@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from contrastive_encoders.core.shared_texts import is_checked
 from contrastive_encoders.datamodules.store.token_store import TokenStore
 from contrastive_encoders.datamodules.store.tokenization import RowTokenizer
 
@@ -33,18 +34,22 @@ def find_overlap(
 ) -> Overlap:
     """Find the test sentences that occur in the texts of the token store.
 
-    ``checked`` are the sentences with at least ``min_tokens`` tokens. ``found`` are those of them that one text
-    contains.
+    ``checked`` are the sentences that are long enough. ``found`` are those of them that one text contains or, for
+    sentences of fewer than ``min_tokens`` tokens, that are equal to a text.
 
     "Contains" means the same consecutive ids. Sentences are tokenized as the texts are. In documents, a sentence has a
     leading space and the case of the store, so a sentence directly after a quotation mark may be missed. In rows, it is
     tried with and without a leading space.
     """
     forms = [_split(*tokenization.encode(spelled)) for spelled in tokenization.spellings(sentences)]
-    checked = [place for place, ids in enumerate(forms[0]) if len(ids) >= min_tokens]
-    needles = [(place, form[place]) for form in forms for place in checked if len(form[place]) >= min_tokens]
-    found = contained(store, [ids for _, ids in needles], min_tokens)
-    return Overlap(set(checked), {needles[index][0] for index in np.flatnonzero(found)})
+    checked = [place for place, sentence in enumerate(sentences) if is_checked(sentence)]
+    needles = [(place, form[place]) for form in forms for place in checked]
+    long = [(place, ids) for place, ids in needles if len(ids) >= min_tokens]
+    short = [(place, ids) for place, ids in needles if 0 < len(ids) < min_tokens]
+    found = contained(store, [ids for _, ids in long], min_tokens)
+    equal = _equal_to_a_text(store, [ids for _, ids in short])
+    places = [place for place, _ in (*long, *short)]
+    return Overlap(set(checked), {places[index] for index in np.flatnonzero([*found, *equal])})
 
 
 def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
@@ -71,6 +76,20 @@ def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int)
         for needle in by_group[borders[group] : borders[group + 1]]:
             found[needle] = found[needle] or _occurs_at(store.ids, positions, ends, needles[needle])
     return found
+
+
+def _equal_to_a_text(store: TokenStore, needles: Sequence[np.ndarray]) -> np.ndarray:
+    """Return, for each sequence of token ids in ``needles``, whether a text is equal to it, (needles,) bool."""
+    texts = set[bytes]()
+    for length in {len(needle) for needle in needles}:
+        factors = np.array([pow(MULTIPLIER, place + 1, 1 << 64) for place in range(length)], np.uint64)
+        hashes = [needle.astype(np.uint64) @ factors for needle in needles if len(needle) == length]
+        for first in range(0, len(store.offsets) - 1, BLOCK_TOKENS):
+            offsets = store.offsets[first : first + BLOCK_TOKENS + 1]
+            starts = offsets[:-1][np.diff(offsets) == length]
+            ids = store.ids[starts[:, None] + np.arange(length)]
+            texts |= {row.tobytes() for row in ids[np.isin(ids.astype(np.uint64) @ factors, hashes)]}
+    return np.array([needle.tobytes() in texts for needle in needles], dtype=bool)
 
 
 def _matching_windows(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:

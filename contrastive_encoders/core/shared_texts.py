@@ -1,8 +1,18 @@
-"""Warnings about test texts that are in the training data."""
+"""Counts of test texts that are in the training data, and warnings about them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 LEAST_SHARE = 0.01  # minimum fraction of a task's texts for a warning
+MIN_CHARACTERS = 12  # minimum length of a text, because shorter ones occur in any data
+
+
+def normal_form(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def is_checked(text: str) -> bool:
+    """Return whether a test text is long enough to be searched in training data."""
+    return len(normal_form(text)) >= MIN_CHARACTERS
 
 
 def is_notable(counts: Mapping[str, int]) -> bool:
@@ -23,3 +33,15 @@ def overlap_warnings(overlap: Mapping[str, Mapping[str, int]], files: str = "") 
         for task, counts in overlap.items()
         if is_notable(counts)
     ]
+
+
+def sum_overlaps(overlaps: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Return upper bounds of the overlap between each task and the training texts of several runs or stages. A text
+    that two of them were trained on counts twice.
+    """
+    found = dict[str, dict[str, int]]()
+    for overlap in overlaps:
+        for task, counts in overlap.items():
+            sums = found.setdefault(task, {"checked": counts["checked"], "found": 0})
+            sums["found"] = min(sums["checked"], sums["found"] + counts["found"])
+    return found

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from contrastive_encoders.core import RECORD_VERSION, InputError, Results, RunCost, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping, build, plain_value
 from contrastive_encoders.core.key_suggestions import check_known_keys
+from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.encoders.cross_encoder import load_reranker
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name
@@ -223,8 +224,14 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
         scores = scores.with_others(
             reranking.score(reranker, intervals=config.intervals, autocast=autocast, progress=not config.quiet)
         )
-    _warn_about_training_texts(str(config.encoder), suite)
-    return _results(config, scores, selection, encoder, time.time() - start_time, custom), scores
+    results = _results(config, scores, selection, encoder, time.time() - start_time, custom)
+    if find_ranks().rank == 0:
+        found = trained_texts(str(config.encoder), suite.sentences())
+        results["overlap"] = found.overlap
+        files = ", ".join(found.files[:MAX_FILES]) + ", ..." * (len(found.files) > MAX_FILES)
+        for warning in overlap_warnings(found.overlap, files):
+            log.warning("%s: %s", config.encoder, warning)
+    return results, scores
 
 
 def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
@@ -256,20 +263,6 @@ def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> Loade
 
 def _report(task: str, seconds: float) -> None:
     log.info("%s scored in %.1f s", task, seconds)
-
-
-def _warn_about_training_texts(encoder: str, suite: Suite) -> None:
-    """Warn about tasks whose texts are in the encoder's training data, if its run is known."""
-    if find_ranks().rank:
-        return
-    for one in trained_texts(encoder, suite.sentences()):
-        ending = ", ..." if len(one.files) > MAX_FILES else ""
-        files = f" ({', '.join(one.files[:MAX_FILES])}{ending})" if one.files else ""
-        log.warning(
-            "%s: %s of %s texts of %s are in the encoder's training data%s. Evaluate on texts that the encoder was "
-            "not trained on.",
-            *(encoder, f"{one.found:,}", f"{one.checked:,}", one.task, files),
-        )
 
 
 def _results(

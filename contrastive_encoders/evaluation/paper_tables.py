@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from contrastive_encoders.core import Results
 from contrastive_encoders.core.score_names import ScoreName
+from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.evaluation.catalog import has_form
 from contrastive_encoders.evaluation.tasks.labeled import PROBING
 from contrastive_encoders.reports.page import ReportSection, to_markdown
@@ -214,7 +215,8 @@ def markdown(results: Results) -> str:
     description = ", ".join(f"{name}: {value}" for name, value in encoder.items())
     score_tables = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
     sections = [ReportSection(table.title, [table._replace(title="", note="")]) for table in score_tables]
-    sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *_remarks(results)])
+    remarks = [*_remarks(results), *overlap_warnings(results["overlap"])]
+    sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *remarks])
     return to_markdown(results["backbone"], sections, [description] if description else [])
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from contrastive_encoders.core import InputError, ItemScores, Results
 from contrastive_encoders.core.score_names import ScoreName
+from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.evaluation.paper_tables import shown_score
 from contrastive_encoders.reports.page import ReportSection, to_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
@@ -88,6 +89,8 @@ def _with_sign(name: str, value: float) -> str:
 
 
 def markdown(scored: Sequence[EncoderScores], table: Table) -> str:
-    """Return the table as a Markdown page, with the path of each encoder."""
+    """Return the table as a Markdown page, with the path of each encoder and warnings about its training data."""
     paths = ", ".join(f"{one.name}: {one.results['backbone']}" for one in scored)
-    return to_markdown("Scores of several encoders", [ReportSection(table.title, [table._replace(title="")])], [paths])
+    warnings = [f"{one.name}: {line}" for one in scored for line in overlap_warnings(one.results["overlap"])]
+    section = ReportSection(table.title, [table._replace(title=""), *warnings])
+    return to_markdown("Scores of several encoders", [section], [paths])

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError, Results
+from contrastive_encoders.core.shared_texts import is_checked, normal_form, sum_overlaps
 from contrastive_encoders.io.file_discovery import FORMS, form_of
 from contrastive_encoders.io.results import read_results
 from contrastive_encoders.io.rows import read_rows
@@ -12,47 +13,36 @@ from contrastive_encoders.io.text_files import BadRow
 
 # Bytes of training files, and of those among them that are converted, such as PDF; of more the run's count is taken
 MAX_BYTES, MAX_CONVERTED = 200 * 2**20, 10 * 2**20
-MIN_CHARACTERS = 12  # minimum length of a text, because shorter ones occur in any data
 WINDOW = 8  # number of first words of a text that are searched in longer texts
 MAX_RUNS = 8  # in which an encoder was trained, each from the weights of another
-LEAST_SHARE = 0.01  # minimum fraction of a task's texts for a warning
 
 
 class TrainedTexts(NamedTuple):
-    """Number of a task's texts that occur in training data."""
+    """Overlap between the texts of tasks and an encoder's training data."""
 
-    task: str
-    found: int
-    checked: int
-    files: list[str]  # names of the files that were read; empty if the count is that of the run itself
+    overlap: dict[str, dict[str, int]]  # task -> number of texts checked and found; empty if the data are unknown
+    files: list[str]  # names of the training files
 
 
-def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[TrainedTexts]:
-    """Return the tasks with at least 1 % of their texts in the training data of a run.
+def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> TrainedTexts:
+    """Return the overlap of each task with the training data of the runs that trained an encoder.
 
     Args:
         encoder: the run's folder, a path in it, or any other encoder, for which the training data are unknown.
         sentences: task -> its texts.
     """
     runs = list(_runs_of(encoder))
-    if not runs:
-        return []
     files = list(dict.fromkeys(path for run in runs for path in _files_in(run["data"])))
-    task_texts = {
-        task: {text for text in map(_normal, texts) if len(text) >= MIN_CHARACTERS} for task, texts in sentences.items()
-    }
+    overlap = sum_overlaps([run["overlap"] for run in runs])
+    overlap = {task: counts for task, counts in overlap.items() if task in sentences}
     if files and _are_soon_read(files):
-        matches = _texts_in(files, {text for texts in task_texts.values() for text in texts})
-        names = [path.name for path in files]
-        counts = [TrainedTexts(task, len(texts & matches), len(texts), names) for task, texts in task_texts.items()]
-    else:
-        counts = [
-            TrainedTexts(task, one["found"], one["checked"], [])
-            for run in runs
-            for task, one in run["overlap"].items()
-            if task in task_texts
-        ]
-    return [one for one in counts if one.found and one.found >= LEAST_SHARE * one.checked]
+        checked = {task: [normal_form(text) for text in texts if is_checked(text)] for task, texts in sentences.items()}
+        matches = _texts_in(files, {text for texts in checked.values() for text in texts})
+        overlap = {
+            task: {"checked": len(texts), "found": sum(text in matches for text in texts)}
+            for task, texts in checked.items()
+        }
+    return TrainedTexts(overlap, [path.name for path in files])
 
 
 def _runs_of(encoder: str) -> Iterator[Results]:
@@ -96,10 +86,6 @@ def _are_soon_read(files: Sequence[Path]) -> bool:
     return sum(sizes.values()) <= MAX_BYTES and converted <= MAX_CONVERTED
 
 
-def _normal(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
 def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
     """Return the texts that are equal to a value in the files or, for texts of at least `WINDOW` words, contained in a
     value.
@@ -111,7 +97,7 @@ def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
             beginnings.setdefault(tuple(words[:WINDOW]), []).append(text)
     matches = set[str]()
     for value in (value for path in files for value in _values_in(path)):
-        text = _normal(value)
+        text = normal_form(value)
         if text in texts:
             matches.add(text)
         words = text.split()

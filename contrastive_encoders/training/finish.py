@@ -22,7 +22,7 @@ from contrastive_encoders.core import (
 )
 from contrastive_encoders.core.progress import clock
 from contrastive_encoders.core.score_names import ScoreName
-from contrastive_encoders.core.shared_texts import overlap_warnings
+from contrastive_encoders.core.shared_texts import overlap_warnings, sum_overlaps
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import is_sharded
 from contrastive_encoders.export.model_card import model_card
@@ -190,7 +190,7 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
     results["backbone"] = backbone
     results["cost"] = total_cost([stage["cost"] for stage in stages])
     results["data"] = [manifest for stage in stages for manifest in stage["data"]]
-    results["overlap"] = _overlap(stages)
+    results["overlap"] = sum_overlaps([stage["overlap"] for stage in stages])
     results.pop("changes", None)
     results.pop("verdict", None)  # about the last stage alone
     first: Any = stages[0]
@@ -220,18 +220,6 @@ def total_cost(parts: Sequence[RunCost]) -> RunCost:
     names = dict.fromkeys(name for part in costs for name in part)
     sums: Any = {name: sum(part.get(name, 0) for part in costs) for name in names}
     return cast(RunCost, sums | {"peak_memory_bytes": max(part["peak_memory_bytes"] for part in parts)})
-
-
-def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
-    """Return upper bounds of the overlap between the training texts of all stages and the texts of each task. A
-    sentence that two stages were trained on counts twice.
-    """
-    found = dict[str, dict[str, int]]()
-    for stage in stages:
-        for task, counts in stage["overlap"].items():
-            sums = found.setdefault(task, {"checked": counts["checked"], "found": 0})
-            sums["found"] = min(sums["checked"], sums["found"] + counts["found"])
-    return found
 
 
 def scores_table(

@@ -112,3 +112,12 @@ def test_overlap_finds_a_sentence_that_is_a_row_and_one_inside_a_row(tmp_path, r
     assert found == {"checked": 4, "found": 2}
     assert data.count_overlap([]) == {"checked": 0, "found": 0}
     assert data.count_overlap(["Rain"]) == {"checked": 0, "found": 0}
+
+
+@pytest.mark.parametrize("block", [1, 1 << 20])  # texts that are compared at a time
+def test_overlap_finds_a_short_sentence_only_if_it_is_an_entire_row(tmp_path, tiny_bert, block, monkeypatch):
+    monkeypatch.setattr("contrastive_encoders.datamodules.overlap.BLOCK_TOKENS", block)
+    path = tmp_path / "s.txt"
+    path.write_text("the kitchen door\nopen the kitchen\nHe said: read the market news every day\n")
+    data = make("sentences", path, tiny_bert, tmp_path)
+    assert data.count_overlap(["the kitchen door", "read the market", "the cold kitchen"]) == {"checked": 3, "found": 1}

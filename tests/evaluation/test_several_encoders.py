@@ -135,39 +135,51 @@ def test_texts_that_a_run_was_trained_on_are_counted(trained):
         "short": ["yes", "no"],
     }
     for encoder in (trained, trained / "encoder"):
-        found = {one.task: (one.found, one.checked, one.files) for one in trained_texts(str(encoder), sentences)}
-        assert found == {"seen": (10, 10, ["train.csv"]), "inside": (4, 10, ["train.csv"])}
+        found = trained_texts(str(encoder), sentences)
+        assert found.files == ["train.csv"]
+        assert {task: (one["found"], one["checked"]) for task, one in found.overlap.items()} == {
+            "seen": (10, 10),
+            "inside": (4, 10),
+            "unseen": (0, 10),
+            "short": (0, 0),
+        }
 
 
 def test_a_run_that_began_from_another_run_was_trained_on_its_data_too(trained, tmp_path):
     later = make_run(tmp_path / "later", "pairs", 1, 0.2)
     sentences = {"seen": [answer for _, answer in PAIRS[:10]]}
-    assert trained_texts(str(later), sentences) == []
+    assert trained_texts(str(later), sentences).overlap == {}
     results = read_results(later / "results.json") | {"backbone": str(trained / "encoder")}
     write_results(later / "results.json", results)
-    assert [one.found for one in trained_texts(str(later), sentences)] == [10]
+    assert trained_texts(str(later), sentences).overlap == {"seen": {"checked": 10, "found": 10}}
 
 
 def test_without_the_files_the_runs_own_count_is_taken(trained):
     (trained.parent / "train.csv").unlink()
     results = read_results(trained / "results.json")
-    write_results(trained / "results.json", results | {"overlap": {"seen": {"checked": 200, "found": 3}}})
-    assert [(one.found, one.checked, one.files) for one in trained_texts(str(trained), {"seen": ["x"]})] == [
-        (3, 200, [])
-    ]
+    overlap = {"seen": {"checked": 200, "found": 3}}
+    write_results(trained / "results.json", results | {"overlap": overlap | {"other": {"checked": 9, "found": 9}}})
+    assert trained_texts(str(trained), {"seen": ["x"]}).overlap == overlap
 
 
 def test_nothing_is_known_of_other_encoders(two_encoders, tmp_path, caplog):
-    assert trained_texts(str(two_encoders[0]), {"a": ["some text that is long"]}) == []
-    assert trained_texts("sentence-transformers/all-MiniLM-L6-v2", {"a": ["some text that is long"]}) == []
+    assert trained_texts(str(two_encoders[0]), {"a": ["some text that is long"]}).overlap == {}
+    assert trained_texts("sentence-transformers/all-MiniLM-L6-v2", {"a": ["some text that is long"]}).overlap == {}
 
 
 def test_the_warning_names_the_task_and_the_count(two_encoders, trained, tmp_path, caplog):
     shutil.copy(two_encoders[0], trained / "vectors.txt")
     seen = write_pairs(tmp_path / "seen.csv", PAIRS[:20])
-    evaluate(f"encoder={trained / 'vectors.txt'}", f"custom_tasks={seen}", "quiet=true")
+    output = tmp_path / "s.json"
+    evaluate(f"encoder={trained / 'vectors.txt'}", f"custom_tasks={seen}", "quiet=true", f"output={output}")
     [warning] = [record.getMessage() for record in caplog.records if "trained on" in record.getMessage()]
     assert "40 of 40 texts of seen" in warning  # queries and documents
+    assert read_results(output)["overlap"] == {"seen": {"checked": 40, "found": 40}}
+    assert "40 of 40 texts of seen" in output.with_suffix(".md").read_text()
+    encoders = f"encoder=[{trained / 'vectors.txt'},{two_encoders[1]}]"
+    evaluate(encoders, f"custom_tasks={seen}", "quiet=true", f"output={tmp_path / 'both.json'}")
+    assert "vectors: 40 of 40 texts of seen" in (tmp_path / "both.md").read_text()
+    assert read_results(tmp_path / "both-wide.json")["overlap"] == {}
     caplog.clear()
     unseen = write_pairs(tmp_path / "unseen.csv", PAIRS[50:])
     evaluate(f"encoder={trained / 'vectors.txt'}", f"custom_tasks={unseen}", "quiet=true")
