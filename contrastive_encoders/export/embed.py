@@ -20,7 +20,7 @@ from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, 
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import InputTexts, ListedTexts, open_texts
 from contrastive_encoders.export.quantization import EIGHT_BITS, convert, ranges_of
-from contrastive_encoders.export.vector_file import VectorFile
+from contrastive_encoders.export.vector_file import ENCODER_SETTINGS, VectorFile
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.io.html_cells import visible_text
 from contrastive_encoders.io.output_directory import FINISHED, check_output_file, lock_output_file, release_lock
@@ -255,6 +255,7 @@ def _vector_file(
     width = int(encoder.embed([""]).shape[1])
     identity = {
         "encoder": encoder.fingerprint,
+        ENCODER_SETTINGS: encoder.description,
         "input": texts.name,
         "column": texts.column,
         "rows": rows,

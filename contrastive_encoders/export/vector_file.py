@@ -27,6 +27,7 @@ from contrastive_encoders.io.atomic import atomic_file, atomic_write
 from contrastive_encoders.io.output_directory import differences
 
 EMBEDDING_COLUMN = "embedding"  # the column of a Parquet file with the embeddings, next to the column of the texts
+ENCODER_SETTINGS = "encoder_settings"  # entry of the identity that only describes differences of the encoders
 WRITTEN_MARK = b"\1"
 
 
@@ -220,7 +221,7 @@ class VectorFile:
 
     def _check(self, path: Path, header: bytes) -> None:
         previous = _parse_identity(header)
-        changes = differences(previous, self.identity, shown=str) if previous else "its record is missing"
+        changes = _describe_changes(previous, self.identity) if previous else "its record is missing"
         if changes:
             raise InputError(
                 key="output",
@@ -239,6 +240,28 @@ def _read_identity(path: Path) -> dict[str, Any]:
         return {}
     content = path.read_bytes()
     return _parse_identity(content) or _parse_identity(content.partition(b"\n")[0])
+
+
+def _describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe the differences between two jobs; empty if there are none. If the encoders differ in their settings, the
+    settings are shown instead of the fingerprints.
+    """
+    before, now = dict(before), dict(now)
+    there, here = (_named_settings(job.pop(ENCODER_SETTINGS, {})) for job in (before, now))
+    changed = differences(there, here, shown=_shown) if there and before["encoder"] != now["encoder"] else ""
+    if changed:
+        del before["encoder"], now["encoder"]
+    return "; ".join(one for one in (changed, differences(before, now, shown=_shown)) if one)
+
+
+def _named_settings(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of an encoder's description that are keys of the command, by the names of the keys."""
+    renamed = {"encoder" if name == "backbone" else name: value for name, value in description.items()}
+    return {name: value for name, value in renamed.items() if name != "kind"}
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value) if value in ("", None) else str(value)
 
 
 def _parse_identity(record: bytes) -> dict[str, Any]:

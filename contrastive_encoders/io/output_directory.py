@@ -16,6 +16,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import shlex
 import socket
 import tempfile
@@ -32,6 +33,7 @@ from contrastive_encoders.io.manifest import CorruptFileError, read_record, writ
 FINISHED = "%s is finished. Set overwrite=true to create it again."
 PREFIX = ".contrastive-encoders"  # of the files that this module writes into a folder
 MARKER, LOCK = f"{PREFIX}.json", f"{PREFIX}.lock"
+HASH = re.compile(r"[0-9a-f]{16,64}")
 MAX_DIFFERENCES = 3  # shown in a message
 EXIT_TIMEOUT_S = 90.0  # wait for processes whose parent was killed
 _locks: dict[Path, BaseFileLock] = {}  # locks of this process
@@ -209,8 +211,16 @@ def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
-    """Describe the differences between two mappings of settings that identify an output; empty if they are equal."""
-    found = _differences(before, json.loads(json.dumps(now)), shown or _shorten)
+    """Describe the differences between two mappings of settings that identify an output; empty if they are equal.
+
+    Hashes are truncated to 8 digits.
+    """
+    in_words = shown or _shorten
+    found = _differences(
+        before,
+        json.loads(json.dumps(now)),
+        lambda value: value[:8] if isinstance(value, str) and HASH.fullmatch(value) else in_words(value),
+    )
     return "; ".join(itertools.islice(found, MAX_DIFFERENCES))
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -133,6 +134,12 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
     assert (refused.value.key, refused.value.value) == ("output", tmp_path / "o.npy")
     assert "dtype is float16 instead of float32" in refused.value.hint
     assert "overwrite=true" in refused.value.hint
+    other = tmp_path / "other" / small_word_vectors.name
+    other.parent.mkdir()
+    other.write_text(small_word_vectors.read_text().replace("1", "2"))
+    with pytest.raises(InputError) as refused:
+        command(f"encoder={other}", *overrides[1:])
+    assert re.search("encoder is [0-9a-f]{8} instead of [0-9a-f]{8}[.]", refused.value.hint)
     lines(path, TEXTS[:-1])
     with pytest.raises(InputError) as refused:
         command(*overrides)
@@ -281,6 +288,21 @@ def test_a_full_disk_is_reported_before_anything_is_computed(tmp_path, small_wor
     with pytest.raises(OutputError, match="do not fit at this path"):
         command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
     assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
+
+
+def test_other_settings_of_the_encoder_are_shown_instead_of_hashes(tmp_path, tiny_bert):
+    path = lines(tmp_path / "t.txt", TEXTS)
+    overrides = [f"encoder={tiny_bert}", f"input={path}", f"output={tmp_path / 'o.npy'}"]
+    command(*overrides)
+    with pytest.raises(InputError) as refused:
+        command(*overrides, "max_length=7", "dtype=float16")
+    assert "max_length is 7 instead of" in refused.value.hint
+    assert "; dtype is float16 instead of float32." in refused.value.hint
+    assert "encoder is" not in refused.value.hint
+    record = json.loads((tmp_path / "o.npy.json").read_text())
+    del record["encoder_settings"]  # as in a file of an earlier version
+    (tmp_path / "o.npy.json").write_text(json.dumps(record))
+    command(*overrides)
 
 
 def test_a_role_is_the_prompt_of_such_texts(tmp_path, tiny_bert):

@@ -150,11 +150,12 @@ def test_an_export_replaces_an_export_without_other_files(tmp_path):
     [
         ({"a": 1, "b": [1, 2]}, {"b": (1, 2), "a": 1}, ""),
         ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, 'a.b is 2 instead of 1; c is "y" instead of "x"'),
+        ({"a": "69fe19f8" * 8}, {"a": "bab731cd" * 8}, "a is bab731cd instead of 69fe19f8"),
         ({"a": 1}, {"b": None, "c": 0}, "a is null instead of 1; c is 0 instead of null"),
         ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, "a also has [3] and lacks [1]"),
         ({"a": 1}, {"a": "x" * 90}, f'a is "{"x" * 56}... instead of 1'),
     ],
-    ids=["equal", "nested", "missing", "lists", "long"],
+    ids=["equal", "nested", "hashes", "missing", "lists", "long"],
 )
 def test_the_differences_of_two_identities_are_described(before, now, expected):
     assert differences(before, now) == expected
