@@ -228,15 +228,16 @@ def write_comparison(
         raise InputError(key="strict", value=True, expected="runs that can all be compared", hint=left_out[0].reason)
     for one in left_out:
         log.warning("left out: %s", one.reason)
-    claim_output_directory("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
     headline = choose_ranking_metric(arms, ranking_metric)
+    sentences = sentences_of(config, arms)
+    claim_output_directory("output", output, COMPARISON, ENTRIES)  # after all checks, so a refusal leaves no files
     if race and config.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
     task = task_of(arms, headline) if choosing is not None else None
     if task is not None and all(arm.label != BM25 for arm in arms):
         arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(task))) else []
-    found = build_comparison(arms, headline, left_out, probes_of(config, arms, headline), budget=budget)
+    found = build_comparison(arms, headline, left_out, probes_of(config, arms, headline, sentences), budget=budget)
     if choosing is not None:
         found = with_recommendation(config, found, choosing, task, output)
     program = Path(sys.argv[0]).name
@@ -307,12 +308,13 @@ def with_recommendation(
     return found._replace(recommendation=one.sentence, recommendation_tables=tables)
 
 
-def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric") -> "list[ProbeEmbeddings]":
+def probes_of(
+    config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric", sentences: list[str]
+) -> "list[ProbeEmbeddings]":
     """Embed the probe sentences with the encoder of the first run of each of the best arms, if it has an encoder."""
     from contrastive_encoders.comparison.probe_sentences import probe
     from contrastive_encoders.comparison.vector_figures import best
 
-    sentences = sentences_of(config, arms)
     if len(sentences) < 2:  # too few for a map and for neighbors
         return []
     embeddings = [(arm, embed(config, arm, sentences)) for arm in best(arms, headline)]

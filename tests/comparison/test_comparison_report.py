@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from contrastive_encoders.cli.compare import write_comparison as compare_command
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric
 from contrastive_encoders.comparison.report import build_comparison, sections, write_report
 from contrastive_encoders.comparison.upload import upload
@@ -181,6 +182,25 @@ def test_the_command_compares(race_folder, tmp_path):
 def test_strict_refuses_what_would_be_skipped(race_folder, tmp_path):
     with pytest.raises(InputError, match="strict=true: "):
         compare_command(OmegaConf.create({"strict": True, "ranking_metric": None}), [str(race_folder / "*")], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"ranking_metric": "stsb/cosine/spearmann"}, "ranking_metric"),
+        ({}, "runs"),  # without a common score
+        ({"ranking_metric": "stsb/cosine/spearman", "sentences_from": "missing.txt"}, "sentences_from"),
+    ],
+)
+def test_a_refused_comparison_leaves_no_folder(run_folder, tmp_path, keys, key):
+    for name, score in (("one", "a/cosine/map"), ("two", "b/cosine/map")):
+        folder = run_folder(tmp_path / "runs" / name, name, 1, 0.2)
+        if key == "runs":
+            write_results(folder / "results.json", read_results(folder / "results.json") | {"scores": {score: 1.0}})
+    with pytest.raises(InputError) as refused:
+        compare_command(CompareConfig(**keys), [str(tmp_path / "runs" / "*")], tmp_path / "out")
+    assert refused.value.key == key
+    assert not (tmp_path / "out").exists()
 
 
 def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
