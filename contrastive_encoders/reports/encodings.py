@@ -7,6 +7,7 @@ import altair as alt
 
 from contrastive_encoders.reports.figure import shape_of
 
+INTEGER_TICKS = 1.01  # tickMinStep of an axis of integers; with 1, Vega draws one tick too many, such as 1.5
 FREE_SCALE = alt.Scale(zero=False)
 
 

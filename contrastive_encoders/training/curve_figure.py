@@ -10,6 +10,7 @@ import altair as alt
 
 from contrastive_encoders.io.metrics import Row, numbers
 from contrastive_encoders.reports.curves import MAX_POINTS, Curves, round_line
+from contrastive_encoders.reports.encodings import INTEGER_TICKS
 from contrastive_encoders.reports.figure import SERIES, SOFT, Figure
 from contrastive_encoders.training.curve import Reference, loss_names, others_of, score_names
 
@@ -19,7 +20,7 @@ KEY = alt.Legend(symbolSize=1600, symbolStrokeWidth=1.5)  # long enough to show 
 MAX_LOSSES = 5
 # Axis labels as a Vega expression; a learning rate is shown as 2.5e-5
 NUMBER = "format(datum.value, datum.value && abs(datum.value) < 0.001 ? '~e' : '.4~g')"
-X = alt.X("step:Q", title=None, axis=alt.Axis(grid=False, tickCount=5))
+X = alt.X("step:Q", title=None, axis=alt.Axis(grid=False, tickCount=5, tickMinStep=INTEGER_TICKS))
 Y = partial(alt.Y, title=None, axis=alt.Axis(tickCount=5, labelExpr=NUMBER))
 
 

@@ -221,6 +221,15 @@ def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_be
     )
 
 
+def test_steps_on_the_axis_are_whole_numbers(tmp_path):
+    logger = MetricsCSV(tmp_path)
+    for step in (1, 2, 3):
+        logger.log_metrics({"train/loss": 40.0 - 10 * step}, step=step)
+    texts = texts_of(draw([curve_figure(read_rows(tmp_path / "metrics.csv"), None, Reference(), "toy")])["curve"])
+    assert {"1", "2", "3"} <= set(texts)
+    assert not [text for text in texts if "." in text]
+
+
 def test_a_run_evaluated_only_at_start_and_end_has_a_curve_with_both(tmp_path):
     logger = MetricsCSV(tmp_path)
     logger.log_metrics({"z/cosine/mrr": 44.0, "z-dev/cosine/pearson": 4.0, "z-dev/cosine/spearman": 5.0}, step=0)
