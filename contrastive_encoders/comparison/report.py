@@ -96,7 +96,7 @@ def sections(one: Comparison, output: Path) -> list[ReportSection]:
         ),
         ("tasks", "Tasks", [tables.task_scores(arms, one.families, standings)]),
         ("sweep", "Settings", [*settings_figures(arms, headline)]),
-        ("training", "Training", [training(arms)]),
+        ("training", "Training", [training(arms, headline)]),
         (
             "space",
             "Space",

@@ -9,10 +9,12 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, stage_costs
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.reports.curves import MAX_POINTS, STEP, Curves, add_scores, lines_of, thin
-from contrastive_encoders.reports.encodings import FREE_SCALE, color, opacity, tooltip
+from contrastive_encoders.reports.encodings import FREE_SCALE, INTEGER_TICKS, color, opacity, tooltip
 from contrastive_encoders.reports.figure import SERIES, Control, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
+from contrastive_encoders.statistics.headline import RankingMetric
 
 LOSS = "train/loss"
 NO_SCORES = ("train/", "throughput/")
@@ -53,9 +55,9 @@ def _curves(name: str, run: FinishedRun, finals: Sequence[tuple[float, Mapping[s
     return Curves(name, f"seed {run.seed}", lines, others)
 
 
-def training(arms: Sequence[Arm]) -> Figure | None:
-    """Draw a figure of the logged metrics, one at a time, which initially shows the monitored score. Return None if
-    nothing was logged.
+def training(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
+    """Draw a figure of the logged metrics, one at a time, which initially shows the score that ranks the arms or, if it
+    was not logged, the monitored score. Return None if nothing was logged.
     """
     runs, key = curves_of(arms), [arm.label for arm in arms]
     logged = {name for run in runs for name in run.lines}
@@ -63,7 +65,16 @@ def training(arms: Sequence[Arm]) -> Figure | None:
         return None
     monitored = [str(run.results["recipe"].get("monitor")) for arm in arms for run in arm.runs]
     scores = [name for name in logged if not name.startswith(NO_SCORES)]
-    order = sorted(scores, key=lambda name: (-monitored.count(name), not name.endswith("cosine/spearman"), name))
+    metric = ScoreName.parse(headline.scores[0]).metric
+    order = sorted(
+        scores,
+        key=lambda name: (
+            name not in (headline.name, *headline.scores),
+            -monitored.count(name),
+            ScoreName.parse(name).metric != metric,
+            name,
+        ),
+    )
     first = [*order, *sorted(logged, key=lambda name: name != LOSS)][0]
     measures = [STEP, *dict.fromkeys(one for run in runs for one in run.others)]
     has_stages = any("stages" in run.results for arm in arms for run in arm.runs)
@@ -102,7 +113,7 @@ def _points(runs: Sequence[Curves], metric: str, over: str) -> list[dict[str, An
 
 def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hover: bool) -> alt.TopLevelMixin:
     runs = alt.Chart().encode(
-        x=alt.X("x:Q", title=None, axis=alt.Axis(tickCount=6, grid=False)),
+        x=alt.X("x:Q", title=None, axis=alt.Axis(tickCount=6, tickMinStep=INTEGER_TICKS, grid=False)),
         y=alt.Y("y:Q", title=None, scale=FREE_SCALE),
         color=color(key),
     )

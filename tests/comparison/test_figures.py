@@ -15,6 +15,7 @@ from contrastive_encoders.comparison.report import build_comparison
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
 from contrastive_encoders.io.manifest import read_record, write_record
+from contrastive_encoders.statistics.headline import RankingMetric
 
 SETTING = "a_setting_with_a_long_name"
 
@@ -63,12 +64,20 @@ def test_the_matrix_has_each_two_arms_from_both_sides(three):
 
 
 def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
-    shown = training(three.arms)
+    shown = training(three.arms, three.headline)
     assert shown.controls[0].options[0] == "stsb-dev/cosine/spearman"
     assert "train/loss" in shown.controls[0].options
     logged = [row["stsb-dev/cosine/spearman"] for arm in three.arms for run in arm.runs for row in run.rows]
     assert [point["y"] for point in rows_of(shown.panels[0])] == pytest.approx(logged)
     assert [max(point["x"] for point in rows_of(panel)) for panel in shown.picture_panels] == [30, 3000, 3]
+
+
+def test_curves_begin_with_the_ranking_score_or_one_of_its_metric(three):
+    names = ("faq/cosine/map@100", "faq/cosine/mrr", "faq/cosine/ndcg@10")
+    run = three.arms[0].runs[0]._replace(rows=[{"step": 1.0} | dict.fromkeys(names, 40.0)])
+    for ranking in ("faq/cosine/mrr", "other/cosine/mrr"):
+        shown = training([three.arms[0]._replace(runs=[run])], RankingMetric.mean_of([ranking]))
+        assert shown.signals["metric"] == "faq/cosine/mrr"
 
 
 def test_a_curve_has_the_final_score_of_each_stage_at_the_step_of_its_weights(three):
