@@ -188,13 +188,11 @@ def _parallel(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str])
         {"axis": headline.name, "height": height, "text": f"{score:.2f}", "last": True}
         for height, score in ((0.0, scores.min()), (1.0, scores.max()))
     ]
-    caption = (
-        "Each line is a setting of the sweep; a stronger color means a higher score. Point at a line to highlight it, "
-        "or select values to hide the others."
-    )
+    caption = "Each line is a setting of the sweep; a stronger color means a higher score."
+    hint = "Point at a line to highlight it, or select values to hide the others."
     panel = _lines(rows, labels, [*map(short_key, keys), headline.name], headline)
     signals = {control.signal: ALL for control in controls}
-    return Figure("parallel", "Settings and score", caption, [panel], signals=signals, controls=controls)
+    return Figure("parallel", "Settings and score", caption, [panel], signals=signals, controls=controls, hint=hint)
 
 
 def _lines(

@@ -131,11 +131,9 @@ def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequ
                 Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in scores_by_name[score.name]]))
             )
         rows.append(cells)
-    note = (
-        "Mean ± standard deviation over seeds. Darker is higher within a column, and the highest score is bold. Click "
-        "a heading to sort."
-    )
-    return Table([Column("arm"), *columns(*best, right=True)], rows, "Scores by task", note, "tasks")
+    note = "Mean ± standard deviation over seeds. Darker is higher within a column, and the highest score is bold."
+    heads = [Column("arm"), *columns(*best, right=True)]
+    return Table(heads, rows, "Scores by task", note, "tasks", hint="Click a heading to sort.")
 
 
 def shade(value: float, column: Sequence[float]) -> float:

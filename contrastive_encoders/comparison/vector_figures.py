@@ -137,10 +137,11 @@ def sentence_map(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> Fig
     panels = [_map(place, probe, shown, shades) for place, probe in enumerate(probes)]
     caption = (
         f"{len(shown):,} sentences projected by PCA, first run of each arm. Every map is rotated and scaled to fit the "
-        "first one, whose positions define the colors. Click a sentence to highlight it in all maps, with its nearest "
-        "neighbors under each arm."
+        "first one, whose positions define the colors."
     )
-    return Figure("map", "Map of sentences", caption, panels, signals={"chosen": -1, "near": []}, width=WIDTH)
+    hint = "Click a sentence to highlight it in all maps, with its nearest neighbors under each arm."
+    signals = {"chosen": -1, "near": []}
+    return Figure("map", "Map of sentences", caption, panels, signals=signals, width=WIDTH, hint=hint)
 
 
 def _map(place: int, probe: ProbeEmbeddings, shown: Sequence[int], shades: np.ndarray) -> alt.TopLevelMixin:

@@ -71,6 +71,7 @@ class Figure(NamedTuple):
     columns: int = 4  # panels of a picture next to each other
     controls: Sequence[Control] = ()
     picture_panels: "Sequence[alt.TopLevelMixin]" = ()  # if they differ from those of the page
+    hint: str = ""  # how to use it on a page
 
 
 class RenderedFigure(NamedTuple):

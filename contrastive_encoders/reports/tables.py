@@ -47,6 +47,7 @@ class Table(NamedTuple):
     note: str = ""
     name: str = ""  # id in a page
     folded: bool = False  # a page shows it when its title is clicked
+    hint: str = ""  # how to use it on a page
 
     def cells(self) -> list[list[Cell]]:
         """Return the cells of all rows, formatted as they are shown."""

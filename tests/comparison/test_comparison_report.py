@@ -54,6 +54,8 @@ def test_the_ranking_tells_ties(written):
     text = (output / "report.md").read_text(encoding="utf-8")
     assert "not distinguishable" in text
     assert "3 of 50" in text  # test sentences of the leaky arm's data
+    assert "Click" not in text
+    assert "Click a heading" in (output / "report.html").read_text(encoding="utf-8")
     numbers = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     assert numbers["ranking"][0]["arm"] == "good"
 
