@@ -221,7 +221,7 @@ def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_be
     )
 
 
-def test_steps_on_the_axis_are_whole_numbers(tmp_path):
+def test_ticks_of_the_step_axis_are_integers(tmp_path):
     logger = MetricsCSV(tmp_path)
     for step in (1, 2, 3):
         logger.log_metrics({"train/loss": 40.0 - 10 * step}, step=step)
