@@ -223,7 +223,7 @@ def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbo
         raise InputError(
             key="model.attn_implementation",
             value=requested,
-            expected="auto, unpadded, or the name of an attention implementation in transformers",
+            expected="auto, unpadded, or an attention implementation of transformers that training supports",
             hint=CHOICES,
         )
     if "/" in requested:

@@ -185,7 +185,7 @@ def test_a_new_stacked_adapter_does_not_change_embeddings(tiny_bert, tmp_path, n
 @pytest.mark.parametrize(
     ("keys", "field", "part"),
     [
-        ({"lora": LORA | {"targets": ["q_proj", "query"]}}, ("model.lora.targets", ["q_proj", "query"]), "no query"),
+        ({"lora": LORA | {"targets": ["q_proj", "query"]}}, ("model.lora.targets", ["q_proj", "query"]), "query"),
         ({"lora": LORA | {"rank": None}}, ("model.lora.alpha", 12.0), "model.lora.rank"),
         ({"frozen_dtype": "bf16"}, ("model.frozen_dtype", "bf16"), "model.lora.rank"),
     ],
