@@ -26,9 +26,9 @@ def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
     Each set is a tensor, an array, or a list of either. A single embedding is treated as one row.
 
     Raises:
-        InputError: If the two sets have different widths.
+        InputError: If a set is not an array of numbers, or the two sets have different widths.
     """
-    a_ND, b_MD = _as_rows(embeddings1), _as_rows(embeddings2)
+    a_ND, b_MD = _as_rows("embeddings1", embeddings1), _as_rows("embeddings2", embeddings2)
     if a_ND.shape[-1] != b_MD.shape[-1]:
         raise InputError(
             key="embeddings2",
@@ -38,7 +38,17 @@ def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
     return SIMILARITIES[name](a_ND, b_MD)
 
 
-def _as_rows(embeddings: Any) -> Tensor:
-    several = isinstance(embeddings, list | tuple) and len(embeddings) and not isinstance(embeddings[0], int | float)
-    rows_ND = torch.stack([torch.as_tensor(one) for one in embeddings]) if several else torch.as_tensor(embeddings)
+def _as_rows(key: str, embeddings: Any) -> Tensor:
+    try:
+        several = (
+            isinstance(embeddings, list | tuple) and len(embeddings) and not isinstance(embeddings[0], int | float)
+        )
+        rows_ND = torch.stack([torch.as_tensor(one) for one in embeddings]) if several else torch.as_tensor(embeddings)
+    except (TypeError, ValueError, RuntimeError):  # of torch
+        rows_ND = None
+    if rows_ND is None or rows_ND.ndim not in (1, 2):
+        shown = type(embeddings).__name__ if rows_ND is None else f"an array of shape {tuple(rows_ND.shape)}"
+        raise InputError(
+            key=key, value=shown, expected="embeddings as an array (rows, width)", hint="Pass texts to encode first."
+        )
     return rows_ND.unsqueeze(0) if rows_ND.ndim == 1 else rows_ND

@@ -27,7 +27,7 @@ from contrastive_encoders.training.composition.config_errors import explain_erro
 from contrastive_encoders.training.composition.config_keys import COMMAND_GROUPS
 from contrastive_encoders.training.composition.config_store import dotted
 from contrastive_encoders.training.composition.override_checks import check_override_syntax
-from contrastive_encoders.training.in_memory_rows import CachedRows, overrides_for_rows
+from contrastive_encoders.training.in_memory_rows import ACCEPTED, CachedRows, overrides_for_rows
 from contrastive_encoders.training.resolve import finished_before, resolve
 from contrastive_encoders.training.run_config import RunConfig
 
@@ -181,6 +181,8 @@ def train(
                 groups, keys_of_file, cached = overrides_for_rows(rows, settings, folder)
                 chosen, values = {**groups, **chosen}, {**keys_of_file, **values}
             config = compose(overrides, chosen, {"devices": 1, **values})
+            if rows is None and config.model is None and config.data is None and not config.stages:
+                raise InputError(key="rows", value=None, expected=ACCEPTED)
         folder, results = _train(config)
     except InputError as error:
         if cached is None:

@@ -335,7 +335,9 @@ def format_changes(task: str, changes: Changes) -> str:
         f"training and for {after} after training: {changes['gained']} gained, {changes['lost']} lost."
     ]
     if changes["examples"]:
-        lines.append(f"{len(changes['examples'])} random examples of these, with the text that ranked first:")
+        number = len(changes["examples"])
+        examples = "A random example" if number == 1 else f"{number} random examples"
+        lines.append(f"{examples} of these, with the text that ranked first:")
     for change in changes["examples"]:
         lines.append(f"  {_beginning(change['query'])}")
         for when, text in (("before", change["before"]), ("after", change["after"])):

@@ -161,7 +161,8 @@ def load_encoder_of(key: str, name: str, device: str | torch.device | None = Non
 def _as_text(name: Any) -> str:
     if not isinstance(name, str | Path):
         hint = "The result of train contains the loaded encoder: result.encoder." if hasattr(name, "encoder") else None
-        raise InputError(key="encoder", value=type(name).__name__, expected="a path or a hub id", hint=hint)
+        value = None if name is None else type(name).__name__
+        raise InputError(key="name", value=value, expected="a path or a hub id", hint=hint)
     return str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
 
 

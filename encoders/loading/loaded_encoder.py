@@ -9,6 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -133,11 +134,14 @@ class LoadedEncoder(ABC):
             A float32 array (texts, width); (width,) for one text that is not in a list.
 
         Raises:
-            InputError: If the encoder has no prompt with this name, if ``batch_size`` is less than 1, or if an item of
-                ``texts`` is not a string.
+            InputError: If the encoder has no prompt with this name, ``batch_size`` is not an integer of at least 1, or
+                ``prompt`` or an item of ``texts`` is not a string.
         """
-        if batch_size is not None and batch_size < 1:
+        most: Any = batch_size
+        if most is not None and (isinstance(most, bool) or not isinstance(most, Integral) or int(most) < 1):
             raise InputError(key="batch_size", value=batch_size, expected="an integer of at least 1")
+        if prompt is not None and not isinstance(prompt, str):
+            raise InputError(key="prompt", value=shorten(prompt), expected="a string")
         if prompt is None and prompt_name is not None:
             prompt = self._prompt_named(prompt_name)
         several = list_of_texts([texts] if isinstance(texts, str) else texts)
@@ -171,6 +175,9 @@ class LoadedEncoder(ABC):
 
         Returns:
             (N, M) similarities.
+
+        Raises:
+            InputError: If an argument is not an array of numbers, or the widths differ.
         """
         return similarity_matrix(self.similarity_fn_name, embeddings1, embeddings2)
 
@@ -180,8 +187,8 @@ class LoadedEncoder(ABC):
             "document": "",
             **self.prompts.named,
         }  # as in sentence-transformers
-        if name not in known:
-            raise InputError(key="prompt_name", value=name, expected=f"one of {', '.join(known)}")
+        if not isinstance(name, str) or name not in known:
+            raise InputError(key="prompt_name", value=shorten(name), expected=f"one of {', '.join(known)}")
         return known[name]
 
     @abstractmethod
@@ -261,7 +268,10 @@ def encoder_name(encoder: Any) -> str | Path:
         return name
     hint = "The result of train contains the loaded encoder: result.encoder." if hasattr(name, "encoder") else None
     raise InputError(
-        key="encoder", value=type(name).__name__, expected="a path, a hub id, or a loaded encoder", hint=hint
+        key="encoder",
+        value=None if name is None else type(name).__name__,
+        expected="a path, a hub id, or a loaded encoder",
+        hint=hint,
     )
 
 

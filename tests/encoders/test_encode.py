@@ -84,6 +84,24 @@ def test_wrong_options_are_refused_as_by_the_library(options, key, both):
         both[1].encode(SENTENCES, **options)
 
 
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        (lambda encoder: encoder.encode(["a"], batch_size="x"), "batch_size"),
+        (lambda encoder: encoder.encode(["a"], prompt=3), "prompt"),
+        (lambda encoder: encoder.encode(["a"], prompt_name=["x"]), "prompt_name"),
+        (lambda encoder: encoder.similarity("a", "b"), "embeddings1"),
+        (lambda encoder: encoder.similarity([1.0], None), "embeddings2"),
+        (lambda encoder: encoder.similarity([1.0], np.zeros((1, 1, 1))), "embeddings2"),
+        (lambda _: load_encoder(None), "name"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(call, key, both):
+    with pytest.raises(InputError) as caught:
+        call(both[0])
+    assert caught.value.key == key
+
+
 @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
 def test_similarity_is_that_of_the_library(name, folder, tmp_path):
     own = load_encoder(folder, device="cpu")

@@ -492,6 +492,7 @@ def test_error_about_a_row_names_its_index_in_memory(tmp_path, monkeypatch):
         ([{"q": "a", "d": "b"}], {"overrides": ["data.columns=[q"]}, {"key": "data.columns", "value": "[q"}),
         (None, {"overrides": "model=simcse"}, {"key": "overrides", "value": "model=simcse"}),
         (None, {"config": {"max_steps": 1}}, {"key": "config.max_steps"}),
+        (None, {"max_steps": 1}, {"key": "rows", "value": None}),
     ],
 )
 def test_the_error_of_bad_rows_or_keys_names_the_fault(rows, keys, fields, tmp_path, monkeypatch):
