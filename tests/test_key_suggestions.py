@@ -85,7 +85,7 @@ def test_names_without_a_counterpart_get_none(override):
 
 
 def test_every_counterpart_is_a_key_of_some_command():
-    commands = [("train", BASE), ("evaluate", []), ("export", [])]
+    commands = [("train", BASE), ("evaluate", []), ("export", []), ("compare", [])]
     known = {key for command, overrides in commands for key in known_keys(command, overrides)}
     assert {key for keys in COUNTERPARTS.values() for key in keys} <= known
 
@@ -94,6 +94,7 @@ def test_a_key_of_the_command_is_named_and_not_one_of_another():
     assert counterpart("output_dir", known_keys("compare", [])) == "output"
     assert counterpart("encoder", known_keys("export", [])) == "run"
     assert counterpart("run", known_keys("evaluate", [])) == "encoder"
+    assert counterpart("run", known_keys("compare", [])) == "runs"
     assert counterpart("encoder", known_keys("train", BASE)) == "backbone"
     assert counterpart("learning_rate", known_keys("compare", [])) is None
 

@@ -39,6 +39,13 @@ class Example(Base):
     below: Below = dataclasses.field(default_factory=Below)
 
 
+def test_the_element_of_a_list_with_the_wrong_type_is_shown():
+    with pytest.raises(InputError) as error:
+        build(Example, {"name": "x", "betas": [0.5, "a"]})
+    assert (error.value.key, error.value.expected) == ("betas", "a list of numbers")
+    assert error.value.hint.startswith("a is ")
+
+
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
 def test_copies_of_a_config_equal_it(again):
     config = Example(name="x", rate=2.0)

@@ -402,7 +402,17 @@ def check_type(name: str, value: Any, type_: Any) -> None:
     if not matches_type(value, type_):
         is_choice = isinstance(value, str) and _has_choices(type_)
         hint = None if is_choice or value is None else f"The value is {_value_description(value)}."
+        if (found := _wrong_element(value, type_)) is not None:
+            hint = f"{shorten(found)} is {_value_description(found)}."
         raise InputError(key=name, value=value, expected=type_description(type_), hint=hint)
+
+
+def _wrong_element(value: Any, type_: Any) -> Any:
+    """Return the first element of a list that is not of the declared type of elements, or None if there is none."""
+    kinds = [one for one in (type_, *typing.get_args(type_)) if typing.get_origin(one) in (Sequence, list, tuple)]
+    if not kinds or not isinstance(value, list | tuple):
+        return None
+    return next((one for one in value if not any(matches_type([one], kind) for kind in kinds)), None)
 
 
 def _value_description(value: Any) -> str:

@@ -209,11 +209,19 @@ def _missing_path_error(path: Path, key: str) -> InputError:
         expected = f"a pattern that matches at least one file (current directory: {Path.cwd()})"
         return InputError(key=key, value=path, expected=expected)
     path = parent / rest[0]
-    siblings = [sibling.name for sibling in parent.iterdir() if sibling.exists()] if parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, siblings, n=3)
-    hint = f"Did you mean {' or '.join(str(parent / name) for name in close)}?" if close else None
     expected = f"an existing file or folder (current directory: {Path.cwd()})"
-    return InputError(key=key, value=path, expected=expected, hint=hint)
+    return InputError(key=key, value=path, expected=expected, hint=similar_path_hint(path))
+
+
+def similar_path_hint(path: Path) -> str | None:
+    """Return a hint that suggests existing paths in the same folder with similar names, or None if there are none."""
+    parent = path.parent
+    try:
+        siblings = [sibling.name for sibling in parent.iterdir() if sibling.exists()]
+    except OSError:  # not a folder, or not readable
+        return None
+    close = difflib.get_close_matches(path.name, siblings, n=3)
+    return f"Did you mean {' or '.join(str(parent / name) for name in close)}?" if close else None
 
 
 def _only_shards(files: list[TextFile]) -> list[TextFile]:

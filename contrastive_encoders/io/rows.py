@@ -82,7 +82,7 @@ def read_windows(
 
     Args:
         wanted: returns whether the window of this number is selected.
-        advice: end of the error messages.
+        advice: end of the error messages about values of the column.
 
     Raises:
         InputError: a row of a selected window has no text under ``column``, or a file is truncated.
@@ -96,8 +96,14 @@ def read_windows(
 
 def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
     row = reader.row(*piece)
-    text = text_in(row, LINE if isinstance(reader, Lines) else column) if isinstance(row, ParsedRow) else row
+    if isinstance(row, BadRow):
+        raise bad_row_error(row, reader.path)
+    if isinstance(reader, Lines):
+        column, advice = LINE, ""
+    text = text_in(row, column)
     if isinstance(text, BadRow):
+        if isinstance(reader, CommaTable | Sheet) and value_in(row.values, column) is MISSING:
+            text = text._replace(line=0)
         raise bad_row_error(text, reader.path, advice.strip())
     return text
 

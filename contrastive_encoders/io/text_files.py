@@ -59,7 +59,7 @@ class BadRow(NamedTuple):
     """
 
     message: str
-    line: int
+    line: int  # 0: the header of the file
     fault: Fault = "malformed"
     ends_file: bool = False
 
@@ -178,7 +178,7 @@ def require_valid_row(row: ParsedRow | BadRow, path: Path) -> ParsedRow:
 
 def bad_row_error(row: BadRow, path: Path, hint: str = "") -> InputError:
     """Return the error about an unreadable row, whose value is the problem with the row."""
-    location = f"{path}:{row.line}"
+    location = f"{path}:{row.line}" if row.line else str(path)
     return InputError(
         f"{location}: {row.message}. {hint}".strip(), value=row.fault, location=location, hint=hint or None
     )

@@ -294,8 +294,9 @@ class RecordSource:
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             shown = ", ".join(repr(name[:MAX_QUOTE_CHARS]) for name in present)
+            has_header = isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS)
             raise InputError(
-                location=f"{file}:{first.line}",
+                location=str(file) if has_header else f"{file}:{first.line}",
                 expected=f"the columns {describe_columns(self.kind)}",
                 value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
                 hint=self._columns_hint(present) if names is None else self._label_hint(names, present),

@@ -37,9 +37,11 @@ from contrastive_encoders.encoders.attention import (
     set_dropout,
 )
 from contrastive_encoders.encoders.layers import keep_layers
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import is_local_path, not_found
 from contrastive_encoders.encoders.lora import RECORD, AdapterRecord, restore
 from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.file_discovery import similar_path_hint
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.model_names import append_eos, apply_lower_case, has_checkpoint, resolve_model_name
@@ -335,6 +337,8 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if isinstance(error, UnpicklingError):  # the message of torch recommends loading it anyway
             reason = "its weights are a pickle file, which could run code and is never loaded"
+        if not Path(name).exists() and (is_local_path(name) or similar_path_hint(Path(name))):
+            raise not_found(name, reason, setting) from error
         raise InputError(
             key=setting,
             value=name,

@@ -31,6 +31,7 @@ from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     EncoderSettings,
     UnsupportedModelError,
+    is_local_path,
     not_found,
     read_encoder_settings,
     read_head,
@@ -39,6 +40,7 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
 from contrastive_encoders.encoders.loading.word_vectors import FALLBACK, WordVectors, is_word_vector_file
 from contrastive_encoders.encoders.pooling import POOLERS, Pooler, pooler_of
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder, check_decoder
+from contrastive_encoders.io.file_discovery import similar_path_hint
 from contrastive_encoders.io.installed_models import find_installed
 from contrastive_encoders.io.model_names import GGUF, run_folder
 
@@ -142,8 +144,9 @@ def load_encoder(
         return _from_file(Path(name), options)
     if Path(name).is_dir():
         return _from_folder(Path(name), options)
-    if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
-        raise InputError(key="encoder", value=name, expected="an existing file or directory", hint=LOADABLE_FORMS)
+    if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or is_local_path(name):
+        hint = similar_path_hint(Path(name)) or LOADABLE_FORMS
+        raise InputError(key="encoder", value=name, expected="an existing file or directory", hint=hint)
     return _from_model_files(name, options)
 
 

@@ -20,6 +20,7 @@ from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.dense import IDENTITY, TANH, activation_of, head_of
 from contrastive_encoders.encoders.pooling import CLS, POOLERS, Pooler
 from contrastive_encoders.encoders.prompt_suffix import read_template
+from contrastive_encoders.io.file_discovery import similar_path_hint
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.model_names import GGUF, TRANSFORMER_OPTIONS
 
@@ -235,14 +236,27 @@ def stated_length(name: str) -> int | None:
 
 
 def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
+    """Return the error about a model that is neither a local path nor available on the Hugging Face Hub."""
+    similar = similar_path_hint(Path(name))
+    if is_local_path(name):
+        hint = similar or "Give the path of a run, checkpoint, encoder directory, or word-vector file, or a hub id."
+        return InputError(key=setting, value=name, expected="an existing file or directory", hint=hint)
+    hint = (
+        "Give the path of a run, checkpoint, encoder directory, or word-vector file, or a hub id while the hub is "
+        "reachable (or after its files have been cached)."
+    )
     return InputError(
         key=setting,
         value=name,
         expected="an existing file or directory, or a model that is available on the Hugging Face Hub "
         f"({reason.rstrip('.')})",
-        hint="Give the path of a run, checkpoint, encoder directory, or word-vector file, or a hub id while the hub is "
-        "reachable (or after its files have been cached).",
+        hint=f"{similar} {hint}" if similar else hint,
     )
+
+
+def is_local_path(name: str) -> bool:
+    """Return whether a name of a model must be a local path, because a hub id has another form."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1
 
 
 def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:

@@ -429,6 +429,7 @@ def weights_missing(folder):
         (weights_missing, "layer.1"),
         (lambda folder: folder / "nowhere", "hub id"),
         (lambda folder: "nobody/has-such-a-model", "Hugging Face Hub"),
+        (lambda folder: folder.parent / "sourc", "/source?"),
     ],
 )
 def test_invalid_names_and_directories_are_refused(tmp_path, tiny_mlm, make, part):
@@ -438,6 +439,17 @@ def test_invalid_names_and_directories_are_refused(tmp_path, tiny_mlm, make, par
         load_encoder(name := make(tmp_path / "e"))
     assert (error.value.key, str(error.value.value)) == ("encoder", str(name))
     assert part in str(error.value)
+
+
+def test_a_backbone_that_does_not_exist_is_refused_with_a_similar_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    for name in ("runs/frst", str(tmp_path / "runs" / "frst")):
+        with pytest.raises(InputError) as error:
+            load_tokenizer(name)
+        assert (error.value.key, error.value.value) == ("backbone", name)
+        assert "runs/first?" in error.value.hint
+        assert ("Hub" in error.value.expected) == (name == "runs/frst")
 
 
 @pytest.mark.parametrize("of_a_run", [False, True])
@@ -537,12 +549,12 @@ def test_one_text_or_many_torch_or_numpy(tiny_mlm, minilm_path, small_word_vecto
 @pytest.mark.parametrize(
     ("name", "options", "fields"),
     [
-        (None, {}, {"key": "encoder", "value": "NoneType"}),
-        (3, {}, {"key": "encoder", "value": "int"}),
+        (None, {}, {"key": "name", "value": None}),
+        (3, {}, {"key": "name", "value": "int"}),
         (
             SimpleNamespace(encoder=None),
             {},
-            {"key": "encoder", "hint": "The result of train contains the loaded encoder: result.encoder."},
+            {"key": "name", "hint": "The result of train contains the loaded encoder: result.encoder."},
         ),
         ("x.ckpt", {"device": "nowhere"}, {"key": "device", "value": "nowhere"}),
     ],

@@ -242,7 +242,8 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
 @pytest.mark.parametrize(
     ("name", "content", "overrides", "message"),
     [
-        ("t.txt", "ä\n".encode() + b"b\xff\nc", [], "t.txt:2: expected UTF-8.*set encoding=NAME"),
+        ("t.txt", "ä\n".encode() + b"b\xff\nc", [], "t.txt:2: expected UTF-8.*set encoding=NAME[.]$"),
+        ("t.csv", b"title\na\n", [], "^t.csv: text is missing; the columns are 'title'. Set column"),
         ("t.txt", b"a", ["column=text"], "column=text: expected null"),
         ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "the gzip stream ends early"),
         ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "t.jsonl:2: text is missing; the columns are 'txt'"),
