@@ -12,6 +12,7 @@ import torch
 
 from contrastive_encoders.core import InputError, Results
 from contrastive_encoders.io.results import environment, peak_memory_bytes, read_results, write_results
+from contrastive_encoders.training.finish import format_changes
 
 RESULTS: Results = {
     "version": 2,
@@ -114,3 +115,10 @@ def test_peak_memory_sees_a_large_array():
     before = peak_memory_bytes()
     held = torch.ones(64, 2**20)  # 256 MiB
     assert peak_memory_bytes() >= max(before, held.nbytes)
+
+
+def test_a_single_example_of_changed_ranks_is_singular():
+    example = {"query": "q", "before": "a", "after": "b", "right": "after"}
+    changes = {"queries": 2, "correct_before": 0, "gained": 1, "lost": 0, "examples": [example]}
+    assert "A random example of these" in format_changes("faq", changes)
+    assert "2 random examples of these" in format_changes("faq", changes | {"examples": [example] * 2})
