@@ -17,7 +17,7 @@ OFF = {"model.lora": "rank", "domain": "path"}  # groups that have no effect if 
 def identity_of(keys: Mapping[str, Any]) -> str:
     """Return the identity of a run: eight hex digits of a hash of the settings that affect its result.
 
-    The module of a class does not count, and neither does a key whose value is null.
+    The module of a class of this package does not count, and neither does a key whose value is null.
 
     Args:
         keys: all keys of the run, as `ResolvedRun.keys` returns them.
@@ -69,12 +69,15 @@ def _identity_keys(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _keys_and_values(value: Any) -> Any:
-    """Return a config without null values. Each ``_target_`` is replaced by its class name, which distinguishes classes
-    with equal keys.
+    """Return a config without null values. Each ``_target_`` is replaced by its class, which distinguishes classes with
+    equal keys: its name if it is of this package, and its full path otherwise.
     """
     if isinstance(value, list):
         return [_keys_and_values(one) for one in value]
     if not isinstance(value, dict):
         return value
     found = {str(key): _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
-    return found | ({"class": str(value["_target_"]).rpartition(".")[2]} if "_target_" in value else {})
+    if "_target_" in value:
+        target = str(value["_target_"])
+        found["class"] = target.rpartition(".")[2] if target.startswith("contrastive_encoders.") else target
+    return found

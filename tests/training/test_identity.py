@@ -1,4 +1,4 @@
-"""The identity of a run: equal for equal keys and values, independent of the location of classes."""
+"""The identity of a run: equal for equal keys and values, independent of the modules of this package."""
 
 from dataclasses import is_dataclass, replace
 
@@ -10,6 +10,7 @@ from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
 from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.training.identity import identity_of
 from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.run_config import RunConfig, Trainer
 
@@ -20,7 +21,7 @@ def identity(model=SimCSEConfig, **changed):
 
 def test_it_is_over_keys_and_values_and_not_over_class_paths_or_keys_without_a_value():
     plain = identity()
-    assert identity(target="losses.room.SimCSE") == plain
+    assert identity(target="contrastive_encoders.losses.room.SimCSE") == plain
     assert identity(temperature=0.05) == plain
     assert resolve(RunConfig(model=SimCSEConfig(), quiet=True, devices=2, output_dir="elsewhere")).identity == plain
     others = [identity(temperature=0.1), identity(target="encoders.objectives.simcse.Other"), identity(GenSEConfig)]
@@ -31,6 +32,12 @@ def keys_below(kind, prefix=""):
     for key in keys_of(kind):
         yield f"{prefix}{key.name}"
         yield from keys_below(key.type, f"{prefix}{key.name}.") if is_dataclass(key.type) else ()
+
+
+def test_classes_of_the_same_name_in_other_packages_differ():
+    own = [identity_of({"model": {"_target_": f"{module}.Margin"}}) for module in ("a", "b")]
+    ours = [identity_of({"model": {"_target_": f"contrastive_encoders.{one}.Margin"}}) for one in ("a", "b")]
+    assert len({*own, *ours}) == 3
 
 
 def test_every_entry_of_the_table_is_a_key():
