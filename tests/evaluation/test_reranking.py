@@ -150,7 +150,7 @@ def test_invalid_rerankers_are_refused(tiny_bert, small_reranker, small_tables, 
         ),
         "nothing there": (
             [f"encoder={tiny_bert}", f"reranker={tmp_path / 'no'}", f"custom_tasks={task}"],
-            "reranker=.*loaded",
+            "reranker=.*/no: expected an existing",
         ),
         "no document": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"custom_tasks={task}", "rerank_top=0"],

@@ -172,7 +172,7 @@ def test_a_setting_is_named_once_with_both_values():
 
 def test_another_class_is_one_change():
     [found] = changes(recipe(), recipe(model={"_target_": "b.Other", "temperature": 1}))
-    assert (found.key, found.before, found.now) == ("model", "Model", "Other")
+    assert (found.key, found.before, found.now) == ("model", recipe()["model"]["_target_"], "b.Other")
 
 
 def test_a_message_lists_so_many_changes_at_most():
