@@ -30,6 +30,17 @@ def test_embeddings_are_those_of_the_exported_graph(tiny_bert, tmp_path, options
 
 
 @needs_onnx
+def test_a_text_without_tokens_is_the_zero_vector(tiny_mlm, tmp_path):
+    """A tokenizer without special tokens, like that of GPT-2."""
+    encoder = load_encoder(tiny_mlm, device="cpu", precision="int8")
+    encoder.tokenizer.backend_tokenizer.post_processor, encoder.session = None, None
+    export_onnx(tmp_path / "onnx", encoder, int8=False)
+    vectors = encoder.quantize().encode(["", "rain"])
+    assert not vectors[0].any()
+    assert vectors[1].any()
+
+
+@needs_onnx
 def test_the_command_writes_them(tiny_bert, tmp_path):
     (tmp_path / "texts.txt").write_text("ferry\nviolin string\n", encoding="utf-8")
     output = tmp_path / "vectors.npy"
