@@ -1,9 +1,9 @@
-"""E2: embeddings of MiniLM on a CPU, compared with other runtimes, and with its matrix products alone.
+"""E5: embeddings of MiniLM on a CPU, compared with other runtimes, and with its matrix products alone.
 
 The texts are the mixture of E1, and queries of 12 words. The other sides are sentence-transformers on torch, and ONNX
 Runtime and OpenVINO (if installed) with the graphs that ``format=onnx`` exports, in batches of 32 texts of similar
 length, with as many threads as torch. ``products`` are the products of all linear layers and of attention with the same
-shapes. Targets: 1.2 times as fast as the fastest with the same quality, and 85 % of the products' speed in fp32.
+shapes. Targets: 1.2 times as fast as the fastest with this precision, and 85 % of the products' speed in fp32.
 """
 
 import argparse
@@ -116,4 +116,4 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
         seconds = alternate({case: timed(side, clock) for case, side in sides.items()}, options.rounds)
         for case in sides:
             if case not in encoders:
-                yield rates("E2", f"{name}, {case}", "texts/s", len(some), seconds[case[:4]], seconds[case])
+                yield rates("E5", f"{name}, {case}", "texts/s", len(some), seconds[case[:4]], seconds[case])

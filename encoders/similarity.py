@@ -49,6 +49,9 @@ def _as_rows(key: str, embeddings: Any) -> Tensor:
     if rows_ND is None or rows_ND.ndim not in (1, 2):
         shown = type(embeddings).__name__ if rows_ND is None else f"an array of shape {tuple(rows_ND.shape)}"
         raise InputError(
-            key=key, value=shown, expected="embeddings as an array (rows, width)", hint="Pass texts to encode first."
+            key=key,
+            value=shown,
+            expected="embeddings as an array (rows, width)",
+            hint="If these are texts, embed them first, with encode.",
         )
     return rows_ND.unsqueeze(0) if rows_ND.ndim == 1 else rows_ND

@@ -35,7 +35,10 @@ class TableRow(NamedTuple):
     values: dict[str, Any]
 
     def text(self, name: str, *, may_be_empty: bool = False) -> str:
-        """Return a text without surrounding spaces; `EMPTY` for an empty one, if it may be empty."""
+        """Return the text in a column, without surrounding spaces.
+
+        With ``may_be_empty``, an empty text becomes `EMPTY`.
+        """
         text = text_in(ParsedRow(self.values, 0), name)
         if isinstance(text, BadRow):
             raise InputError(f"{self.where}: {text.message}.")

@@ -275,7 +275,7 @@ def _vector_file(
 def _write(
     config: EmbedConfig, texts: InputTexts | ListedTexts, file: VectorFile, start: Start, prompt: str | None
 ) -> None:
-    """Embed the missing windows, and rename the file to its final name.
+    """Embed the blocks of texts that are not yet in the file, and rename the file to its final name.
 
     Raises:
         OutputError: the processes of some windows failed in every attempt.

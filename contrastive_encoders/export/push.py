@@ -31,7 +31,8 @@ def check_push(name: str) -> None:
         raise InputError(
             key="push",
             value=name,
-            expected=f"a token with write access to {_endpoint()}, either in HF_TOKEN or stored by the login of hf",
+            expected=f"a token with write access to {_endpoint()}, but no token is stored",
+            hint="Put it into the environment variable HF_TOKEN, or log in with hf auth login.",
         )
 
 

@@ -189,7 +189,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _name_in_errors(path: Path) -> Iterator[None]:
-    """Context manager that adds the file name to write errors, which do not contain it."""
+    """Context manager that adds the path to an ``OSError`` without a file name, such as an error of a write."""
     try:
         yield
     except OSError as error:

@@ -101,8 +101,8 @@ class ModelConfig(GenerateConfig):
     )
     base_url: str | None = config_field(
         None,
-        "URL of the server for engine=openai, such as http://HOST:PORT/v1; the key generator is then the name of the "
-        "model on the server, and sentence lengths are counted in words instead of tokens",
+        "URL of the server for engine=openai, such as http://HOST:PORT/v1; `generator` is then the name of the model "
+        "on the server, and sentence lengths are counted in words instead of tokens",
     )
     requests: Requests = group(Requests, "requests to the server for engine=openai")
     chat_template: bool = config_field(

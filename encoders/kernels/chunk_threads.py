@@ -16,8 +16,8 @@ from torch import Tensor
 def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]], threads: int) -> Iterator[Tensor]:
     """Yield ``function(*arguments)`` for each element of ``inputs``, in order and without gradients.
 
-    ``function`` is called in ``threads`` threads, in which torch computes with one thread. At most twice as many inputs
-    are read ahead.
+    ``function`` is called in ``threads`` threads, in which torch computes with one thread. At most ``2 * threads + 1``
+    inputs are read before the first result is yielded.
     """
     number = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
@@ -31,7 +31,7 @@ def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]
             yield results.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(number)  # the setting of a thread is also that of threads that start later
+        torch.set_num_threads(number)  # otherwise threads that start later would inherit 1
 
 
 def is_thread_safe(config: Any) -> bool:

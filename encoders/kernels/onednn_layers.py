@@ -106,9 +106,9 @@ class _CachedCast:
 
 
 class _Adapted(torch.autograd.Function):
-    """Linear function with a LoRA adapter, x W^T + b + (z A^T) B^T, with frozen W.
+    """Linear function with a LoRA adapter and frozen W: x W^T + b + (dropout(x) A^T) B^T.
 
-    z is ``dropped`` (x after dropout) if given, and x otherwise. ``narrow`` is x in the matmul type.
+    dropout(x) is ``dropped``, or x if ``dropped`` is None. ``narrow`` is x in the matmul type.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ class Int8Encoder(SentenceEncoder):
 
     Tokenization, prompts, pooling, truncation, and normalization are those of `SentenceEncoder`. ONNX Runtime quantizes
     the activations of a batch with one range, so the embedding of a text depends slightly on the other texts of its
-    batch. The float32 weights are kept for the fingerprint.
+    batch. The float32 weights stay in memory, because the fingerprint is computed from them.
     """
 
     precision = "int8"

@@ -17,7 +17,7 @@ FIGURES = {
     "chunk_memory": {"P6"},
     "sts_speed": {"P7"},
     "embedding": {"E1", "P16"},
-    "embedding_runtimes": {"E2"},
+    "embedding_runtimes": {"E5"},
     "distillation": {"P24"},
     "triplet_synthesis": {"P10"},
     "self_debiased_generation": {"P9"},

@@ -40,8 +40,8 @@ class Filters:
     min_words: int = config_field(0, "minimum number of words of a generated text", ge=0)
     copies: Copies = config_field(
         "keep",
-        "which copies of the first sentence are dropped; keep: no copies; exact: exact copies; normalized: exact "
-        "copies, and copies that differ only in case, punctuation, or spaces",
+        "which texts are dropped as copies of the first sentence; keep: none, copies are kept; exact: exact copies; "
+        "normalized: exact copies, and copies that differ only in case, punctuation, or spaces",
     )
     drop_duplicates: bool = config_field(
         False, "whether to drop a text that was already accepted for the same input and label"

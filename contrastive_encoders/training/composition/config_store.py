@@ -135,8 +135,9 @@ def _shown(value: Any) -> str:
 
 
 def choices_with_key(key: str) -> list[str]:
-    """Return ``GROUP=CHOICE`` for each choice of the groups ``model`` and ``data`` that has ``key``, which may be a key
-    of a data source of a mixture.
+    """Return the choices of ``model`` and ``data`` whose configs contain ``key``, each as ``GROUP=CHOICE``.
+
+    A key of a mixture's data source, ``data.parts.NAME.KEY``, is looked up as ``data.KEY``.
     """
     group, _, name = re.sub(r"^data\.parts\.[^.]+\.", "data.", key).partition(".")
     found = (one.partition("/") for one, kind in REGISTERED.items() if name in dotted(config_node(kind)))
