@@ -141,7 +141,11 @@ def uneven_batch(rest: int, world: int) -> InputError:
 
 
 def check_divisible(batch_size: int, world: int) -> None:
-    """Raise `InputError` if the batch size is not a multiple of the number of processes."""
+    """Check that the batch size is a multiple of the number of processes.
+
+    Raises:
+        InputError: it is not a multiple.
+    """
     if batch_size % world:
         below, above = batch_size // world * world, (batch_size // world + 1) * world
         raise InputError(

@@ -19,12 +19,12 @@ def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]
     ``function`` is called in ``threads`` threads, in which torch computes with one thread. At most ``2 * threads + 1``
     inputs are read before the first result is yielded.
     """
-    number = torch.get_num_threads()
+    number, function = torch.get_num_threads(), torch.no_grad()(function)
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     results = deque[Future[Tensor]]()
     try:
         for arguments in inputs:
-            results.append(pool.submit(torch.no_grad()(function), *arguments))
+            results.append(pool.submit(function, *arguments))
             if len(results) > 2 * threads:
                 yield results.popleft().result()
         while results:

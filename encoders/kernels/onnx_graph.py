@@ -98,7 +98,7 @@ def quantize_graph(graph: Path, small: Path) -> None:
 
 def open_graph(graph: Path) -> Any:
     """Return a session of ONNX Runtime on the CPU, with as many threads as torch uses."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it writes a file .ses to the temporary directory otherwise
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as in `require_onnx`, which Python callers may skip
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from contrastive_encoders.core import InputError, missing_package
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.onnx_packages import require_onnx
 from contrastive_encoders.encoders.kernels.onnx_graph import (
     PROBES,
     check_graph,
@@ -41,11 +42,7 @@ class Int8Encoder(SentenceEncoder):
             InputError: If the packages of the extra ``onnx`` are not installed, the encoder cannot be exported, or its
                 embeddings in 8 bits differ too much from those in float32.
         """
-        try:
-            import onnx  # noqa: F401
-            import onnxruntime  # noqa: F401
-        except ImportError as error:
-            raise missing_package(str(error.name), "onnx", key="precision", value="int8") from error
+        require_onnx("precision", "int8")
         expected_ND = self.embed(PROBES, progress=False)
         with tempfile.TemporaryDirectory(prefix="contrastive-encoders-") as folder:
             graph, small = Path(folder) / "model.onnx", Path(folder) / "model_int8.onnx"

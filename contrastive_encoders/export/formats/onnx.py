@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrastive_encoders.core import missing_package
+from contrastive_encoders.core.onnx_packages import require_onnx
 from contrastive_encoders.export.export_format import ExportFormat
 
 if TYPE_CHECKING:
@@ -20,12 +19,7 @@ def check() -> None:
     Raises:
         InputError: the extra is not installed.
     """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it writes a file .ses to the temporary directory otherwise
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise missing_package(str(error.name), "onnx", key="format", value="onnx") from error
+    require_onnx("format", "onnx")
 
 
 def write(output: Path, source: Source, config: ExportConfig) -> None:

@@ -219,8 +219,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_shown(shown: bool) -> Iterator[None]:
-    """Context manager that hides the progress bars of sentence-transformers, which has no option for this, unless
-    ``shown`` is true.
+    """Context manager that hides the progress bars of sentence-transformers if ``shown`` is false.
+
+    The library has no option for this.
     """
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(sys.stderr if shown else nowhere):
         yield
