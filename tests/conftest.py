@@ -23,6 +23,8 @@ import random
 import shutil
 import subprocess
 import sys
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -62,6 +64,9 @@ COMMON = "the a of and in on was with that for it as had by this from were which
 # Tests that start commands take longest; they come first, so that no process ends with a long file alone
 LONG = ("test_guide", "integration", "distributed", "comparison", "synthesis", "export", "training", "test_configs")
 
+# Of the tests with the mark `rotates`, each day runs one in so many
+ROTATION = 4
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -76,12 +81,27 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed {seed()}; SEED=NUMBER sets another"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects what is slow
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not any(".py" in argument for argument in config.args):
+        _rotate(items)
+
     def place(item: pytest.Item) -> int:
         name = item.path.relative_to(ROOT / "tests").parts[0].removesuffix(".py")
         return LONG.index(name) if name in LONG else len(LONG)
 
     items.sort(key=place)
+
+
+def _rotate(items: list[pytest.Item]) -> None:
+    """Mark as slow the tests with the mark ``rotates`` whose turn is on another day."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("rotates"):
+            function = item.nodeid.partition("[")[0]
+            if (seed() + zlib.crc32(function.encode()) + cases[function]) % ROTATION:
+                item.add_marker("slow")
+            cases[function] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -432,6 +432,7 @@ def cases(table):
     return [pytest.param(*row, marks=pytest.mark.advice(row[0]), id=f"{row[0]}-{at}") for at, row in enumerate(table)]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("name", "arguments", "advised"), cases(REFUSED))
 def test_a_refused_run_continues_as_advised(name, arguments, advised, said):
     pattern = advice()[name].pattern

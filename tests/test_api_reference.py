@@ -19,6 +19,7 @@ def test_the_page_lists_exactly_the_exported_names():
     assert sorted(listed) == sorted(name for name in contrastive_encoders.__all__ if not name.startswith("__"))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", [name for name in contrastive_encoders.__all__ if not name.startswith("__")])
 def test_the_example_of_an_exported_name_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

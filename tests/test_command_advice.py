@@ -83,6 +83,7 @@ def refusal(command, arguments):
     return str(error.value)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("name", "command", "arguments", "shown", "taken"),
     [pytest.param(*row, id=f"{row[0]}-{at}") for at, row in enumerate(REFUSED)],

@@ -39,6 +39,7 @@ def files(group, beginning=""):
     return sorted(path.stem for path in (ROOT / "configs" / group).glob(f"{beginning}*.yaml"))
 
 
+@pytest.mark.rotates
 @pytest.mark.advice("contrastive_encoders.cli.completion:BASH")
 def test_bash_completes_commands_choices_and_keys():
     assert in_bash("contrastive-encoders e") == ["embed", "evaluate", "export"]

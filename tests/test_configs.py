@@ -46,6 +46,7 @@ def targets(node, where=""):
                 yield from targets(node[key], f"{where}.{key}".strip("."))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in choices(group)])
 def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
     cfg = composed(f"{group}={name}", *(["data.path=x"] if (group, name) == ("data", "text") else []))
@@ -68,6 +69,7 @@ def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
         assert not missing, f"{where}: {sorted(missing)} cannot be seen in the config"
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", choices("experiment"))
 def test_an_experiment_is_a_complete_run(name):
     for run in stages_composed(f"experiment={name}"):
@@ -87,6 +89,7 @@ def stages_composed(*overrides: str) -> list[ResolvedRun]:
     return resolve(compose_run(overrides)).trainings
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "name", [name for name in choices("experiment") if re.match("simcse|gense(?!_gen)|tsdae", name)]
 )
@@ -107,6 +110,7 @@ STAGES = {  # of the paper: data, batch, temperature, epochs of each stage
 }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", STAGES)
 def test_the_stages_of_gense_are_the_published_ones(name):
     found = stages_composed(f"experiment={name}")
@@ -154,6 +158,7 @@ def yielded() -> dict[str, object]:
     return {data: get_object(run.data.target).yields for data, run in runs.items()}
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("model", choices("model"))
 def test_a_model_fits_some_data(model, yielded):
     overrides = [f"model={model}", *GIVEN.get(model, [])]

@@ -44,6 +44,7 @@ def test_hydras_options_are_accepted(arguments):
     check_options("train", arguments)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_shows_the_usage_of_a_parser(command, tmp_path):
     done = run_command(["-m", "contrastive_encoders", command, "texts.csv", "--no-such-option"], tmp_path)

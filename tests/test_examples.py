@@ -66,6 +66,7 @@ def test_the_examples_are_short_and_name_their_command():
         assert f"{path.stem}.py" in command_of(path.stem)
 
 
+@pytest.mark.rotates
 def test_faiss_finds_the_answers_that_are_nearest(folder):
     out = run_example("improve_and_search", folder, "max_steps=2", "batch_size=8", "output_dir=run")
     assert "held_out/cosine/ndcg@10" in read_results(folder / "run" / "results.json")["scores_before"]
@@ -107,6 +108,7 @@ def test_the_better_encoder_embeds_the_passages(folder, smollm2_path, minilm_pat
     np.testing.assert_allclose(np.load(output / "passages.npy"), encoder.encode(texts), atol=1e-4)
 
 
+@pytest.mark.rotates
 def test_the_first_loss_is_that_of_siglip(folder, minilm_path):
     """The batch is the entire file, so the loss of the first step is that of the initial encoder on all rows."""
     write_rows(folder / "faq.csv", "question,answer", ROWS[:32])
@@ -121,6 +123,7 @@ def test_the_first_loss_is_that_of_siglip(folder, minilm_path):
     assert losses_of(run)[0] == pytest.approx(np.log1p(np.exp(-logits)).sum(1).mean(), rel=1e-4)
 
 
+@pytest.mark.rotates
 def test_the_table_has_the_mean_of_each_arm(folder, tiny_bert):
     keys = ["max_steps=1", "batch_size=8", "model.dropout=0.1"]
     out = run_example("compare_objectives", folder, *keys, encoder=str(tiny_bert))

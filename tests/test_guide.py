@@ -80,12 +80,14 @@ def test_the_commands_are_found():
     assert {line.split()[0] for line in COMMANDS} <= {*LAUNCHERS, *NOT_OURS, "make"}
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", STARTED)
 def test_a_command_composes(command):
     """This includes commands that need the hub, or several nodes: their keys, groups and values must exist."""
     check_command(command)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", EVALUATIONS)
 def test_evaluation_commands_run(command, small_tables, small_word_vectors, small_reranker, tmp_path):
     """They run as written, except for the encoder and the tables; downloads come from an empty mirror."""
@@ -113,6 +115,7 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, smal
         assert "95 %" in done.stdout
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", EXPORTS)
 def test_export_commands_run(command, tiny_mlm, tmp_path):
     """They run as written, except for the encoder; nothing is sent: the hub is switched off."""
@@ -165,6 +168,7 @@ def test_the_python_of_the_page_runs(tiny_mlm, tmp_path, monkeypatch):
     assert names["found"].rows_QK.shape == (1, 10)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", OFFICIAL)
 def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp_path):
     """A folder with the data set's name in the working directory is read instead of the hub's data."""

@@ -42,6 +42,7 @@ def help_of(command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("race", "adapt", "improve")])
 def test_help_is_readable_complete_and_light(command):
     lines = help_of(command).splitlines()

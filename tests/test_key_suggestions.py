@@ -28,6 +28,7 @@ def refused(override):
     return str(explained(error.value, "train", [*BASE, override]))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("override", "key"),
     [
@@ -171,6 +172,7 @@ def test_a_part_of_a_mixture_names_the_data_that_has_a_key():
     assert "data=pydocs, data=text" in error.hint
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("config", "overrides", "advised", "key"),
     [

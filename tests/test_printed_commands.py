@@ -155,6 +155,7 @@ BAD_ROWS = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("name", "rows", "keys"), BAD_ROWS, ids=[name for name, *_ in BAD_ROWS])
 def test_rows_that_cannot_be_trained_on_can_with_the_arguments_of_the_message(name, rows, keys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -32,6 +32,7 @@ def written(race_folder, tmp_path_factory):
     return found, output, write_report(found, output)
 
 
+@pytest.mark.rotates
 def test_runs_of_one_recipe_are_an_arm(written):
     found, _, _ = written
     assert {arm.label: len(arm.runs) for arm in found.arms} == {"good": 2, "even": 2, "leaky": 2}
@@ -154,6 +155,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
         assert one.p == (same.p if (one.first, one.second) == (0, 2) else None)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -205,6 +207,7 @@ def test_a_refused_comparison_leaves_no_folder(run_folder, tmp_path, keys, key):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.rotates
 def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
     """Read the records back from the file that W&B writes if there is no network."""
     import wandb

@@ -87,6 +87,7 @@ def test_the_commands_are_found():
     assert len(RACES) >= 2
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", OTHERS)
 def test_a_command_runs(command, desk):
     done = run(command, desk)

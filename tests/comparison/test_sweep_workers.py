@@ -55,6 +55,7 @@ def swept(folder: Path, arguments: list[str]) -> subprocess.Popen:
     )
 
 
+@pytest.mark.rotates
 def test_a_trial_whose_worker_is_killed_goes_on_in_another(arguments, undisturbed, tmp_path, caplog):
     killed = when_under_way(tmp_path / "out", 2, kill_first)
     assert run(arguments) == 0
@@ -74,6 +75,7 @@ def test_a_sweep_goes_on_after_its_driver_is_killed(arguments, undisturbed, tmp_
     assert set(steps(tmp_path / "out").values()) == {COUNTED}
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("number", "send"), [(signal.SIGTERM, os.kill), pytest.param(signal.SIGINT, os.killpg, marks=pytest.mark.slow)]
 )

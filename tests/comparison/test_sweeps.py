@@ -113,6 +113,7 @@ def overrides_of(job: Job) -> list[str]:
     return job.arguments[:-1]  # without quiet=true
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_trial_of_a_sweep_composes(path, tmp_path):
     sweep = read_sweep(path)
@@ -387,6 +388,7 @@ def test_an_interruption_ends_it_and_the_same_command_goes_on(tmp_path, fake_tra
     assert [attempts(tmp_path / str(place)) for place in range(3)] == [1, 2, 1]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("budget", "steps"),
     [

@@ -88,6 +88,7 @@ def read(hub, tmp_path):
     return run
 
 
+@pytest.mark.rotates
 def test_datasets_are_copied_or_streamed_and_invalid_keys_are_refused(read, hub):
     """Two processes run the test, each of which imports all of datasets."""
     found, large, sliced, *wrong = read(

@@ -132,6 +132,7 @@ def texts_of(pairs, more=()):
     return list(dict.fromkeys([*more, *(positive for _, positive in pairs)]))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("more", "rules"),
     [
@@ -163,6 +164,7 @@ def test_they_follow_the_rules_and_can_be_trained_on(encoder, given, tmp_path, m
     assert len(next(iter(module.train_dataloader())).negatives.lengths) == 2 * rules["num_negatives"]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "limits", [{"relative_margin": 0.05}, {"max_score": "the median", "range_min": 1, "range_max": 20}]
 )
@@ -244,6 +246,7 @@ def test_what_each_rule_left_out_is_counted(encoder, given, tmp_path):
     assert told
 
 
+@pytest.mark.rotates
 def test_real_answers_by_minilm_follow_the_rules(shared_data, minilm_path, tmp_path):
     with gzip.open(shared_data / "train" / "qa_pairs.jsonl.gz", "rt") as file:
         read = [json.loads(line) for line in itertools.islice(file, 40)]
@@ -454,6 +457,7 @@ def test_scores_that_are_no_numbers_are_refused_and_nothing_is_written(cross_enc
     assert not output.exists()
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("file", "key"), [("config.json", "sentence_transformers"), ("tokenizer.json", "normalizer")])
 def test_a_reranker_of_the_same_weights_has_scores_of_its_own(cross_encoders, given, tmp_path, file, key):
     """Both compute another function from the same weights, or read texts in another way."""

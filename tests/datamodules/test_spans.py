@@ -51,6 +51,7 @@ def published_windows(num_tokens, anchors, max_span, rng):
     return chosen
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("num_tokens", "anchors"), [(24, 3), (31, 3), (32, 4), (41, 2), (8, 1), (37, 1), (44, 5)])
 def test_windows_are_drawn_as_from_the_published_list(num_tokens, anchors):
     rng, oracle_rng = np.random.default_rng(1), np.random.default_rng(2)

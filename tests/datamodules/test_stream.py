@@ -41,6 +41,7 @@ def test_an_epoch_broken_off_is_followed_by_the_next():
     assert [next(iter(batches))[0] for _ in range(3)] == [0, 1, 2]  # limit_train_batches=1
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at", slow_after(3, [0, 5, 12, 3, 10]))

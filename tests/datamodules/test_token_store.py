@@ -291,6 +291,7 @@ def same_files(one, other):
         assert (one.directory / name).read_bytes() == (other.directory / name).read_bytes(), name
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("build", "options", "workers"),
     [
@@ -336,6 +337,7 @@ def test_a_batch_that_kills_every_worker_leaves_no_store(tmp_path, bpe, monkeypa
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.rotates
 @EITHER
 @pytest.mark.parametrize(("last", "error"), [('{"text": true}', InputError), ("", KeyboardInterrupt)])
 def test_no_worker_is_left_when_a_build_ends_early(build, last, error, tmp_path, bpe, monkeypatch):

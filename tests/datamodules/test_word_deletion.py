@@ -26,6 +26,7 @@ def words(text, tokenizer):
     return re.findall(r"\w+|[^\w\s]" if wordpiece else r"\w(?:\S*\w)?|[^\w\s]", text)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("share", [0.3, 0.6])
 def test_words_stay_whole_in_their_order_and_at_the_rate(tokenizer, share):
     delete, kept, total, texts_of_one = WordDeletion(tokenizer, share, seed=5), 0, 0, 0

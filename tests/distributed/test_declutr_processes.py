@@ -144,6 +144,7 @@ def distance(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> 
     return float(abs(a.norm() / b.norm() - 1)), float(1 - torch.dot(a, b) / a.norm() / b.norm())
 
 
+@pytest.mark.rotates
 def test_the_ranks_share_the_same_batches(alone, together):
     for number in range(STEPS):
         whole = alone["both"][number]

@@ -64,6 +64,7 @@ def together(request, alone, backbones, gense_prompts, folder):
     return steps.together(every_case, request.param, folder, backbones, gense_prompts, str(folder))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_and_the_scores_do_not_depend_on_the_number_of_processes(name, alone, together):
     assert set(alone[name][1]) == {"generation_loss", "discrimination_loss", "accuracy"}

@@ -64,6 +64,7 @@ def outcomes(tmp_path_factory):
     return every_case(0, 1, str(backbone)), together(every_case, 2, folder, str(backbone))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_does_not_depend_on_the_number_of_processes(name, outcomes):
     alone, together = outcomes

@@ -157,6 +157,7 @@ def together(request, backbones, tmp_path_factory):
     return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_does_not_depend_on_the_number_of_processes(name, alone, together):
     assert_same_step(alone[name], [rank[name] for rank in together])

@@ -69,6 +69,7 @@ def together(request, backbones, tmp_path_factory):  # noqa: F811
     return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", SHARDED)
 def test_a_step_of_sharded_weights_is_that_of_one_process(name, alone, together):
     ranks = [rank[name] for rank in together]

@@ -53,6 +53,7 @@ def received(rank: int, world: int, folders: dict) -> dict:
     return found
 
 
+@pytest.mark.rotates
 def test_ranks_get_their_part_of_what_rank_0_has(folders, tmp_path):
     for rank in steps.together(received, 2, tmp_path, folders):
         for name in CASES:

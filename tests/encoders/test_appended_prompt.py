@@ -91,6 +91,7 @@ def test_where_no_word_ends_the_text_the_prompt_is_what_it_is_behind_a_word(name
         assert behind(tokenizer, [text]) == [tokenizer(wanted)["input_ids"] + prompt]
 
 
+@pytest.mark.rotates
 @given(text=st.text(max_size=40))
 @settings(max_examples=40, deadline=None)
 @AND_JOINING

@@ -83,6 +83,7 @@ def test_a_folder_with_layers_is_our_own_encoder(tiny_bert, tmp_path, activation
     assert encoder.embed([]).shape == (0, 7)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("normalize", [None, False])
 def test_every_objective_keeps_what_stands_behind_the_pooling(folder, tmp_path, name, normalize):
@@ -140,6 +141,7 @@ def saved(model, path):
     return path
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("lora", [None, LORA])
 @pytest.mark.parametrize("name", ["sroberta", "declutr"])
 def test_a_checkpoint_has_them_also_beside_adapters(folder, tmp_path, lora, name):

@@ -46,6 +46,7 @@ def compiled_and_not(backend, case, backbones, **keys):
     assert_same(ours, theirs)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("keys", [pytest.param(PADDED, marks=pytest.mark.slow), {"attn_implementation": "unpadded"}])
 def test_a_compiled_step_is_the_same(keys, backbones):
     compiled_and_not("eager", "sroberta", backbones, **keys)

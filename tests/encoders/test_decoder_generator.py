@@ -94,6 +94,7 @@ def by_transformers(folder, assembly="pieces"):
     return model, found
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("family", slow_after(2, ["llama", "gpt2", "gemma2", "opt"]))
 @pytest.mark.parametrize(
     "options", [{}, {"token_budget": 70}, {"token_budget": 70, "activation_checkpointing": "on"}], ids=str

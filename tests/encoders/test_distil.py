@@ -46,6 +46,7 @@ def distil(backbone, width, **keys):
     return model
 
 
+@pytest.mark.rotates
 @CHUNKS
 @pytest.mark.parametrize("columns", slow_after(2, [1, 3, 2]))
 @pytest.mark.parametrize("distance", ["cosine", "mse"])

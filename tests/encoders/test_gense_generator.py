@@ -75,6 +75,7 @@ def gradients(module):
     return {name: weight.grad.clone() for name, weight in module.named_parameters() if weight.grad is not None}
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "options", [{}, {"token_budget": 120}, {"token_budget": 120, "activation_checkpointing": "on"}], ids=str
 )

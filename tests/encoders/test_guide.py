@@ -32,6 +32,7 @@ def guide(tiny_mlm, tmp_path_factory):
     return folder
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("strategy", "margin"), MARGINS)
 @pytest.mark.parametrize("columns", [2, 3])
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.export.texts import TORTURE
 from tests.in_process import run_here
 
 
+@pytest.mark.rotates
 @needs_onnx
 @pytest.mark.parametrize("options", [{}, {"truncate": 16, "normalize": True, "prompt": "say: "}, {"pooling": "cls"}])
 def test_embeddings_are_those_of_the_exported_graph(tiny_bert, tmp_path, options):

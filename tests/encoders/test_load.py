@@ -166,6 +166,7 @@ def prompt_left_out(folder):
     return folder
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("make", "width", "why"),
     [

@@ -30,6 +30,7 @@ def decoder(request, tmp_path_factory):
     return save_decoder(request.param, tmp_path_factory.mktemp(request.param))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("activation_checkpointing", ["off", "on", "layers"])
 def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, activation_checkpointing):
     """The loss is -log p of token i from the state at i - 1, averaged over all masked tokens except first ones."""

@@ -269,6 +269,7 @@ MODELS = {
 }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("activation_checkpointing", ["on", "off", "layers"])
 def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(

@@ -122,6 +122,7 @@ def export(model, target):
     return export_encoder(target, **parts_of(model.encoder))
 
 
+@pytest.mark.rotates
 def test_every_objective_leaves_an_encoder_as_it_is(directory, tmp_path):
     expected = encode(directory)
     rows = [np.stack([expected[0][PAIRS_OF[text]] for text in side]) for side in (PAIRS.left, PAIRS.right)]
@@ -173,6 +174,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", ["pairs", "tsdae"])
 @pytest.mark.parametrize("kind", OTHERS)
 def test_options_of_a_directory_are_kept(tiny_mlm, tmp_path, kind, name):
@@ -203,6 +205,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("name", "keys", "changes"), CHANGES)
 def test_only_what_is_set_changes_an_encoder(backbones, tmp_path, name, keys, changes):
     directory = write(tmp_path / "made", Directory("mean", (NORMALIZE,), 32), backbones)

@@ -52,6 +52,7 @@ def test_every_pooler_is_tried():
     assert BY_HAND.keys() == set(OF_THE_TRUNK)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     ("with_mlm", "activation_checkpointing"), slow_after(1, [(True, "on"), (False, "off"), (True, "layers")])

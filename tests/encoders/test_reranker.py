@@ -65,6 +65,7 @@ def ragged(tokenizer, texts):
     return Ragged(torch.cat(ids), np.array([len(one) for one in ids]))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("max_length", slow_after(2, [6, 130, 24]))
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -87,6 +88,7 @@ def test_two_texts_are_joined_as_the_tokenizer_joins_them(family, max_length, si
         assert types == wanted["token_type_ids"]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "options",
     [

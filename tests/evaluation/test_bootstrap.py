@@ -49,6 +49,7 @@ NOISY = np.round(RATINGS + np.random.default_rng(6).normal(0, 2, 61), 1)
 LABELS, CALLED = (RATINGS > 3).astype(int), (NOISY > 3).astype(int)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("ours", "oracle", "predicted", "gold"),
     [

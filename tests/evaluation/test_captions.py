@@ -138,6 +138,7 @@ def test_median_rank_counts_from_one_and_averages_folds():
     assert median_rank(torch.tensor([0, 1, 2, 9, 4, 4, 4, 0]), folds=2) == 3.5
 
 
+@pytest.mark.rotates
 def test_training_equals_a_slow_one_in_float64():
     train, dev, test = vectors(20, 1), vectors(24, 2), vectors(25, 3)
     wanted = slow_fit(train, dev, SMALL, seed=1111)

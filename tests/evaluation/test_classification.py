@@ -63,6 +63,7 @@ def task(name, parts, protocol, classes, recipe=None, nhid=0):
     )
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("protocol", "folds", "items", "nhid"), [("default", 3, 130, 0), ("fast", 5, 160, 0), ("fast", 4, 90, 3)]
 )
@@ -79,6 +80,7 @@ def test_nested_folds_decide_as_the_original(protocol, folds, items, nhid):
     assert found[f"mr-dev/{protocol}/accuracy"].value == truth.dev
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("protocol", "classes", "sizes"),
     [

@@ -75,6 +75,7 @@ BAD = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("arguments", "expected"), BAD, ids=lambda value: " ".join(value)[-40:] or "bare")
 def test_bad_input_gets_one_line_and_status_2(arguments, expected, small_tables, small_word_vectors, tmp_path):
     filled = [override.format(data=small_tables, vectors=small_word_vectors) for override in arguments]

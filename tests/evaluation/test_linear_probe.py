@@ -35,6 +35,7 @@ def random_splits(items, seed, sizes=(150, 151, 128, 129, 192)):
     ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("classes", "settings"),
     [(2, DEFAULT), (6, DEFAULT), (3, FAST), (6, FAST), (3, DEFAULT._replace(hidden=5)), (2, FAST._replace(hidden=4))],

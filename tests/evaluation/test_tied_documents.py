@@ -45,6 +45,7 @@ def own_metrics(similarity_QN, relevant, metrics=METRICS):
     return {name.removeprefix("ties/cosine/"): estimate.values_N / 100 for name, estimate in scores.items()}
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("case", QUERIES)
 def test_ties_are_the_mean_over_random_orders(case):
     letters, gains = QUERIES[case]

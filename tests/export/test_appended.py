@@ -91,6 +91,7 @@ def exported(t5, tiny_bert, tiny_mlm, tmp_path_factory):
     return {name: (folder, expected[name], np.load(f"{folder}.npy")) for name, folder in folders.items()}
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", CASES)
 def test_stock_sentence_transformers_gives_our_vectors(name, exported):
     _, expected, found = exported[name]

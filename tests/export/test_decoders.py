@@ -62,6 +62,7 @@ CASES = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("family", "pooling", "attention", "end"), slow_after(9, [("llama", "mean", "bidirectional", True), *CASES])
 )
@@ -88,6 +89,7 @@ def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling
     assert top["requirements"].get("transformers") == needed
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("attention", ["causal", "bidirectional"])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_the_graph_gives_the_vectors_of_a_decoder(decoders, tmp_path, family, attention):

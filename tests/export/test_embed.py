@@ -182,6 +182,7 @@ def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "whole.npy"))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", ["o.npy", "o.parquet"])
 def test_killed_wherever_the_file_gets_its_name_it_is_whole_or_goes_on(tmp_path, name):
     """Kills happen at each file that is opened, renamed or removed after all 8-bit embeddings exist."""

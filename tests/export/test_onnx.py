@@ -43,6 +43,7 @@ def by_the_example(folder: Path, code: str, graph: str = GRAPH):
     return names["embed"]
 
 
+@pytest.mark.rotates
 @needs_onnx
 @pytest.mark.parametrize(
     ("family", "pooling"),
@@ -89,6 +90,7 @@ def minilm_folder(minilm_path, tmp_path_factory):
     return folder
 
 
+@pytest.mark.rotates
 @needs_onnx
 def test_the_example_of_the_folder_runs_without_torch(minilm_path, minilm_folder, tmp_path):
     card = (minilm_folder / "README.md").read_text()

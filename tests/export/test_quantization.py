@@ -22,6 +22,7 @@ def embedded(folder, encoder, texts, name, *overrides):
     return output
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_file_is_what_sentence_transformers_makes_of_the_floats(tmp_path, tiny_mlm, dtype):
     floats = np.load(embedded(tmp_path, tiny_mlm, MANY, "floats"))

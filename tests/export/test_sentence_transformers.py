@@ -64,6 +64,7 @@ def backbone(request):
     return base_model(request.getfixturevalue(request.param))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("pooling", OF_THE_TRUNK)
 def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, tmp_path):
     transformer, tokenizer = backbone

@@ -65,6 +65,7 @@ ALONE = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("overrides", "expected"), ALONE, ids=lambda overrides: " ".join(overrides))
 def test_a_config_that_cannot_be_composed_is_refused(overrides, expected, command, tmp_path):
     outcome = command(*overrides, f"output_dir={tmp_path / 'run'}")
@@ -98,6 +99,7 @@ VALUES = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("override", "expected"), VALUES, ids=lambda override: override if isinstance(override, str) else ""
 )
@@ -145,6 +147,7 @@ FILES = {
 }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", FILES)
 def test_an_unreadable_file_is_refused_with_its_name(name, refused, tmp_path):
     content, expected = FILES[name]
@@ -185,6 +188,7 @@ def test_a_backbone_without_a_head_is_refused_if_mlm_is_requested(tiny_bert, ref
     assert all((weights[0][name] == weight).all() for name, weight in weights[1].items())
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -27,6 +27,7 @@ def test_raw_sentences_become_a_stage_between_open_text_and_nli(finished):
     assert synthesis["counts"]["accepted"] > 16
 
 
+@pytest.mark.rotates
 def test_the_task_is_scored_before_after_and_in_between(finished):
     results = read_results(finished[0] / "results.json")
     name = "stsb/cosine/spearman"
@@ -43,6 +44,7 @@ def test_sentences_of_the_evaluation_are_excluded_and_counted(finished, tested, 
     assert synthesis["sentences"]["left_out"]["held out"] == 1
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("override", "message"),
     [

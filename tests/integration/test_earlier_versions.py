@@ -60,6 +60,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("overrides", COMMANDS.values(), ids=COMMANDS)
 def test_a_training_refuses_a_run_and_changes_nothing(overrides, old, tiny_run, command, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in old.rglob("*") if path.is_file()}

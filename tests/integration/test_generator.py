@@ -41,6 +41,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, referen
     assert assert_same_run(tmp_path / "run", reference, ["generator"]) == STEPS
 
 
+@pytest.mark.rotates
 def test_it_is_scored_every_n_steps_and_the_best_is_exported(reference):
     scored = {
         int(row["step"]): float(row[SELECTION]) for row in read_rows(reference / "metrics.csv") if SELECTION in row
@@ -88,6 +89,7 @@ def test_another_run_starts_from_it(overrides, reference, command, tmp_path):
     assert json.loads((folder / "generator" / "generator.json").read_text())["prompt_assembly"] == "string"
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("override", "message"),
     [

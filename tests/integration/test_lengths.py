@@ -25,6 +25,7 @@ def overrides(tmp_path_factory):
     return [*run, f"data.path={path}", *TINY]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("given", "cut", "read", "said"),
     [
@@ -99,6 +100,7 @@ LENGTHS = {  # the length of each stage, for published values and others
 }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("overrides", LENGTHS)
 def test_recipes_keep_their_lengths(overrides):
     trainings = resolve(compose(overrides.split())).trainings

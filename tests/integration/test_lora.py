@@ -65,6 +65,7 @@ def with_products(weights, checkpoint, ranks):
     return found
 
 
+@pytest.mark.rotates
 def test_a_stage_begins_from_the_adapter_of_the_one_before(trained, decoder):
     how, folder = trained
     first, second = (folder / f"stage-{name}" for name in RANKS)

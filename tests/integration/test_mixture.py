@@ -53,6 +53,7 @@ def losses(folder):
     ]
 
 
+@pytest.mark.rotates
 def test_the_loss_of_a_part_is_the_mean_of_its_steps(overrides, reference, command, tmp_path):
     done = command(*overrides, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
     assert done.status == 0, done.err
@@ -101,6 +102,7 @@ def test_two_processes_have_the_losses_of_one(overrides, command, tmp_path):
             assert ours == pytest.approx(theirs, rel=1e-4)
 
 
+@pytest.mark.rotates
 def test_one_part_trains_as_plain_data(tables, command, tmp_path):
     path, prompts = tables / "triplets.jsonl", "prompts=['ask: ','tell: ','']"
     plain = command(
@@ -151,6 +153,7 @@ BAD = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("added", "said"), BAD)
 def test_a_wrong_key_of_a_part_is_refused_before_training(added, said, tables, command, tmp_path):
     given = [override.format(path=tables / "triplets.jsonl", qa=tables / "qa.jsonl") for override in added]

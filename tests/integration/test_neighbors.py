@@ -72,6 +72,7 @@ def test_two_processes_train_as_one_does(reference, overrides, tmp_path):
     assert losses(tmp_path / "two") == pytest.approx(losses(reference), rel=1e-4)
 
 
+@pytest.mark.rotates
 def test_a_resumed_run_keeps_its_groups(reference, overrides, command, tmp_path):
     few = [override for override in overrides if not override.startswith("max_steps=")]
     half = tmp_path / "half"
@@ -83,6 +84,7 @@ def test_a_resumed_run_keeps_its_groups(reference, overrides, command, tmp_path)
     assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "reference")
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("change", ["rows", pytest.param("damage", marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(change, overrides, command, tmp_path):
     """The rows have changed by then, or the file of groups is truncated."""

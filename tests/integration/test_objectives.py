@@ -84,6 +84,7 @@ def overrides(request, tables):
     return [*run, f"data.path={tables / name}.jsonl", *TINY, "batch_size=8", f"max_steps={STEPS}", *KEPT]
 
 
+@pytest.mark.rotates
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_and_is_exported(overrides, train, train_killed, tmp_path):
     (reference, _), folder = train(*overrides), tmp_path / "killed"
     train_killed(folder, overrides, [4])
@@ -128,6 +129,7 @@ BAD = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("overrides", "expected"), BAD, ids=[" ".join(overrides) for overrides, _ in BAD])
 def test_incompatible_keys_are_refused_in_one_line(overrides, expected, tables, command, tmp_path):
     path = tables / f"{overrides[1].removeprefix('data=')}.jsonl"

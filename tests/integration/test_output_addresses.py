@@ -38,6 +38,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("overrides", "key", "value"), COMMANDS, ids=lambda one: one if isinstance(one, str) else None)
 def test_an_address_is_refused_and_nothing_is_made(overrides, key, value, tmp_path):
     outcome = run_command([*overrides, f"{key}={value}"], cwd=tmp_path)

@@ -90,6 +90,7 @@ def test_an_objective_inherits_from_pairs_without_having_all_of_its_keys(command
     assert "directions" not in config
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("method", "code", "value"),
     [

@@ -21,6 +21,7 @@ def overrides(tmp_path_factory, tested):
     return ["experiment=simcse_unsup", f"data.path={path}", *small, *run]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("form", [PUBLISHED, PLAIN, None])
 def test_a_preset_monitors_the_available_form_of_its_score(form, overrides, small_eval, command, tmp_path):
     root = tmp_path / "eval"

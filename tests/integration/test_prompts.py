@@ -88,6 +88,7 @@ QUESTIONS = [{"question": one["anchor"], "answer": one["positive"]} for one in R
 QUERY_AND_DOCUMENTS = ["the river: ", "old maps: ", "old maps: "]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("data", "rows", "of_e5", "of_newer"),
     [
@@ -142,6 +143,7 @@ def scores_of_the_library(folder: Path, tasks: dict) -> dict[str, float]:
     }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("kind", ["e5", "newer"])
 def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, newer, tasks, tmp_path):
     folder = {"e5": e5, "newer": newer}[kind]
@@ -225,6 +227,7 @@ def test_texts_that_have_their_prompts_are_no_reason_for_a_warning(data, e5, new
     assert not [one for one in caplog.records if one.levelname == "WARNING" and "prompts" in one.getMessage()]
 
 
+@pytest.mark.rotates
 def test_an_empty_mapping_turns_them_off(newer, tmp_path):
     keys = {"batch_size": 4, "max_steps": 2, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
     off = train(pairs_of(ROWS), backbone=newer, data={"prompts": {}}, output_dir=tmp_path / "off", **keys)

@@ -32,6 +32,7 @@ def overrides(rows, tiny_mlm):
     return [*run, "evaluation.every_n_steps=4", "evaluation.during_training=[held_out]"]
 
 
+@pytest.mark.rotates
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(overrides, reference, train_killed, tmp_path):
     train_killed(tmp_path / "run", overrides, [5])
     assert assert_same_run(tmp_path / "run", reference, ["reranker"]) == STEPS
@@ -74,6 +75,7 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(
     assert outcome.status == 0, outcome.err
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -81,6 +81,7 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrid
     assert_same_run(folder, reference)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("damaged", "at", "said"),
     [
@@ -276,6 +277,7 @@ def best_before_last(overrides, command, tmp_path_factory):
     return folder, outcome.out
 
 
+@pytest.mark.rotates
 def test_a_finished_run_keeps_one_checkpoint_to_resume_from(best_before_last):
     kept, every = (best_before_last[0] / name / "checkpoints" for name in ("run", "all"))
     assert {path.name for path in kept.iterdir()} == {"best.ckpt", "last.ckpt"}

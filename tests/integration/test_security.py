@@ -141,6 +141,7 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_only_classes_of_the_expected_type_are_built(attack, mark):
     attack = json.loads(json.dumps(attack).replace("{mark}", str(mark)))
@@ -198,6 +199,7 @@ def test_a_custom_class_without_the_required_attributes_is_refused(target, group
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.rotates
 def test_classes_of_the_project_of_lightning_and_allowed_ones_are_built(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "callbacks.py").write_text(

@@ -82,6 +82,7 @@ def saved(folder, name="best"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
+@pytest.mark.rotates
 def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(reference):
     first, second = (read_results(reference / f"stage-{name}" / "results.json") for name in ("first", "second"))
     results = read_results(reference / "results.json")
@@ -158,6 +159,7 @@ def test_stages_equal_consecutive_runs(tables, overrides, command, tmp_path):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.rotates
 def test_a_run_killed_in_its_second_stage_resumes_there(overrides, reference, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*overrides, f"output_dir={folder}")
@@ -193,6 +195,7 @@ def test_finished_stages_are_skipped(overrides, reference, command, tmp_path):
     assert (folder / "encoder/modules.json").is_file()
 
 
+@pytest.mark.rotates
 def test_a_single_stage_is_trained(overrides, reference, command, tmp_path):
     """It starts from the last finished stage before it, or from the backbone; either way it is the same stage."""
     alone = tmp_path / "alone"
@@ -222,6 +225,7 @@ def test_a_single_stage_is_trained(overrides, reference, command, tmp_path):
     assert "overwrite=true: expected false" in refused.err
 
 
+@pytest.mark.rotates
 def test_a_stage_may_have_another_model(overrides, tables, command, tmp_path):
     folder = tmp_path / "run"
     third = ["+stages.third.data=nli", f"stages.third.data.path={tables}/nli.jsonl", "stages.third.model=sbert_nli"]
@@ -261,6 +265,7 @@ BAD = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("more", "said"), BAD, ids=lambda one: " ".join(one))
 def test_a_wrong_key_of_a_later_stage_is_refused_before_training(more, said, overrides, command, tmp_path):
     folder = tmp_path / "run"
@@ -378,6 +383,7 @@ def test_two_processes_train_the_stages_of_one(launcher, overrides, tables, comm
             )
 
 
+@pytest.mark.rotates
 def test_a_rank_that_exits_between_two_stages_is_named(overrides, tmp_path, monkeypatch):
     """The remaining process names it, when all processes compare the backbones of the second stage."""
 
@@ -399,6 +405,7 @@ IN_STAGES = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "line", slow_after(2, [line.removeprefix("contrastive-encoders train ") for line in IN_STAGES])
 )

@@ -125,6 +125,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(reference, overrid
     assert without_times(tmp_path / "run") == without_times(reference)
 
 
+@pytest.mark.rotates
 def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
     teacher, overrides, start, command, tmp_path
 ):
@@ -156,6 +157,7 @@ def test_the_teacher_embeds_only_the_used_fraction_of_the_rows(reference, overri
     assert places == sorted(places)
 
 
+@pytest.mark.rotates
 def test_a_damaged_store_is_rebuilt(overrides, command, tmp_path):
     overrides = [override for override in overrides if not override.startswith("data.cache_dir")] + [
         f"data.cache_dir={tmp_path / 'cache'}"
@@ -169,6 +171,7 @@ def test_a_damaged_store_is_rebuilt(overrides, command, tmp_path):
     assert losses(tmp_path / "two") == losses(tmp_path / "one")
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("homogeneous", ["true", "false"])
 def test_parts_of_a_mixture_each_have_their_vectors(homogeneous, few, teacher, command, tmp_path):
     """Prompts of the student's data do not reach the teacher."""
@@ -262,6 +265,7 @@ WRONG = {
 }
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_keys_of_a_teacher_are_refused_in_one_line(case, few, teacher, command, tmp_path):
     given, said = WRONG[case]

@@ -204,6 +204,7 @@ def test_a_masked_lm_of_transformers_alone_serves(tiny_bert, tiny_run, command, 
 # -------------------------------------------------------------------------------------------- variants
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("overrides", "spans"),
     [
@@ -361,6 +362,7 @@ def test_torchrun_starts_two_processes_that_share_one_folder(no_dropout, tmp_pat
     check_two_processes(tmp_path / "run", alone)
 
 
+@pytest.mark.rotates
 def test_srun_starts_two_processes_that_share_one_folder(no_dropout, start, tmp_path):
     overrides, alone = no_dropout
     slurm = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0"}
@@ -396,6 +398,7 @@ def check_two_processes(folder, alone):
 # --------------------------------------------------------------------------------------------- loggers
 
 
+@pytest.mark.rotates
 def test_wandb_offline_records_curves_config_and_summary(tiny_run, command, tmp_path):
     folder = tmp_path / "run"
     overrides = [*tiny_run, "logger=wandb", "log_every_n_steps=1", f"output_dir={folder}"]

@@ -19,6 +19,7 @@ SLOW = ("gense", "declutr", "tsdae")
 CHOSEN = ["monitor=stsb-dev/cosine/spearman", "early_stopping=2", "evaluation.every_n_steps=1"]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("arm", [pytest.param(arm, marks=[pytest.mark.slow] * (arm in SLOW)) for arm in ARMS])
 def test_the_untrained_arm_has_the_scores_before_training(
     arm, command, rows, corpus_file, tested, small_eval, tmp_path

@@ -65,6 +65,7 @@ def test_a_run_that_improved_the_encoder_reports_the_gain(overrides, better, com
     assert items.values_before[SCORE].mean() == pytest.approx(verdict["before"])
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("rate", "outcome", "begin", "shown"),
     [
@@ -134,6 +135,7 @@ def task_file(overrides):
     )
 
 
+@pytest.mark.rotates
 def test_the_verdict_of_stages_compares_with_the_initial_encoder(overrides, command, tmp_path):
     stages = ["+stages.one.max_steps=20", "+stages.two.max_steps=4", "stages.two.model.lr=1e-9"]
     outcome = command(*overrides, *stages, f"output_dir={tmp_path}")

@@ -78,6 +78,7 @@ def test_a_reranker_is_refused(rows, command, tmp_path):
     assert (outcome.status, message in outcome.err) == (2, True), outcome.err
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("more", "said"),
     [

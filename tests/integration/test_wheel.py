@@ -92,6 +92,7 @@ def test_the_wheel_has_one_top_level_name(wheel):
     assert names == {"contrastive_encoders", f"contrastive_encoders-{__version__}.dist-info"}
 
 
+@pytest.mark.rotates
 def test_the_console_lists_its_commands_and_the_help_names_it(console):
     commands = console("contrastive-encoders", "--help").stdout
     assert all(f"\n  {name} " in commands for name in "train evaluate generate export embed compare race".split())

@@ -63,6 +63,7 @@ def test_a_second_start_sends_one_request_and_a_third_works_offline(hub, tmp_pat
     assert (done.returncode, done.stderr.count("unreachable")) == (0, 1), done.stderr
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("file", "how", "why"),
     [
@@ -94,6 +95,7 @@ def test_an_interrupted_download_has_a_short_message_and_is_resumed(hub, tmp_pat
     assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("listens", [False, True])  # and if so, never reads the request
 def test_an_unreachable_hub_costs_seconds(this_process, listens):
     with socket.socket() as host:

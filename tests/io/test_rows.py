@@ -136,6 +136,7 @@ def test_items_of_a_list_may_be_longer_than_a_block(tmp_path, monkeypatch):
         assert [row.values for row in read_rows(path)] == rows
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "json", "csv", "tsv", "parquet"])
 def test_memory_does_not_depend_on_the_number_of_rows(tmp_path, kind):
     rows = [(f"sentence number {number} of a long file of them", "and more") for number in range(30_000)]

@@ -111,6 +111,7 @@ def test_an_unknown_name_lists_those_that_fit():
     assert set(FIT) <= set(offered)
 
 
+@pytest.mark.rotates
 def test_importing_our_losses_does_not_import_the_library():
     code = (
         "import sys\n"

@@ -54,6 +54,7 @@ def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, clust
     np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("address", "resources", "message"),
     [

@@ -24,6 +24,7 @@ from tests.forks import TRAIN, Started, run_command
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("launched", "arguments", "said"),
     [
@@ -110,6 +111,7 @@ with exit_on_signals():
     assert said_by([sys.executable, "-c", script, str(tmp_path)]) == (SIGNALS[number], "")
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "completion"])  # it imports nothing heavy
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_before_anything_heavy_is_imported_is_its_exit_status(number, command, tmp_path):
@@ -191,6 +193,7 @@ def test_a_scoring_whose_partner_was_not_started_says_so_and_hears_sigterm(rank,
     assert process.finish(20).status == 143
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_never_starts_ends_the_others_with_one_message(rank, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "RENDEZVOUS_TIMEOUT_S", 2)
@@ -218,6 +221,7 @@ def decide_as_task(task: dict[str, str], seconds: float, folder: Path) -> None:
     sys.exit(processes.broadcast_from_rank_zero(decide))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("number", "status", "of_the_other"), [(signal.SIGKILL, -9, 1), (signal.SIGTERM, 143, 2), (None, 7, 7)]
 )

@@ -121,6 +121,7 @@ def test_texts_have_the_distribution_of_naive_sampling(toy_generator):
 # ------------------------------------------------------------------------------- whatever the batching
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("restriction", [{"top_k": 5}, {"top_k": 0, "top_p": 0.9}])
 def test_neither_batch_size_nor_order_nor_shards_change_a_text(toy_generator, restriction):
     generator = toy_generator(quote=3.0)
@@ -293,6 +294,7 @@ def test_an_empty_prompt_is_rejected(toy_generator):
     assert "empty" in one.rejected
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_outgrow_the_cache_in_the_middle(toy_generator, seed):
     """The prompts fit next to the active rows, but not with all the tokens that follow them."""

@@ -53,6 +53,7 @@ def one_at_a_time(model, prompt, sample, how):
     return model.tokenizer.decode(tokens, skip_special_tokens=True), False, len(tokens)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_text_is_what_decoding_one_at_a_time_gives(family):
     model = generator(family, end=1.5)
@@ -63,6 +64,7 @@ def test_every_text_is_what_decoding_one_at_a_time_gives(family):
     assert len({closed for _, closed, _ in found.values()}) == 2, "some end and some do not"
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("family", slow_after(2, FAMILIES))
 def test_neither_batch_size_nor_order_nor_shards_change_a_text(family):
     model = generator(family, end=2.0)

@@ -120,6 +120,7 @@ def test_every_text_is_what_the_server_answered(stand, texts, tmp_path, chat):
 FAULTS = ["429", "500", "stall", "drip", "html", "empty", "number", "torn", "half", "gone", "429", "429"]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("kind", slow_after(1, [gense, dino]))
 def test_temporary_faults_do_not_change_the_texts(stand, texts, tmp_path, kind, good):
     stand.faults = [None, *FAULTS]  # the first request is sent alone
@@ -194,6 +195,7 @@ def test_a_truncated_answer_is_not_closed(stand, texts, tmp_path):
     assert (counts["accepted"], counts["rejected"]) == (0, {"no quotation mark": counts["samples"]})
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("fault", ["context", "400", "500"])
 def test_a_prompt_that_the_server_rejects_loses_only_its_own_texts(stand, texts, tmp_path, fault):
     stand.bad_prompt = ("number 7 ", fault)
@@ -204,6 +206,7 @@ def test_a_prompt_that_the_server_rejects_loses_only_its_own_texts(stand, texts,
     assert counts["accepted"] == len(TEXTS) * 6 - 6
 
 
+@pytest.mark.rotates
 def test_a_rate_limited_text_is_retried_while_other_requests_succeed(stand, texts, tmp_path, good, monkeypatch):
     stand.delay = 0.02
     monkeypatch.setattr(stand, "fault_of", lambda said: "429" if "number 1 " in said and not enough() else None)
@@ -222,6 +225,7 @@ def test_lone_surrogates_are_replaced(stand, texts, tmp_path):
     assert any("?" in row["text_b"] for row in rows_of(tmp_path / "out"))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("fault", "fact", "hint"),
     [
@@ -308,6 +312,7 @@ def test_the_key_is_never_written(stand, texts, tmp_path):
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("overrides", "fact"),
     [

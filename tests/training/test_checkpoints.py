@@ -68,6 +68,7 @@ def test_weights_that_a_callback_leaves_at_the_end_are_the_best(save_every, tmp_
     assert all((weight == 7).all() for weight in saved.values())
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("scores", "patience", "best", "last"),
     [

@@ -519,6 +519,7 @@ def dataset():  # Arrow has only null
 FORMS = {"DataFrame": table, "list": lambda: table().to_dict("records"), "Dataset": dataset}
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("form", "name"), [("DataFrame", "rows"), ("list", "data"), ("Dataset", "data")])
 def test_tables_are_train_on_without_their_rows_with_empty_cells(form, name, tmp_path, caplog):
     rows = FORMS[form]()
@@ -559,6 +560,7 @@ def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_
     assert str(tmp_path / "file") in str(refused.value)
 
 
+@pytest.mark.rotates
 def test_the_cells_of_the_notebook_run_one_after_the_other(minilm_path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CONTRASTIVE_ENCODERS_CACHE", str(tmp_path / "cache"))

@@ -40,6 +40,7 @@ def test_a_run_until_its_first_step(tmp_path):
     assert modules & UNUSED == set()
 
 
+@pytest.mark.rotates
 def test_embed():
     modules = modules_of(EMBED)
     assert "transformers" in modules

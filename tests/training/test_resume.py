@@ -30,6 +30,7 @@ def uninterrupted(tmp_path_factory):
     return folder
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_random_steps_and_continued_equals_the_uninterrupted_run(seed, tmp_path, uninterrupted, in_child):
     kills = sorted(random.Random(seed).sample(range(1, 25), 2))

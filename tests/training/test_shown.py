@@ -264,6 +264,7 @@ def test_scores_during_training_precede_scores_of_start_and_end():
     assert others_of(late, names)[:3] == [*while_training[:2], "sts12/cosine/pearson"]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("title", [r"on tiny: $\frac$", "on tiny: لغة 文", "a\x00b \x1b[31m", ""])
 def test_any_name_of_a_folder_is_a_title(title, tmp_path):
     (tmp_path / "metrics.csv").write_text("step,x/perplexity\n0,5000\n1,30\n", encoding="utf-8")

@@ -93,6 +93,7 @@ def signaled(rank, folder, signum, whom):
     return Interruption.of(trainer).exit_status
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("whom", [0, 1, "both"])
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_two_ranks_agree_whichever_the_signal_reaches(signum, status, whom, tmp_path):

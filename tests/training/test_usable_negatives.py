@@ -87,6 +87,7 @@ CASES = [
 ]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("model", "data", "rows", "keys", "learns"), CASES)
 def test_data_without_a_gradient_are_refused_and_others_are_not(model, data, rows, keys, learns, tiny_bert, tmp_path):
     given = found(model, data, rows, tmp_path, backbone=tiny_bert, **keys)

@@ -14,6 +14,7 @@ from contrastive_encoders.training.wandb_session import check_wandb, run_id, wan
 from tests.wandb_records import read_records, values_of
 
 
+@pytest.mark.rotates
 def test_an_offline_record_holds_the_curves_and_the_config(tmp_path, in_child):
     def logged_run():
         import wandb

@@ -12,6 +12,7 @@ from contrastive_encoders.evaluation.download.senteval_preprocessing import show
 from tests.evaluation.download.conftest import TABLES
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("name", [name for name in TABLES if name.endswith(FORM) and not name.startswith("SICK")])
 def test_every_published_line_is_reproduced(real_rows, name):
     table = TABLES[name]
