@@ -1,13 +1,21 @@
 """Results of ``every_case(rank, world, *given)`` of a test on each of several processes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
+
+
+def selected(request: pytest.FixtureRequest, cases: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cases of which this session has a test in the file of the fixture."""
+    items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    names = {item.callspec.params.get("name") for item in items}
+    return {name: case for name, case in cases.items() if name in names}
 
 
 def together(every_case: Callable, world: int, folder: Path, *given: object) -> list:

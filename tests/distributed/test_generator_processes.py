@@ -17,13 +17,13 @@ ROWS = [(f"The ferry {i} leaves{' early' * (i % 4)}.", f"Ferry {i} goes.", f"No 
 OPTIONS = {"whole": {}, "recomputed": {"token_budget": 60, "activation_checkpointing": "on"}}
 
 
-CASES = [f"{kind} {name}" for kind in ("t5", "llama") for name in OPTIONS]
+CASES = {f"{kind} {name}": (kind, options) for kind in ("t5", "llama") for name, options in OPTIONS.items()}
 
 
-def every_case(rank: int, world: int, backbones: dict, prompts: dict, folder: str) -> dict:
+def every_case(rank: int, world: int, backbones: dict, prompts: dict, folder: str, cases: dict) -> dict:
     found = {}
-    for name in CASES:
-        backbone, options = backbones[name.split()[0]], OPTIONS[name.split()[1]]
+    for name, (kind, options) in cases.items():
+        backbone = backbones[kind]
         options = {"token_budget": 10**6, "activation_checkpointing": "off", "log_every_n_steps": 1} | options
         model = built("gense_generator", backbone, prompts=prompts, eval_batch_size=4, **options).eval()
         rows = f"{folder}/rows.jsonl"
@@ -55,13 +55,18 @@ def backbones(tiny_t5, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def alone(backbones, gense_prompts, folder):
-    return every_case(0, 1, backbones, gense_prompts, str(folder))
+def cases(request):
+    return steps.selected(request, CASES)
+
+
+@pytest.fixture(scope="module")
+def alone(backbones, gense_prompts, folder, cases):
+    return every_case(0, 1, backbones, gense_prompts, str(folder), cases)
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
-def together(request, alone, backbones, gense_prompts, folder):
-    return steps.together(every_case, request.param, folder, backbones, gense_prompts, str(folder))
+def together(request, alone, backbones, gense_prompts, folder, cases):
+    return steps.together(every_case, request.param, folder, backbones, gense_prompts, str(folder), cases)
 
 
 @pytest.mark.rotates

@@ -7,7 +7,7 @@ import torch
 from contrastive_encoders.core import Ragged, TripletBatch
 from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
 from contrastive_encoders.encoders.optimizers import adafactor
-from tests.distributed.steps import assert_same_step, stepped, stepping, together
+from tests.distributed.steps import assert_same_step, selected, stepped, stepping, together
 from tests.objectives import SIZES, built
 
 NOUNS = ["ferry", "violin", "ferry", "clock", "ferry", "choir"]
@@ -32,9 +32,9 @@ def batch_of(model, rank, world, columns):
     return TripletBatch(made[0], made[1], made[2] if len(made) > 2 else None, GROUPS[rank::world], np.arange(6))
 
 
-def every_case(rank, world, backbone):
+def every_case(rank, world, backbone, cases):
     found = {}
-    for name, options in CASES.items():
+    for name, options in cases.items():
         columns = [LEFT, RIGHT] if name == "pairs" else [LEFT, RIGHT, THIRD]
         defaults = {
             "prompt_suffix": " Question: what is it?",
@@ -57,11 +57,12 @@ def every_case(rank, world, backbone):
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(request, tmp_path_factory):
+    cases = selected(request, CASES)
     folder = tmp_path_factory.mktemp("ranks")
     backbone = folder / "backbone"
     write_tiny_t5(backbone, iter([*LEFT, *RIGHT, *THIRD]), seed=3, dropout=0.1, lowercase=True, **SIZES)
-    return every_case(0, 1, str(backbone)), together(every_case, 2, folder, str(backbone))
+    return every_case(0, 1, str(backbone), cases), together(every_case, 2, folder, str(backbone), cases)
 
 
 @pytest.mark.rotates

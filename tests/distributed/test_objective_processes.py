@@ -126,7 +126,7 @@ COMPILED = {  # seconds in each process
 }
 
 
-def every_case(rank: int, world: int, encoder: str, decoder: str, cases: dict = CASES) -> dict:
+def every_case(rank: int, world: int, encoder: str, decoder: str, cases: dict) -> dict:
     found = {}
     for name, (objective, options, batch_of) in cases.items():
         backbone = decoder if name.startswith("decoder") else encoder
@@ -148,13 +148,18 @@ def backbones(tiny_bert, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def alone(backbones):
-    return every_case(0, 1, *backbones)
+def cases(request):
+    return {"sroberta": CASES["sroberta"]} | steps.selected(request, CASES)
+
+
+@pytest.fixture(scope="module")
+def alone(backbones, cases):
+    return every_case(0, 1, *backbones, cases)
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
-def together(request, backbones, tmp_path_factory):
-    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones)
+def together(request, backbones, cases, tmp_path_factory):
+    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones, cases)
 
 
 @pytest.mark.rotates

@@ -20,9 +20,9 @@ SHARDED = {name: case for name, case in CASES.items() if not any(part in name fo
 TEXTS = ["A ferry.", "The clock was seen in a cold kitchen, and rain fell. " * 3]  # fewer than processes
 
 
-def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
+def every_case(rank: int, world: int, encoder: str, decoder: str, cases: dict) -> dict:
     found = {}
-    for name, (objective, options, batch_of) in SHARDED.items():
+    for name, (objective, options, batch_of) in cases.items():
         backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
         model = built(
@@ -60,13 +60,18 @@ def trained(model, batch, rank: int, world: int) -> tuple:
 
 
 @pytest.fixture(scope="module")
-def alone(backbones):  # noqa: F811
-    return every_case(0, 1, *backbones)
+def cases(request):
+    return steps.selected(request, SHARDED)
+
+
+@pytest.fixture(scope="module")
+def alone(backbones, cases):  # noqa: F811
+    return every_case(0, 1, *backbones, cases)
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
-def together(request, backbones, tmp_path_factory):  # noqa: F811
-    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones)
+def together(request, backbones, cases, tmp_path_factory):  # noqa: F811
+    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones, cases)
 
 
 @pytest.mark.rotates
