@@ -36,12 +36,15 @@ class DataConfig:
     )
     drop_last: bool = config_field(
         True,
-        "whether to drop the last batch of an epoch if it is smaller than the others; false: keep it, as "
-        "transformers does",
+        "whether to drop the last batch of an epoch if it contains fewer than batch_size examples; false: keep it, "
+        "as transformers' Trainer does by default",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of shuffling and of the random draws for each example")
     fraction: float = config_field(
-        1.0, "fraction of the examples to use; a larger fraction includes the examples of a smaller one", gt=0, le=1
+        1.0,
+        "fraction of the examples to use; with the same seed, a smaller fraction is a subset of a larger one",
+        gt=0,
+        le=1,
     )
     cache_dir: str | None = config_field(
         None,
@@ -146,8 +149,8 @@ class SentenceDataConfig(RowDataConfig, FileDataConfig):
     )
     concat_sentences: int | None = config_field(
         None,
-        "number n of consecutive texts that are joined into one longer text; of each two groups of n texts, one is "
-        "joined and one is not; null: no texts are joined",
+        "number n of consecutive texts that are joined into one longer text: of every 2n texts, the first n stay "
+        "unchanged and the other n are joined; null: no texts are joined",
         ge=2,
     )
 
@@ -199,7 +202,8 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
     max_length: int | None = config_field(
         None,
         "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts, up to "
-        "the maximum of the backbone. If the key is not set, the default is train_max_length of the run, else null",
+        "the maximum of the backbone. If the key is not set, train_max_length of the run applies if it is set, else "
+        "null",
         inherits_from="train_max_length",
         ge=1,
     )
@@ -254,28 +258,28 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
     )
     ignore_case: bool = config_field(
         False,
-        "whether the post-processing step drop_identical ignores case and surrounding whitespace when it compares "
+        "whether the post-processing step `drop_identical` ignores case and surrounding whitespace when it compares "
         "texts",
     )
     smoothing: float = config_field(
         0.2,
-        "strength of label smoothing in the post-processing step smooth; 0.2 changes the labels 0, 0.5, 1 to 0.1, "
+        "strength of label smoothing in the post-processing step `smooth`; 0.2 changes the labels 0, 0.5, 1 to 0.1, "
         "0.5, 0.9; 0: no smoothing",
     )
     max_pairs_per_label: int = config_field(
         2,
-        "maximum number of pairs with the same first text (x1) and label that the post-processing step cap keeps; "
-        "0: no limit",
+        "maximum number of pairs that the post-processing step `cap` keeps for each combination of first text (x1) "
+        "and label; 0: no limit",
     )
     random_pairs: int = config_field(
         2,
-        "number of pairs with label 0 that the post-processing step augment adds for each first text (x1), by pairing "
-        "it with a random second text (x2); 0: none",
+        "number of pairs with label 0 that the post-processing step `augment` adds for each first text (x1), by "
+        "pairing it with a random second text (x2); 0: none",
     )
     random_pair_source: Literal["paper", "published"] = config_field(
         "paper",
-        "pairs from which the post-processing step augment draws a random x2; paper: only pairs with a different "
-        "x1, as in the paper; published: all pairs, as in the published code",
+        "pairs from which the post-processing step `augment` draws a random second text (x2); paper: only pairs "
+        "with a different first text (x1), as in the paper; published: all pairs, as in the published code",
     )
     postprocess_seed: int = config_field(42, "random seed of the post-processing")
     dev_fraction: float = config_field(
@@ -288,7 +292,7 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
     split_by: Literal["pair", "x1"] = config_field(
         "pair",
         "how pairs are split into training pairs and dino-dev; pair: at random within each label value, as "
-        "published; x1: all pairs with the same x1 are on the same side",
+        "published; x1: all pairs with the same first text (x1) are put into the same split",
     )
 
 
@@ -315,7 +319,9 @@ class GenerationDataConfig(FileDataConfig):
     target_length: int = config_field(
         48, "maximum number of tokens of the target, including the end-of-sequence token", ge=2
     )
-    dev_path: str | None = config_field(None, "file of held-out triplets; null: rows of data.path with split=dev_split")
+    dev_path: str | None = config_field(
+        None, 'file of held-out triplets; null: the rows of data.path whose "split" column equals dev_split'
+    )
     dev_split: str = config_field(
         "valid",
         'value of the "split" column that marks held-out rows; if no row has this value, dev_fraction of the '
@@ -420,8 +426,8 @@ class SpanDataConfig(DataConfig):
     )
     match_span_count_of: int | None = config_field(
         None,
-        "number of anchors per document in another run; this run draws as many anchors per batch and per epoch as that "
-        "run; must be a multiple of anchors_per_document; null: no matching",
+        "number of anchors per document in another run, to which this run is compared: this run draws as many "
+        "anchors per batch and per epoch as that run; must be a multiple of anchors_per_document; null: no matching",
     )
 
 
@@ -489,7 +495,8 @@ class MixtureDataConfig:
         default_factory=dict,
         metadata={
             "meaning": "datasets of the mixture, called parts: a mapping from the name of each part to its "
-            "configuration keys; all parts share batch_size, backbone, seed, and drop_last"
+            "configuration keys, such as {nli: {data: triplets, path: FILE}}; all parts share batch_size, backbone, "
+            "seed, and drop_last"
         },
     )
     weights: Mapping[str, float] = field(
@@ -514,8 +521,8 @@ class MixtureDataConfig:
     )
     drop_last: bool = config_field(
         True,
-        "whether to drop the last batch of a part if it is smaller than the others; false: keep it, as "
-        "transformers does",
+        "whether to drop the last batch of each part of the mixture if it contains fewer than batch_size rows; "
+        "false: keep it, as transformers' Trainer does by default",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the order in which parts are drawn")
     num_workers: int = config_field(

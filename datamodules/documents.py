@@ -76,7 +76,7 @@ class DocumentSpans(StoredData):
 
     @abstractmethod
     def open_documents(self) -> DocumentSource:
-        """Return the source of the documents, without reading them. They are not read yet."""
+        """Return the source of the documents, without reading them."""
 
     def source(self) -> RowSource:
         return DocumentRows(self.documents)
@@ -178,7 +178,7 @@ class DocumentSpans(StoredData):
         return self.rule._replace(anchors=self.most_anchors)
 
     def _min_tokens(self) -> int:
-        """Return the minimum number of tokens of a stored document from which spans are sampled."""
+        """Return the minimum number of tokens that a stored document must have for spans to be sampled from it."""
         shortest = self.settings.min_document_length if self.settings.length_unit == "tokens" else None
         return max(shortest or 0, self._length_rule().tokens_needed)
 

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 
 class PartCounts(NamedTuple):
-    """Fraction of the draws (share), size, and number of draws of each part (dataset of the mixture). The unit is
-    batches, or rows if batches contain rows of all parts.
+    """For each part (dataset) of the mixture: its share of the draws, its size, and its number of draws per epoch. The
+    unit is batches, or rows if batches contain rows of all parts.
     """
 
     shares: dict[str, float]

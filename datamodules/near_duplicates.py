@@ -1,5 +1,5 @@
-"""Near-duplicate detection: two texts that share at least half of the words of the shorter one, in runs of eight
-words.
+"""Near-duplicate detection: two texts are near-duplicates if runs of eight words that they share cover at least half of
+the words of the shorter text.
 """
 
 import re
@@ -16,8 +16,8 @@ def words_of(text: str) -> list[str]:
 
 
 class NearDuplicateIndex:
-    """Index of ``texts`` that finds near-duplicates: two texts that share at least half of the words of the shorter
-    one, in runs of eight words.
+    """Index that finds the near-duplicates of a text among ``texts``: those with which it shares
+    runs of eight words that cover at least half of the words of the shorter text.
 
     Shared words are counted in shingles of `SHINGLE` consecutive words, and every `SHINGLE`-th shingle of a text is
     looked up. The number of shingles found for a copied part is proportional to its length, wherever it begins.

@@ -147,7 +147,7 @@ class NLIGeneration(StoredRows):
         self._check()
 
     def source(self) -> RowSource:
-        """Return the rows to train on."""
+        """Return the source of the training rows."""
         _, share = self._held_out_from()
         return self._prompted(self.records, share and share._replace(inside=False))
 

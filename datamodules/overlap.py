@@ -93,7 +93,9 @@ def _equal_to_a_text(store: TokenStore, needles: Sequence[np.ndarray]) -> np.nda
 
 
 def _matching_windows(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield, block by block, an index into the sorted ``hashes`` and the positions of the windows with this hash."""
+    """Search ``ids`` block by block: for each of the sorted ``hashes`` that occurs, yield its index and the positions
+    of the windows with this hash.
+    """
     shift = np.uint64(64 - SIEVE_BITS)
     sieve = np.zeros(1 << SIEVE_BITS, dtype=bool)
     sieve[hashes >> shift] = True
@@ -111,8 +113,8 @@ def _matching_windows(ids: np.ndarray, hashes: np.ndarray, window: int) -> Itera
 
 
 def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
-    """Return the hash of each window of ids, which is a polynomial in its ids modulo 2^64, (len(ids) - window + 1,)
-    uint64.
+    """Return a hash of each window of ``window`` consecutive ids, (len(ids) - window + 1,) uint64: a polynomial in the
+    ids, modulo 2^64.
     """
     wide = ids.astype(np.uint64)
     hashes = np.zeros(len(ids) - window + 1, dtype=np.uint64)
@@ -123,7 +125,7 @@ def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
 
 
 def _occurs_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
-    """Return whether ``needle`` begins at any of the positions and ends within the same document."""
+    """Return whether ``needle`` begins at any of the positions in ``ids`` and ends within the same document."""
     positions = positions[positions + len(needle) <= ends]
     for offset, id in enumerate(needle):
         if len(positions) == 0:

@@ -103,7 +103,7 @@ class PassageRows:
             )
 
     def corpus(self, kind: str) -> Iterator[str]:
-        """Yield the documents to rank for the anchors of this kind of pair: all spans, or all passages."""
+        """Yield the texts to rank for the anchors of pairs of the given kind: all spans, or all passages."""
         for document in self.documents.documents():
             passages = passages_of(document)
             if kind == SPANS:

@@ -336,8 +336,8 @@ class Triplets(TripletRows, StoredRows):
 
 
 class ScoredTriplets(TextRows, StoredRows):
-    """Data module of triplets with a teacher's scores of the anchor with each other text, as `mine-negatives` writes
-    them.
+    """Data module of triplets with a teacher's score for each pair of the anchor and another text of the row, as the
+    command `mine-negatives` writes them.
     """
 
     settings: ScoredTripletDataConfig
@@ -382,13 +382,15 @@ class SequenceReader:
             )
 
     def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
-        """Return the texts of N rows as N token sequences, read from one column, or from a different column for each
-        row.
+        """Return one text of each of N rows as a token sequence, from the same column of all rows, or from a different
+        column of each row.
         """
         return self.framed(store.ids, *store.bounds(rows, column))
 
     def from_column(self, first: int, store: TokenStore, rows: np.ndarray) -> Ragged:
-        """Return the texts in the columns from ``first`` on, for N rows. The texts of a row are adjacent."""
+        """Return the texts of N rows in the column ``first`` and all later columns, as token sequences. The texts of a
+        row are adjacent.
+        """
         columns = np.arange(first, store.width)
         return self(store, np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 

@@ -159,7 +159,9 @@ class Plan:
             raise InputError(key="max_tries", value=self.max_tries, expected=f"at least per_label ({self.wanted})")
 
     def for_first_sentences(self) -> "Plan":
-        """Return a plan with one sample per first sentence, since ``num_x1`` counts the sentences of all labels."""
+        """Return a plan that draws one sample per first sentence, since ``num_x1`` is the number of first sentences of
+        all labels together.
+        """
         return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
 
     def to_json(self) -> dict[str, Any]:
@@ -250,7 +252,9 @@ class GenseConfig(SentencesConfig):
 class Bm25:
     """Configuration keys of BM25. ``k1`` and ``b`` are named as in Lucene."""
 
-    top: int = config_field(20, "number of sentences to retrieve for each sentence; all of them are judged", ge=1)
+    top: int = config_field(
+        20, "number of sentences to retrieve for each input sentence; all retrieved sentences are judged", ge=1
+    )
     k1: float = config_field(1.5, "term-frequency saturation of BM25", ge=0)
     b: float = config_field(0.75, "strength of the length normalization of BM25, from 0 to 1", ge=0, le=1)
 
@@ -314,7 +318,9 @@ class Labels:
     # 0.5 on a command line is a number
     entailment: str | float = config_field("1", "label of the texts that become entailments")
     contradiction: str | float = config_field(
-        "0", "label of the texts that become contradictions; texts with neither of the two labels are not used"
+        "0",
+        "label of the texts that become contradictions; texts whose label is neither this one nor that of the "
+        "key `entailment` are not used",
     )
 
     def by_direction(self) -> dict[Direction, str]:
@@ -365,8 +371,8 @@ class QuestionRules:
     )
     max_rank: int | None = config_field(
         20,
-        "maximum rank of the passage when all passages are sorted by similarity to the question, which is "
-        "computed by the encoder that is set by the key `encoder`",
+        "maximum rank of the question's own passage when the encoder (key `encoder`) ranks all passages by "
+        "similarity to the question",
         ge=1,
     )
     max_copied: float | None = config_field(
@@ -383,7 +389,9 @@ class QuestionRules:
         le=1,
     )
     duplicates: bool = config_field(
-        True, "whether to drop near-duplicates: questions that share 80% of their words with an earlier kept question"
+        True,
+        "whether to drop near-duplicates: questions that share at least 80 % of their words with an earlier "
+        "kept question",
     )
     min_words: int = config_field(2, "minimum number of words of a question", ge=0)
     max_words: int | None = config_field(32, "maximum number of words of a question", ge=1)
@@ -450,13 +458,15 @@ class QueriesConfig(ModelConfig):
     )
     negative_margin: float = config_field(
         0.05,
-        "minimum relative margin by which a question's cosine similarity to a negative must be lower than its "
-        "similarity to the passage of the question",
+        "relative margin m: a passage is used as a negative only if its cosine similarity to the question is at "
+        "most (1 - m) times that of the question's own passage",
         ge=0,
         le=1,
     )
     reuse_from: str | None = config_field(
-        None, "earlier output of this recipe; its questions are reused for passages that both collections contain"
+        None,
+        "output directory of an earlier command with this recipe, whose questions are reused for passages "
+        "that both commands read",
     )
     estimate_only: bool = config_field(
         False,

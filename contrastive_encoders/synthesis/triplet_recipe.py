@@ -146,7 +146,6 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
 
 def load_judge(judge: NamedGenerator, device: str, **options: Any) -> Generator:
-    """Load a generator on the device of the worker."""
     return judge.load(device=device_of(device), **options)
 
 

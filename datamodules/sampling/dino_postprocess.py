@@ -125,7 +125,8 @@ def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Add, for each x1, pairs with the x2 of random other pairs. Their label is 0, which is not smoothed.
+    """Add pairs of each x1 with the x2 of other pairs, which are drawn at random. Their label is 0, which is not
+    smoothed.
 
     No pair is added for an x1 if there are no other pairs.
     """

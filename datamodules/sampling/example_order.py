@@ -1,5 +1,4 @@
-"""Order of examples: a permutation for each epoch, whose positions are computed independently and distributed over
-ranks.
+"""Order of the examples in an epoch: a permutation with random access, whose positions are distributed over the ranks.
 
 The example at any position follows from (seed, epoch, position), so no index is kept in memory. An epoch of 61 million
 examples therefore starts immediately, and the k-th global batch contains the same examples with any number of

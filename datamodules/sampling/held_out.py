@@ -108,7 +108,7 @@ class HeldOutSplit:
         return {**self.source.manifest(), NAME: counts}
 
     def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalData]:
-        """Return a list of the retrieval task, which is empty if there are too few rows.
+        """Return a list that contains the retrieval task, or an empty list if there are too few rows.
 
         Args:
             prompts: Prompts of queries and documents. ``None`` means the encoder's prompt.

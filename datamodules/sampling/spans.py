@@ -218,7 +218,7 @@ def align_to_words(
 
 
 def _next_start(ids: np.ndarray, at: int, starts_word: np.ndarray) -> int:
-    """Return the first word start at or after ``at``. Both ends of the document count as word starts."""
+    """Return the position of the first word start at or after ``at``. Both ends of the document are word starts."""
     if at == 0:
         return 0
     for begin in range(at, len(ids), _SEARCH):
@@ -229,7 +229,7 @@ def _next_start(ids: np.ndarray, at: int, starts_word: np.ndarray) -> int:
 
 
 def _last_start(ids: np.ndarray, at: int, starts_word: np.ndarray) -> int:
-    """Return the last word start at or before ``at``, which is inside the document."""
+    """Return the position of the last word start at or before ``at``; ``at`` must be inside the document."""
     for end in range(at + 1, 0, -_SEARCH):
         flags = starts_word[ids[max(0, end - _SEARCH) : end]][::-1]
         if flags.any():

@@ -135,7 +135,7 @@ def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: 
 
 
 class EpochBatches(Dataset):
-    """Dataset of the batches of an epoch, where ``build(pass_index, examples)`` makes a batch of the given examples, in
+    """Dataset of the batches of an epoch; ``build(pass_index, examples)`` makes a batch of examples, in the given
     order.
 
     An epoch may pass over the data several times. Pass ``epoch * passes + i`` has its own order and random draws.

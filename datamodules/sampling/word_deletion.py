@@ -35,7 +35,9 @@ class WordDeletion:
         self.starts, self.marks = word_start_table(tokenizer), punctuation_table(tokenizer)
 
     def __call__(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
-        """Return the ids of the words that remain, in order, given the ids of a text, (n,) with n >= 1."""
+        """Delete random words of a text with the token ids ``ids``, (n,) with n >= 1, and return the ids of the
+        remaining words in order.
+        """
         begins_n = self.starts[ids].copy()
         begins_n[0] = True
         edge_n = edge_marks(self.marks[ids], begins_n)

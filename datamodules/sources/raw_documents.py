@@ -74,7 +74,7 @@ class DocumentSource(ABC):
         """
 
     def held_out(self) -> list[RetrievalData]:
-        """Return tasks made of documents that `documents` never yields."""
+        """Return retrieval tasks whose documents are held out: `documents` never yields them."""
         return []
 
 
@@ -140,7 +140,9 @@ class RowFilter:
     def documents(
         self, rows: Iterable[ParsedRow | BadRow], name: str, column: str = "text", *, markdown: bool = False
     ) -> Iterator[RawDocument]:
-        """Yield the nonblank texts of these rows. ``markdown`` adds the Markdown source that they were made of."""
+        """Yield a document for each of these rows whose text is not blank. ``markdown`` adds the Markdown source of
+        each text.
+        """
         for row in self.rows(rows, name):
             strip_html = self.strip_html and not markdown
             text, where = text_in(row, column, strip_html), f"{name}:{row.line}"

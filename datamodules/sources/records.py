@@ -145,7 +145,9 @@ class RecordSource:
         return any(isinstance(row, ParsedRow) and row.values.get("split") == split for row in rows)
 
     def of_split(self, split: str, kind: RowSchema, path: str | None = None) -> "RecordSource":
-        """Return a source of the rows of another split, or of another path, with the row schema ``kind``."""
+        """Return a source that reads another split of the same files, or the files at another ``path``, with the row
+        schema ``kind``.
+        """
         return RecordSource(
             path or self.paths,
             kind,

@@ -31,7 +31,7 @@ class LabelColumn(NamedTuple):
 
 
 class RowSchema(NamedTuple):
-    """Row schema: the columns that may contain the texts and the label of a row.
+    """Names of the columns that may contain the texts and the label of a row.
 
     ``columns`` contains sets of equivalent names; the first set that a file has is used.
     """

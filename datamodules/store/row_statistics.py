@@ -47,7 +47,8 @@ class TextLengths:
         return self.behind(room, columns) / max(1, self.tokens(columns))
 
     def covering(self, share: float) -> int:
-        """Return the smallest length in tokens that the fraction ``share`` of the texts does not exceed.
+        """Return the smallest length L, in tokens, for which at least a fraction ``share`` of the texts have at most L
+        tokens.
 
         Return 8,193 if 8,192 tokens are not enough.
         """

@@ -33,10 +33,9 @@ class TokenizedRows(NamedTuple):
 
 
 class RowTokenizer(ABC):
-    """Base class of row tokenizations, which tokenize rows and select the rows to store. A tokenization also chooses
-    the rows to store.
+    """Base class of row tokenizations, which tokenize rows and select the rows to store.
 
-    Counts the rows of one store.
+    An instance counts the rows of one store.
 
     Each worker has a copy and calls `keep` only. The driver calls `add`, so the driver has the counts.
     """

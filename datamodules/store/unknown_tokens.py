@@ -14,7 +14,7 @@ MAX_PIECES = 1.5  # tokens per character
 
 
 class UnknownTokens(NamedTuple):
-    """Number of unknown tokens in ``rows`` rows, which were sampled from the ``of`` rows that a run uses.
+    """Counts of unknown tokens in ``rows`` rows, which were sampled from the ``of`` rows that a run uses.
 
     A row is affected if more than half of the tokens of one of its texts are unknown. If the tokenizer falls back to
     bytes, a row is affected if one of its texts has more than 1.5 tokens per character.
@@ -32,7 +32,7 @@ class UnknownTokens(NamedTuple):
 def count_unknown(
     store: TokenStore, tokenizer: Any, rows: np.ndarray, of: int, prompts: Sequence[int]
 ) -> UnknownTokens:
-    """Count the unknown tokens in the texts of N rows of the token store, whose numbers are ``rows``.
+    """Count the unknown tokens in the texts of the N rows of the token store with the numbers ``rows``.
 
     Args:
         of: Number of rows that a run uses, from which ``rows`` were sampled.

@@ -74,7 +74,7 @@ class _Layer(CacheLayerMixin):
 
 
 class RowCache(Cache):
-    """Key-value cache with spare rows and columns, of which the first ``rows`` rows are in use."""
+    """Key-value cache with preallocated rows and columns; only the first ``rows`` rows are in use."""
 
     layers: list[_Layer]  # type: ignore[assignment]
 
@@ -90,7 +90,7 @@ class RowCache(Cache):
         return self.time - self.starts_R[: self.rows]
 
     def join(self, shared: PrefillOutput, source: np.ndarray, target: np.ndarray) -> None:
-        """Copy the rows ``source`` of a forward pass into the rows ``target`` of this cache."""
+        """Copy the keys and values of the rows ``source`` of a forward pass into the rows ``target`` of this cache."""
         self.place(shared.layers, shared.lengths_R, source, target)
 
     def real(self, more: int = 0) -> Tensor:
@@ -108,8 +108,8 @@ class RowCache(Cache):
         return Cache(layers=[_Layer(self, layer.keys[used], layer.values[used]) for layer in self.layers])
 
     def place(self, layers: Sequence[KeyValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
-        """Copy the rows ``source`` of left-padded ``layers`` into the rows ``target``, so that they end before column
-        ``time``.
+        """Copy the rows ``source`` of left-padded ``layers`` into the rows ``target`` of this cache, so that each
+        copied row ends in the column before ``time``.
         """
         columns = layers[0].keys_RHTD.shape[2]
         self._reserve(max(self.rows, int(target.max()) + 1), columns, layers)
@@ -155,8 +155,8 @@ class RowCache(Cache):
         return int(self.layers[0].keys.shape[2]) if self.layers else 0
 
     def _reserve(self, rows: int, columns: int, like: Sequence[KeyValues]) -> None:
-        """Allocate or shift buffers, so that they contain ``rows`` rows, and ``columns`` columns before column
-        ``time``.
+        """Enlarge or shift the buffers, so that they contain at least ``rows`` rows, and ``columns`` columns before
+        column ``time``.
         """
         used = self.time - self.begin
         wanted = max(used, columns)
@@ -184,7 +184,7 @@ class RowCache(Cache):
         self.starts_R, self.begin, self.time = starts_R, 0, used
 
     def _shift(self, time: int) -> None:
-        """Shift the columns in use within the buffers, so that they end before column ``time``."""
+        """Shift the columns in use within the buffers, so that the last of them is the one before column ``time``."""
         used = self.time - self.begin
         for layer in self.layers:
             for buffer in (layer.keys, layer.values):
@@ -194,9 +194,9 @@ class RowCache(Cache):
         self.begin, self.time = time - used, time
 
 
-class CrossAttentionCache(RowCache):
-    """Self-attention cache of an encoder-decoder; the cache ``read`` contains the cross-attention keys and values of
-    each row.
+class EncoderDecoderRowCache(RowCache):
+    """Key-value caches of an encoder-decoder model: this object caches self-attention, and its attribute ``read``
+    caches the cross-attention of each row.
     """
 
     def __init__(self) -> None:

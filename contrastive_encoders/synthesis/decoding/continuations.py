@@ -1,4 +1,4 @@
-"""Prompts, sampling options, and continuations of a decoder."""
+"""Data classes for decoding: prompts, sampling options, sampled continuations, and counts."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -110,8 +110,8 @@ class Discriminator:
                 )
 
     def questions(self, direction: Direction, sentences: Sequence[str], max_tokens: int) -> list[PromptText]:
-        """Return, for each sentence, the prompt that asks for an entailment or a contradiction of it, according to
-        ``direction``. Sentences are truncated to ``max_tokens`` tokens.
+        """Return, for each sentence, a prompt that asks for an entailment of the sentence, or for a contradiction,
+        according to ``direction``. Sentences are truncated to ``max_tokens`` tokens.
         """
         return [tuple(ids) for ids in self.ids.generation(direction, sentences, max_tokens)]
 
@@ -136,7 +136,7 @@ class Discriminator:
 
 
 class NamedGenerator(NamedTuple):
-    """Name, weights, and prompts of a generator that is not loaded yet."""
+    """Name and prompts of a generator that is not loaded yet, with the settings that identify its weights."""
 
     source: str  # folder or hub id
     name: str
@@ -228,7 +228,7 @@ def choose_prompts(
 
 
 def _generator_folder(generator: str, revision: str | None) -> Path | None:
-    """Return the directory of the model's ``generator.json``.
+    """Return the directory that contains the model's ``generator.json``.
 
     For a model on the hub, this is the directory of the cached file. Return None if the hub has no such file.
     """

@@ -17,8 +17,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.generative import t5_problem
 from contrastive_encoders.synthesis.decoding.caches import (
-    CrossAttentionCache,
     CrossAttentionStates,
+    EncoderDecoderRowCache,
     PrefillOutput,
     RowCache,
 )
@@ -46,8 +46,8 @@ class EncoderDecoder(Generator):
         start = config.decoder_start_token_id
         object.__setattr__(self, "start", config.pad_token_id if start is None else start)
 
-    def new_cache(self) -> CrossAttentionCache:
-        return CrossAttentionCache()
+    def new_cache(self) -> EncoderDecoderRowCache:
+        return EncoderDecoderRowCache()
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
         """Convert the decoder's token ids to text. ``before`` is ignored, since the prompt is read by the encoder."""
@@ -72,7 +72,7 @@ class EncoderDecoder(Generator):
         return self._first(ids_RT, real_RT, None)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
-        assert isinstance(cache, CrossAttentionCache)
+        assert isinstance(cache, EncoderDecoderRowCache)
         real_RS = cache.read.real()
         # The encoder states are in the cache; the model uses this tensor only for its shape
         states_RSD = torch.zeros(1, 1, 1, dtype=self.model.dtype, device=self.device).expand(*real_RS.shape, 1)

@@ -89,8 +89,8 @@ class Generator:
         A long common prefix of all prompts, and of neighboring prompts, is processed once.
         """
         if self.shared(ids):
-            behind, logits_RV = self.of_groups(list(group_similar(ids)))
-            return PrefillOutput(behind.ending_together(), behind.lengths_R, logits_RV)
+            states, logits_RV = self.of_groups(list(group_similar(ids)))
+            return PrefillOutput(states.ending_together(), states.lengths_R, logits_RV)
         lengths_R, ids_RT, real_RT = left_pad(ids, self.device)
         cache = DynamicCache()
         logits_RV = self._forward(ids_RT, real_RT, position_ids(real_RT), cache)
@@ -119,10 +119,10 @@ class Generator:
         read, number = None, min(self.shared(begun), min(map(len, begun)) - 1)
         if number > 0:
             read = self._beginning(tuple(begun[0][:number])).rows([0] * len(begun))
-        read, _ = self.behind(read, [one[number:] for one in begun])
+        read, _ = self.extend(read, [one[number:] for one in begun])
         owners = [place for place, rows in enumerate(groups) for _ in rows]
         rest = [row[len(begin) :] for begin, rows in zip(begun, groups, strict=True) for row in rows]
-        return self.behind(read.rows(owners), rest)
+        return self.extend(read.rows(owners), rest)
 
     def _beginning(self, ids: tuple[int, ...]) -> "PrefixState":
         """Return the keys and values of a common prefix, as one row. The states are cached for the next forward
@@ -130,11 +130,12 @@ class Generator:
         """
         if ids not in self.beginnings:
             self.beginnings.clear()
-            self.beginnings[ids] = self.behind(None, [list(ids)])[0]
+            self.beginnings[ids] = self.extend(None, [list(ids)])[0]
         return self.beginnings[ids]
 
-    def behind(self, read: "PrefixState | None", ids: Sequence[list[int]]) -> "tuple[PrefixState, Tensor]":
-        """Process the tokens that follow the states ``read`` in each row, at least one token per row.
+    def extend(self, read: "PrefixState | None", ids: Sequence[list[int]]) -> "tuple[PrefixState, Tensor]":
+        """Run further tokens of each row through the model, after the tokens whose states are in ``read``. Each row
+        needs at least one further token.
 
         Returns:
             The states of all tokens so far, and the logits after the last token of each row, (R, V).
@@ -159,7 +160,8 @@ class Generator:
             return self.first_logits(ids)
 
     def answer_logits_of_groups(self, groups: Sequence[Sequence[list[int]]], answers: Sequence[int]) -> Tensor:
-        """Return the result of `answer_logits` for all rows of the groups in order, (R, A) float32.
+        """Return the first-token logits of the R prompts in ``groups``, in order, for the A token ids in ``answers``
+        only, (R, A) float32.
 
         The common prefix of each group and of all rows is processed once.
         """
@@ -169,7 +171,9 @@ class Generator:
             return self.of_groups(groups)[1]
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
-        """Append the token ``last_R`` to each of R rows of the cache, and return the next-token logits, (R, V)."""
+        """Append the tokens ``last_R``, one to each of the R rows of the cache, and return the next-token logits, (R,
+        V).
+        """
         positions_R1 = torch.from_numpy(cache.lengths()).to(self.device)[:, None]
         return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
 

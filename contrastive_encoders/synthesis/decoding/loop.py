@@ -108,8 +108,8 @@ class PromptIntake:
 
     @torch.inference_mode()
     def pull(self) -> tuple[list[Sample], list[Continuation]]:
-        """Request prompts, and return their samples, each with its first token, and the continuations of rejected
-        samples.
+        """Request prompts, and return two lists: the new samples, each with its first token, and the empty
+        continuations of the samples whose prompts cannot be continued.
 
         The samples need about as many rows as the batch has.
         """

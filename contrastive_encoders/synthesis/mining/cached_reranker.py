@@ -42,7 +42,7 @@ class CachedReranker:
         self.model.stop_multi_process_pool(pool)
 
     def predict(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
-        """Return the (N,) float32 scores of N pairs, as the library's ``predict`` does."""
+        """Return the float32 scores of N pairs, (N,), as ``predict`` of sentence-transformers does."""
         if self.base is None:
             return self._computed(pairs, **options)
         keys = [hashlib.blake2b("\0".join(pair).encode(), digest_size=16).digest() for pair in pairs]

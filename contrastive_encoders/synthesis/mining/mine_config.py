@@ -52,7 +52,7 @@ class MineConfig:
         "positives; null: only the positives are searched",
     )
     column: str | None = config_field(
-        None, "name of the column (or JSON key) of corpus that contains the texts; null: text"
+        None, "name of the column (or JSON key) that contains the texts of `corpus`; null: the column `text`"
     )
     output: str | None = config_field(
         None,
@@ -61,12 +61,15 @@ class MineConfig:
     )
 
     # Selection among the nearest texts, with the parameter names of sentence-transformers' mine_hard_negatives
-    num_negatives: int = config_field(3, "number of negatives per pair; pairs with fewer are skipped and counted", ge=1)
+    num_negatives: int = config_field(
+        3, "number of negatives per pair; pairs for which fewer negatives are found are skipped and counted", ge=1
+    )
     range_min: int = config_field(0, "number of nearest texts that are skipped before negatives are chosen", ge=0)
     range_max: int | None = config_field(
         None,
-        "number of nearest texts among which negatives are searched, including the range_min skipped ones; null: "
-        "enough for num_negatives candidates, or for ten times as many if a margin, max_score, or a reranker is set",
+        "number of nearest texts among which negatives are searched, including the `range_min` skipped texts; null: "
+        "enough for `num_negatives` candidates, or for ten times as many if a margin, `max_score`, or `reranker` is "
+        "set",
     )
     absolute_margin: float | None = config_field(
         None,
@@ -75,14 +78,15 @@ class MineConfig:
         ge=0,
     )
     relative_margin: float | None = config_field(
-        None, "like absolute_margin, but as a fraction of the positive's score, e.g. 0.05; null: no margin", ge=0
+        None, "like `absolute_margin`, but as a fraction of the positive's score, e.g. 0.05; null: no margin", ge=0
     )
     max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8; null: no maximum")
     min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2; null: no minimum")
     reranker: str | None = config_field(
         None,
-        "cross-encoder whose scores replace the cosines in margins, limits, and the output: the directory of a run "
-        "with model=reranker, the directory of a model, or a Hub id; null: cosines are used",
+        "cross-encoder whose scores replace cosine similarities in margins, score limits, and the output file: the "
+        "directory of a run with model=reranker, the directory of a model, or a Hub id; null: cosine similarities "
+        "are used",
     )
     sampling_strategy: Literal["top", "random"] = config_field(
         "top", "how negatives are chosen from the candidates; top: the nearest texts; random: a random sample"

@@ -34,7 +34,8 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
         raise InputError(
             key="output",
             value=output,
-            expected=f"a new file, or a file of this command with its record {record_path(output).name} next to it",
+            expected=f"a new file, or an output file of this command that has its record {record_path(output).name} "
+            "next to it",
             hint="Choose another output, or move the file.",
         ) from None
     if overwrite:
@@ -55,8 +56,8 @@ def write_rows(
     mined: Iterable[Mapping[str, Any]],
     num_negatives: int,
 ) -> None:
-    """Write the mined rows atomically, and next to them a record: the input files, the number of rows, and the number
-    of pairs with too few negatives.
+    """Write the mined rows atomically, and next to them a record that contains the input files, the number of rows, and
+    the number of pairs with too few negatives.
     """
     rows, input_rows = 0, set(pairs)
     with atomic_file(output) as part:

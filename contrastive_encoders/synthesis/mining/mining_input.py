@@ -50,7 +50,10 @@ def read_pairs(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
     )
     if len(corpus) < 2:
         raise InputError(
-            key="corpus", value=None, expected="a file of other texts, since all positives are the same text"
+            key="corpus",
+            value=config.corpus,
+            expected="a file with texts to search for negatives, since the positives, "
+            "which are searched too, are all the same text",
         )
     account = {"source": records.manifest(), "pairs": len(rows), "twice": duplicates, "corpus": len(corpus)}
     return MiningInput(rows, corpus), account

@@ -1,5 +1,5 @@
-"""Evaluate a completed question sheet: among kept and among rejected questions, the fraction that the passage
-answers.
+"""Evaluate a completed question sheet: compute the fraction of questions that the passage answers, once for the kept
+questions and once for the rejected ones.
 """
 
 from collections import defaultdict

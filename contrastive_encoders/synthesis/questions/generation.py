@@ -203,8 +203,8 @@ def judge_questions(some: Sequence[PassageQuestions], score: Any) -> Iterator[Qu
 
 
 class PassageJudge(Discriminator):
-    """Judge that returns, for several questions per passage, the probability that the passage answers the question.
-    Each passage is processed once.
+    """Judge that computes the probability that a passage answers a question, for several questions per passage. Each
+    passage is processed once.
     """
 
     @torch.inference_mode()

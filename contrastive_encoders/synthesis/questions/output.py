@@ -1,4 +1,6 @@
-"""Write the output files: training rows, BEIR folders, a sheet for manual judgments, and all candidates."""
+"""Write the output files of the recipe ``queries``: training rows, BEIR folders, a sheet for manual judgments, and all
+candidates.
+"""
 
 import csv
 import gzip

@@ -182,8 +182,8 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     if len(members) < len(wanted) + 1:
         raise InputError(
             key="input",
-            expected=f"at least {len(wanted) + 1} groups of near-duplicates, but the {len(collection.documents):,} "
-            f"documents form {len(members)} group(s); documents of a group are held out together",
+            expected=f"at least {len(wanted) + 1} groups of documents, but near-duplicates form one group, and the "
+            f"{len(collection.documents):,} documents form {len(members)} group(s)",
             hint="Use more documents, or set held_out_fraction=0 dev_fraction=0.",
         )
     # By the first document of a group, so that adding copies of it changes nothing

@@ -53,9 +53,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
 
 
 def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the subset of a dataset's identifying settings that determines the questions of a passage and their
-    scores.
-    """
+    """Return the entries of ``identity`` that affect the questions of a passage or their scores."""
     return {
         name: _comparable(value) if isinstance(value, Mapping) else value
         for name, value in identity.items()

@@ -74,7 +74,7 @@ def parse_question_prompts(found: Mapping[str, Any]) -> QuestionPrompts:
     ):
         raise InputError(
             key="prompts.judge",
-            expected=f"a mapping of {', '.join(wanted)} to strings",
+            expected=f"a mapping from the keys {', '.join(wanted)} to strings",
             location=location,
             hint="Quote yes and no, which YAML reads as true and false.",
         )

@@ -48,8 +48,8 @@ def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
 
 
 class NearestPassages(NamedTuple):
-    """For Q questions: the rank and similarity of the question's passage, and the nearest passages, according to an
-    encoder. K passages are stored per question.
+    """Retrieval results of an encoder for Q questions: the rank and cosine similarity of the passage for which a
+    question was written, and the nearest passages of other documents. K passages are stored per question.
     """
 
     ranks_Q: np.ndarray  # int32: rank of its own passage, the best among ties; `NO_RANK`: not computed

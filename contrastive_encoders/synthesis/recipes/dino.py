@@ -189,7 +189,7 @@ class Dino(DinoConfig, ModelRecipe):
 
 
 class FirstSentences(NamedTuple):
-    """First sentences, their number, and the settings that identify them in the dataset's manifest."""
+    """First sentences (x1) of the pairs, their number, and the settings that identify them in the manifest."""
 
     texts: Iterable[str]
     number: int
@@ -198,7 +198,7 @@ class FirstSentences(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenTexts:
-    """Iterable over the first sentences in a finished dataset of first sentences."""
+    """Iterable over the first sentences (x1) of the pairs, read from the dataset that the previous stage wrote."""
 
     folder: Path
 
@@ -207,8 +207,8 @@ class WrittenTexts:
 
 
 def read_first_sentences(stage: "DinoStage") -> FirstSentences:
-    """Read the first sentences that a previous stage has written. They are identified by a hash of the stage's
-    identity.
+    """Read the first sentences (x1) of the pairs from the dataset that the previous stage wrote. They are identified by
+    a hash of the stage's identity.
     """
     identity = json.dumps(stage.identity, sort_keys=True).encode()
     texts = WrittenTexts(stage.folder)

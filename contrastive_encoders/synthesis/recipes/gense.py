@@ -190,7 +190,7 @@ class GenseShardBuilder:
         return FinishedShard(shard.number, shard.tokens, rows, count_candidates(rows))
 
     def _has_conflicting(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
-        """Return whether generated texts end at a quotation mark although ``marks`` finds quotation marks in the
+        """Return whether quotation marks are ambiguous: they end generated texts, and ``marks`` also finds some in the
         premise.
         """
         return self.shards.how.stop == STOP and marks(row.premise)

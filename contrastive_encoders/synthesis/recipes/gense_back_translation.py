@@ -153,7 +153,7 @@ def load_translators(
 
 
 class BackTranslatedCandidates:
-    """Source of candidates that returns one entailment for a sentence, its back-translation."""
+    """Source of candidates that returns the back-translation of each sentence as its only candidate, an entailment."""
 
     def __init__(self, forward: Translator, backward: Translator) -> None:
         self.forward, self.backward = forward, backward

@@ -1,4 +1,4 @@
-"""Apply other rules to the scored rows that another recipe has written, without a model."""
+"""Apply different rules to the scored rows that another recipe has written, without running a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from contrastive_encoders.synthesis.triplet_recipe import check_judged, write_tr
 
 @dataclass(kw_only=True)
 class GenseFilter(RulesConfig, Recipe):
-    """Recipe ``gense_filter``: apply other rules to an existing scored dataset."""
+    """Recipe ``gense_filter``: select triplets from an existing scored dataset by different rules."""
 
     def plan(self) -> None:
         if self.generator is not None:

@@ -79,7 +79,8 @@ class BM25Index:
         self.index.index(_words(sentences, ids=True), show_progress=False)
 
     def of(self, places: Sequence[int]) -> list[list[str]]:
-        """Retrieve, for each sentence with an index in ``places``, the most similar sentences, best first.
+        """Retrieve the most similar sentences for each sentence whose index is in ``places``, the most similar one
+        first.
 
         Sentences that share no word with the query sentence are left out.
         """

@@ -27,7 +27,7 @@ SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # smoothed values
 
 
 class Item(NamedTuple):
-    """Texts in a line of the sheet, with the intended label, which the sheet does not show."""
+    """A line of the sheet: its texts, and their intended label, which the sheet does not show."""
 
     text_a: str
     text_b: str
@@ -171,7 +171,7 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
 
 
 def _parse_label(given: str, allowed: Sequence[str]) -> str | None:
-    """Return the allowed label that was entered, or None.
+    """Return the label that a person entered, or None if it is not one of the labels ``allowed``.
 
     A spreadsheet may have changed 0.0 to 0 or 0,0, or have marked it as text with a leading '.
     """

@@ -16,7 +16,7 @@ from contrastive_encoders.synthesis.rules.triplet_rules import ANSWER_BINS
 
 
 class Curve(NamedTuple):
-    """A line of a figure: the number of texts with a label in the bin at each of ``xs``."""
+    """A line of a figure: the number of texts with a label in each bin, and the positions ``xs`` of the bins."""
 
     label: str
     xs: Sequence[float]
@@ -42,7 +42,7 @@ def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
 
 
 def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure:
-    """Draw the distribution of the pairs' cosine similarities, which an encoder computes, for each label."""
+    """For each label, draw the distribution of the cosine similarities that an encoder computes for the pairs."""
     lowest = min((value for found in cosines.values() for value in found), default=0.0)
     begin = min(math.floor(lowest * BINS) / BINS, 0.0)
     bins = round((1 - begin) * BINS)

@@ -64,8 +64,8 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> ReportSection
 
 
 def _disagreement_sections(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[ReportSection]:
-    """Return the section about texts on whose label the discriminator disagrees, or an empty list if nothing was
-    judged.
+    """Return the section about texts for which the discriminator disagrees with the intended label, or an empty list if
+    nothing was judged.
     """
     if not answers:
         return []

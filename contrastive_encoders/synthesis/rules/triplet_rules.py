@@ -158,7 +158,7 @@ def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
 
 
 class ChosenCandidate(NamedTuple):
-    """The candidate that was chosen for a direction, with the rules that it violates."""
+    """The candidate that was chosen for a direction (entailment or contradiction), with the rules that it violates."""
 
     text: str
     p: float | None  # probability of the required answer
@@ -200,7 +200,9 @@ def rejected_texts(verdict: JudgedRow) -> Iterator[RejectedText]:
 
 
 class RuleCounts:
-    """Counts of accepted and rejected rows, by reason, and histograms of the discriminator's answers."""
+    """Counts of accepted rows and of rejected rows, the latter for each rule, and histograms of the discriminator's
+    answers.
+    """
 
     def __init__(self) -> None:
         self.rows = self.accepted = 0

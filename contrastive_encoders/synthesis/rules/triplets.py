@@ -70,7 +70,9 @@ def _load_nothing() -> None:
 
 @dataclass(frozen=True)
 class Filter:
-    """Task of a worker: select the triplets of a shard, and return its lines and its record."""
+    """Task of a worker: select triplets from a shard of scored rows, and return the JSON lines and the record of the
+    new shard.
+    """
 
     source: Path
     rules: Rules

@@ -94,7 +94,7 @@ class Inputs:
         return self.files[0].column
 
     def sha256(self) -> str:
-        """Return the SHA-256 of a single file's bytes, or for several files, of their checksums."""
+        """Return the SHA-256 of the file's bytes or, if there are several files, the SHA-256 of their checksums."""
         return sha256_of_all([sha256_of(file.path) for file in self.files])
 
 

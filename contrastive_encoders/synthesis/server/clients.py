@@ -82,7 +82,8 @@ class ServedPromptIds(PromptIds):
 
 
 class ServedDiscriminator:
-    """Discriminator on a server. It returns P("true"): the second sentence of a pair follows from the first.
+    """Discriminator that sends its questions to a model on a server. It returns P("true"), the probability that the
+    second sentence of a pair follows from the first.
 
     P("true") is computed from the server's log-probabilities of the first token.
 

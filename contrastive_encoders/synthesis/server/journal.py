@@ -14,7 +14,9 @@ FILE_NAME = "answers.jsonl"
 
 
 class Journal:
-    """File of the answers of this and earlier commands. Only file offsets of the answers are kept in memory."""
+    """File with the server's answers to the requests of this and earlier commands. Only file offsets of the answers are
+    kept in memory.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

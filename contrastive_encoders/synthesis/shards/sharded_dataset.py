@@ -43,7 +43,7 @@ class ShardFacts(TypedDict):
 
 
 class WrittenShard(NamedTuple):
-    """Result of a task: the lines of a shard, and facts about them."""
+    """Result of a task: the JSON lines of a shard, with its counts and rejected texts."""
 
     lines: bytes  # JSON
     about: ShardFacts

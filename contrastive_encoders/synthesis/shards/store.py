@@ -157,8 +157,8 @@ class ShardStore:
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
-        """Return the records of the finished shards, in order, with the list of rejected texts, ``left_out``,
-        emptied.
+        """Return the records of the finished shards, in order, without rejected texts: ``left_out`` is an empty list in
+        each record.
         """
         done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
         return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
