@@ -1,4 +1,4 @@
-"""Group the runs of a comparison into arms: runs whose settings differ only in the seed form one arm."""
+"""Group the runs of a comparison into arms; an arm consists of the runs whose settings differ only in the seed."""
 
 import json
 import re
@@ -58,8 +58,8 @@ def label_of(run: FinishedRun) -> str | None:
 
 
 def recipe_key(run: FinishedRun) -> str:
-    """Return a string that is equal for two runs if they differ only in the seed or in keys that do not affect
-    results.
+    """Return a string that identifies the arm of a run: it is equal for runs that differ only in the seed or in keys
+    that do not affect results.
     """
     stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
     return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)

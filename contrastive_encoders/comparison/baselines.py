@@ -45,7 +45,7 @@ def untrained_job(overrides: Sequence[str], seed: int, runs: Path) -> Job:
 
 
 def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
-    """Return TF-IDF as an arm, or None if no run has TF-IDF scores for all tasks of the headline.
+    """Return TF-IDF as an arm, or None if no run contains TF-IDF scores for all tasks of the headline score.
 
     Every run with retrieval tasks also scores TF-IDF.
     """
@@ -58,7 +58,7 @@ def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
 
 
 def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, Any]) -> Arm | None:
-    """Return BM25 as an arm, or None if BM25 has no score for a task of the headline.
+    """Return BM25 as an arm, or None if the BM25 score of any task of the headline score is missing.
 
     Args:
         arms: arms of the comparison.

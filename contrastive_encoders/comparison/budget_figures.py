@@ -22,8 +22,8 @@ NAME_LEGEND = LEGEND | {"columns": 4}  # also on a page: its legend has a name f
 
 
 def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
-    """Draw the mean score over training tokens: one line for each name, with a band from the lowest to the highest
-    score of a seed.
+    """Draw the mean score against the number of training tokens: one line for each name of an arm, with a band from the
+    lowest to the highest score of its seeds.
 
     A dashed line shows the untrained encoder. Arms have the same name and different budgets if they were trained in two
     races (`comparison.race`). Return None if there are no such arms.
@@ -67,7 +67,7 @@ def _tokens(arm: Arm) -> float:
 
 
 def _have_different_budgets(arms: Sequence[Arm]) -> bool:
-    """Return whether there are at least two arms and all have clearly different budgets.
+    """Return whether there are at least two arms, and the budgets of any two differ clearly.
 
     Otherwise, the arms do not differ in their budget alone.
     """

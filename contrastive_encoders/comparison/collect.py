@@ -40,14 +40,14 @@ class FinishedRun(NamedTuple):
 
 
 class SkippedRun(NamedTuple):
-    """A path in ``runs`` that is left out of the comparison, and the reason."""
+    """A path that matches ``runs`` but is left out of the comparison, and the reason."""
 
     path: Path
     reason: str
 
 
 def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedRun], list[SkippedRun]]:
-    """Read all runs that match the patterns, and return the runs and the paths that were skipped.
+    """Read the runs that match the patterns, and return these runs and the skipped runs.
 
     A pattern is a run directory, the FILE.json of an evaluation, a directory of runs, or a glob pattern of such paths.
     In a mapping, keys are names of arms and values are patterns.

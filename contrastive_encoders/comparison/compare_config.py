@@ -45,23 +45,22 @@ class CompareConfig(WorkersConfig):
     )
     ranking_metric: str | None = config_field(
         None,
-        "score that ranks the runs; null: the first of these that all runs have: sts-avg7/all/spearman, "
-        "sts-avg5/mean/spearman, the mean over the STS tasks, the mean nDCG@10 (else MRR) over the retrieval tasks, "
-        "any other score",
+        "score that ranks the runs; null: the first of the following that all runs report: sts-avg7/all/spearman, "
+        "sts-avg5/mean/spearman, the mean over the STS tasks, the mean nDCG@10 (or MRR, if there is no nDCG@10) over "
+        "the retrieval tasks, or any other score",
     )
     strict: bool = config_field(False, "whether to fail if a run cannot be read; false: skip the run")
 
     # Sentences for the map, the neighbors, alignment, and uniformity
     sentences: int = config_field(
         400,
-        "number of sentences from sentences_from whose embeddings are compared (2-D map, nearest neighbors, alignment, "
-        "and uniformity); 0: no such comparison",
+        "number of sentences from `sentences_from` whose embeddings are compared (2-D map, nearest neighbors, "
+        "alignment, and uniformity); 0: embeddings are not compared",
         ge=0,
     )
     sentences_from: str | None = config_field(
         None,
-        "text file, one sentence per line, of the sentences whose embeddings are compared; null: the STS-B development "
-        "set",
+        "text file with the sentences whose embeddings are compared, one per line; null: the STS-B development set",
     )
     data_root: str | None = config_field(
         None, "directory of the evaluation tables; null: the directory that the runs used"
@@ -71,7 +70,7 @@ class CompareConfig(WorkersConfig):
     wandb: bool = config_field(False, "whether to upload tables, figures, and a summary to W&B")
     wandb_project: str = config_field("contrastive-encoders", "name of the W&B project")
     wandb_name: str | None = config_field(None, "name of the W&B run; null: the name of the output directory")
-    wandb_offline: bool = config_field(False, "whether W&B writes to disk; false: it uploads")
+    wandb_offline: bool = config_field(False, "whether W&B only writes to disk; false: it uploads")
 
     # Keys of a race
     budget: Mapping[str, Any] | None = config_field(

@@ -46,7 +46,7 @@ class PairwiseComparison(NamedTuple):
 
     @property
     def distinguishable(self) -> bool:
-        """Return whether the two arms differ significantly, given the seeds they were trained with.
+        """Return whether the two arms differ significantly for these seeds, without a claim about other seeds.
 
         The interval over test items must exclude zero and, if there is a test, the corrected p-value must be below
         ``ALPHA``.
@@ -66,7 +66,7 @@ class Standing(NamedTuple):
 
 
 def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> RankingMetric:
-    """Return the requested score, or choose the score that ranks the arms.
+    """Return the score that ranks the arms: the requested score, or a default that all runs report.
 
     The first of these that all runs have is chosen: an STS average, the mean over the tasks of rated pairs, the mean
     over the retrieval tasks, any other score.
@@ -132,8 +132,8 @@ def values_of(arm: Arm, headline: RankingMetric) -> np.ndarray:
 
 
 def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
-    """Return the R bootstrap replicates of an arm's score, averaged over its runs, or None if a run has stored no
-    replicates.
+    """Return the R bootstrap replicates of an arm's headline score, averaged over its runs, or None if a run has stored
+    no replicates.
     """
     if len(headline.scores) > 1:
         parts = [replicates_of(arm, RankingMetric.mean_of([score])) for score in headline.scores]
@@ -143,7 +143,7 @@ def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
 
 
 def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval, over test items, of an arm's score.
+    """Return the 95 % interval of an arm's headline score, from a bootstrap over test items.
 
     The interval is None if the arms were scored on different items or if a run has not stored its items.
     """
@@ -152,7 +152,7 @@ def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple
 
 
 def contrasts(arms: Sequence[Arm], headline: RankingMetric) -> list[PairwiseComparison]:
-    """Compare all pairs of arms by the headline and by each of its tasks.
+    """Compare all pairs of arms by the headline score and by the score of each of its tasks.
 
     Holm's correction is applied separately to the p-values of the headline and to those of all tasks.
     """
@@ -272,8 +272,8 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
 
 def _for_all_pairs(test: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
-    """Expand the result of a test on some pairs of arms to all pairs. The columns of pairs that were not tested are
-    NaN.
+    """Convert the result for the tested pairs of arms to a result for all pairs, with NaN for the pairs that were not
+    tested.
     """
     observed, null = np.full(pairs, np.nan), np.full((len(test.null), pairs), np.nan)
     observed[tested], null[:, tested] = test.observed, test.null

@@ -1,4 +1,4 @@
-"""Families of tasks of one kind, such as STS or retrieval, whose scores can be averaged."""
+"""Families of tasks: the tasks of one kind, such as STS or retrieval, whose scores can be averaged."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -37,7 +37,7 @@ class Family(NamedTuple):
 
     @property
     def scores(self) -> list[RankingMetric]:
-        """Return the average score of the family, if it has several tasks, followed by the score of each task."""
+        """Return the score of each task, preceded by their average if the family contains several tasks."""
         single = [RankingMetric.mean_of([score]) for score in self.score.scores if score != self.score.name]
         return [self.score, *single]
 
@@ -72,14 +72,16 @@ def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _matches(score: str, known: Sequence[str]) -> bool:
-    """Return whether ``known`` contains the metric of a score, or its protocol and metric, such as ``cosine/ap``."""
+    """Return whether ``known`` contains the metric of a score, such as ``ap``, or its protocol and metric, such as
+    ``cosine/ap``.
+    """
     name = ScoreName.parse(score)
     return name.metric in known or name.measure in known
 
 
 def _task(score: str) -> str:
-    """Return the name of the task in a score name, such as ``cisi`` for ``cisi/cosine/ndcg@10``, including
-    ``/reranked`` for reranked scores: ``cisi/reranked`` for ``cisi/reranked/ndcg@10``.
+    """Return the task of a score name: ``cisi`` for ``cisi/cosine/ndcg@10``, but ``cisi/reranked`` for
+    ``cisi/reranked/ndcg@10``.
     """
     name = ScoreName.parse(score)
     return f"{name.full_task}/reranked" if name.protocol == "reranked" else name.full_task

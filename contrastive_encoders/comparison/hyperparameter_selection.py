@@ -1,4 +1,5 @@
-"""Select a hyperparameter of each arm of a race, such as its learning rate, by scores that are not reported.
+"""Select the value of a hyperparameter, such as the learning rate, for each arm of a race, by scores that are not
+reported.
 
 Each arm is trained once with each of its values, with the race's budget and first seed. The value with the
 best score on the tasks for selection is kept.
@@ -43,7 +44,10 @@ def selection_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | 
         return None
     if not isinstance(selection, Mapping) or {"key", "values", "score"} - set(selection):
         raise InputError(
-            location=where, key="choose", value=selection, expected="a mapping with the keys key, values, and score"
+            location=where,
+            key="choose",
+            value=selection,
+            expected="a mapping with the keys `key`, `values`, and `score`",
         )
     values = {str(label): list(some) for label, some in selection["values"].items()}
     for label in race.get("arms") or {}:
@@ -63,7 +67,8 @@ def choose(
     *,
     keep_checkpoints: bool = False,
 ) -> tuple[Race, list[JobResult]]:
-    """Train the selection runs that are missing, and select the best hyperparameter value for each arm.
+    """Train each arm once with each candidate value, unless it is already trained, and select the best value for each
+    arm.
 
     Return the race, whose arms contain the selected values, and the runs that failed.
 

@@ -40,8 +40,8 @@ def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> ProbeEmbed
 
 
 def alignment(arm: Arm) -> float | None:
-    """Return Wang and Isola's alignment over pairs rated above 4, computed from the cosine similarities that a run has
-    stored.
+    """Return Wang and Isola's alignment over pairs rated above 4, computed from the cosine similarities that the arm's
+    first run has stored.
 
     Return None if no such similarities were stored.
     """
@@ -75,16 +75,16 @@ def align_maps(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
 
 
 def displayed_rows(probes: Sequence[ProbeEmbeddings]) -> list[int]:
-    """Return the indices of the sentences to display on a page: of all sentences, or of ``MAX_SENTENCES`` evenly spaced
-    ones.
+    """Return the indices of the sentences to display on a page: all sentences, or ``MAX_SENTENCES`` evenly spaced
+    sentences if there are more.
     """
     number = len(probes[0].sentences) if probes else 0
     return np.linspace(0, number - 1, min(number, MAX_SENTENCES)).round().astype(int).tolist() if number else []
 
 
 def explorer(probes: Sequence[ProbeEmbeddings], displayed: Sequence[int]) -> dict[str, Any]:
-    """Return the data for the page's script: the sentences, and each sentence's nearest neighbors in each arm with
-    cosines x 100.
+    """Return the data for the page's script: the sentences and, for each arm, the nearest neighbors of each sentence
+    with their cosines x 100.
     """
     arms = list[dict[str, Any]]()
     for probe in probes:

@@ -86,7 +86,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
 
 
 def _record_race(path: Path, race: dict[str, Any]) -> None:
-    """Write the definition of the race to its output directory. Reject a directory that contains a different race.
+    """Write the definition of the race to its output directory, which must not contain a different race.
 
     Seeds and arms may be added later. Arms that have not started to train may change.
     """
@@ -119,7 +119,7 @@ def _record_race(path: Path, race: dict[str, Any]) -> None:
 
 
 def _has_started(output: Path, label: str, labels: Iterable[str]) -> bool:
-    """Return whether any run of an arm has started to train, so that the overrides of the arm may no longer change."""
+    """Return whether any run of an arm has started to train; from then on, the overrides of the arm must not change."""
     runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
     other_prefixes = tuple(f"{one}-" for one in labels if one.startswith(f"{label}-"))
     selection_runs = [
@@ -202,8 +202,8 @@ def run_jobs(
 
 
 class _Progress:
-    """Logger of a race's progress: the start and end of each run, the number of runs, and the estimated remaining
-    time.
+    """Logger of a race's progress, which reports the start and end of each run, the number of runs, and the estimated
+    remaining time.
     """
 
     def __init__(self, quiet: bool, total: int) -> None:
@@ -238,7 +238,7 @@ def steps_of(label: str, overrides: list[str], race: Race, output: Path, pool: I
         pool, [job], output / "runs.jsonl", at_start=lambda job: log.info("%s: %d steps", job.name, PILOT_STEPS[kind])
     )
     if not result.finished:
-        expected = "overrides that can be trained"
+        expected = "overrides of a training run that succeeds"
         raise InputError(key=f"race.arms.{label}", expected=expected, hint=result.output_tail)
     remove_matching(folder, CHECKPOINTS)
     remove_matching(folder, "encoder")

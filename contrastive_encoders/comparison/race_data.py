@@ -65,13 +65,15 @@ def commands_of(commands: object, where: str) -> dict[str, list[str]]:
             location=where,
             key="prepare",
             value=commands,
-            expected="a mapping of command names to lists of overrides of `generate`",
+            expected="a mapping from the name of each command to a list of overrides of `generate`",
         )
     return {str(name): list(_flat(overrides)) for name, overrides in commands.items()}
 
 
 def race_overrides(race: Mapping[str, Any]) -> list[str]:
-    """Return all overrides of a race: those of each arm, those that all arms share, and those of the selection runs."""
+    """Return all overrides of a race: the overrides of each arm, the overrides that all arms share, and the overrides
+    of the selection runs.
+    """
     arms, choice = race.get("arms") or {}, race.get("choose") or {}
     own = [overrides for overrides in arms.values() if isinstance(overrides, list)]
     return list(_flat([*own, race.get("common") or [], choice.get("words") or []]))

@@ -29,7 +29,8 @@ def estimate(
     parallel: int,
     options: Sequence[str],
 ) -> None:
-    """Run the first `generate` command and a few training steps, and log the estimated total duration of all runs.
+    """Run the first `generate` command and a few training steps, and log an estimate of the total duration of the
+    race's runs.
 
     Args:
         race: keys of the race, with ``estimate_only`` set for the first of its data commands.
@@ -58,7 +59,10 @@ def estimate(
         [result] = run_all(pool, [job], folder / "runs.jsonl")
     if not result.finished:
         raise InputError(
-            key="race.plan_run", expected="overrides that can be trained", location=where, hint=result.output_tail
+            key="race.plan_run",
+            expected="overrides of a training run that succeeds",
+            location=where,
+            hint=result.output_tail,
         )
     run = read_run(job.folder)
     step, (kind, amount) = amount_of_a_step(run, "seconds"), race_plan.budget

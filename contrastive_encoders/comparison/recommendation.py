@@ -38,7 +38,8 @@ class Recommendation(NamedTuple):
 def recommend(
     arms: Sequence[Arm], headline: RankingMetric, comparisons: Sequence[PairwiseComparison], score: str, output: Path
 ) -> Recommendation | None:
-    """Select the arm with the best mean of ``score``, and recommend it if it is better than the untrained encoder.
+    """Select the trained arm with the highest mean of ``score``, and recommend it if its headline score is better than
+    that of the untrained encoder.
 
     ``score`` is a score of the tasks for selection. Return None if no trained arm has this score or if the untrained
     encoder was not scored. The arm is selected before the headline is read. So this is a single comparison, and its
@@ -148,7 +149,7 @@ def before_and_after(
 
 
 def values_tried(record: Mapping[str, Any]) -> Table:
-    """Return a table of the scores of all tried hyperparameter values, by arm.
+    """Return a table with the score of each hyperparameter value that was tried for each arm.
 
     ``record`` is written by `hyperparameter_selection.choose`.
     """

@@ -162,7 +162,7 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
 
 
 def _without_shared_configs(section: ReportSection) -> ReportSection:
-    """Return the section without its table of the settings that all arms share."""
+    """Return a copy of a section without the table of the settings that all arms share."""
     parts = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
     return section._replace(parts=parts)
 

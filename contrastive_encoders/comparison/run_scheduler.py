@@ -111,7 +111,7 @@ def open_workers(
 
 
 def _import_path() -> str:
-    """Return the PYTHONPATH that lets a run import the user's modules that this process can import."""
+    """Return the PYTHONPATH with which a run can import the same user modules as this process."""
     cwd = Path.cwd()
     working_folder = [str(cwd)] if any(Path(entry).resolve() == cwd for entry in sys.path) else []
     return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *working_folder])
@@ -151,7 +151,8 @@ def prepare_worker(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, 
 def train_runs(
     worker: tuple[Sequence[str], dict[str, str]], tasks: Iterable[WorkItem]
 ) -> Iterator[tuple[int | None, Any]]:
-    """Train one run after another in a worker. Yield the number of the current run, then its number and result.
+    """Train one run after another in a worker: yield (None, number) while a run trains, and (number, result) when it
+    ends.
 
     A failed run is started again and resumes from its checkpoint, unless its input is invalid, since the same overrides
     would fail again.
@@ -330,8 +331,8 @@ class _Driver:
             yield WorkItem(number, job)
 
     def handle_message(self, number: int | None, value: Any) -> None:
-        """Handle a message of a worker: the result of the run ``number``, or, if ``number`` is None, the number of the
-        run that the worker is training.
+        """Handle a message from a worker: ``value`` is the result of the run ``number`` or, if ``number`` is None, the
+        number of the run that the worker is training.
         """
         if number is not None:
             self.finish(number, value)

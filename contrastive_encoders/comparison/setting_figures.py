@@ -22,7 +22,7 @@ ALL = "all"
 
 
 def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figure]:
-    """Return figures of the score against the settings in which the arms differ.
+    """Return figures that show how the score depends on the settings in which the arms differ.
 
     There are none if the arms have several objectives, differ in only one setting, or are fewer than three.
     """
@@ -38,8 +38,8 @@ def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figur
 
 
 def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure | None:
-    """Draw a heat map of the score over the numbers of anchors and positives and the temperature, or over the first two
-    settings that vary.
+    """Draw a heat map of the score over two axes: the temperature and the numbers of anchors and positives if these
+    vary, otherwise the first two settings that vary.
 
     The heat map averages over all other settings. Randomly sampled values would leave most of its cells empty, so they
     are drawn as points.
@@ -55,7 +55,9 @@ def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[
 
 
 def _is_random_search(arms: Sequence[Arm], key: str) -> bool:
-    """Return whether the values of a setting are numbers that differ in nearly every arm, as in a random search."""
+    """Return whether nearly every arm has a different value of a setting, and all values are numbers, as in a random
+    search.
+    """
     values = [arm.settings[key] for arm in arms]
     different = {value for value in values if isinstance(value, int | float)}
     return len(different) > max(4, 0.8 * len(arms)) and all(isinstance(value, int | float) for value in values)
@@ -124,7 +126,7 @@ def _heat_map(
 
 
 def _points(arms: Sequence[Arm], headline: RankingMetric, x_key: str, color_key: str) -> Figure:
-    """Draw the score of each arm as a point over the setting ``x_key``, colored by the setting ``color_key``."""
+    """Draw each arm as a point: its score against the setting ``x_key``, colored by the setting ``color_key``."""
     values = sorted({_plain(arm.settings[color_key]) for arm in arms}, key=_order)
     rows: list[dict[str, Any]] = [
         {
@@ -237,8 +239,8 @@ def _last_parts(values: Sequence[str]) -> list[str]:
 
 
 def _heights(values: Sequence[Any]) -> list[float]:
-    """Return the height of each value on an axis. Heights are evenly spaced by rank, because grids of values are often
-    geometric.
+    """Return the height at which each value is drawn on its axis. Heights are evenly spaced by rank, because grids of
+    values are often geometric.
     """
     order = {str(value): place for place, value in enumerate(sorted({str(v): v for v in values}.values(), key=_order))}
     return [order[str(value)] / max(1, len(order) - 1) for value in values]

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Trials:
-    """Trials of one sweep in an Optuna study, which can be resumed from the output directory."""
+    """Trials of one sweep, managed by an Optuna study that can be resumed from the output directory."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Trials:
         return TPESampler(seed=seed, constant_liar=True) if self.sweep.method == "bayes" else RandomSampler(seed)
 
     def _ask(self, values: dict[str, Any] | None) -> Job:
-        """Start a trial with these values. If ``values`` is None, the study samples them."""
+        """Start a trial with the parameter values ``values``, or with values that the study samples (None)."""
         if values is not None:
             self.study.enqueue_trial(values)
         trial = self.study.ask(self.distributions)
@@ -116,7 +116,7 @@ class Trials:
         return self.output / "runs" / digest
 
     def _report_end(self, job: Job) -> bool:
-        """Report the outcome of a job's run to the study. Return False if the run has not ended.
+        """Report the outcome of a job's run to the study, and return whether the run has ended.
 
         The run may belong to an earlier command or to another trial with the same settings.
         """
@@ -136,7 +136,7 @@ class Trials:
         return True
 
     def verdict(self, job: Job) -> str:
-        """Report the scores that a run has logged since the last call to the study, and decide whether to stop the run.
+        """Report to the study the scores that a run has logged since the last call, and decide whether to stop the run.
 
         Returns:
             The reason to stop the run early, or an empty string. It is always empty if the sweep has no
@@ -216,8 +216,8 @@ class Trials:
 
 
 def _read_sweeps(path: Path) -> dict[str, Any]:
-    """Read the trials of every sweep in an output directory, and return a mapping from `Sweep.identity` to the settings
-    of each trial.
+    """Read the sweeps of an output directory: a mapping from the `Sweep.identity` of each sweep to the list of the
+    settings of its trials.
 
     Raises:
         InputError: the file is damaged.

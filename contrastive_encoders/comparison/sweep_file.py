@@ -21,7 +21,8 @@ TRIALS = 20  # trials of random and bayes if neither the command line nor run_ca
 
 
 class Rungs(NamedTuple):
-    """Rungs of Hyperband, as in W&B: one in ``eta`` trials continues after ``first`` evaluations.
+    """Rungs at which Hyperband stops trials, as in W&B: after ``first`` evaluations, only one in ``eta`` trials
+    continues.
 
     At each further rung, the number of evaluations is ``eta`` times larger.
     """
@@ -56,8 +57,8 @@ class Sweep(NamedTuple):
         return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
     def identity(self, overrides: list[str], seed: int) -> str:
-        """Return a hash of the search, the overrides, and the seed, by which an interrupted sweep is recognized and
-        resumed.
+        """Return a hash of the search, the overrides, and the seed, which identifies an interrupted sweep so that it
+        can be resumed.
         """
         fields = [self.method, self.metric, self.maximize, self.parameters, self.overrides, self.rungs, overrides, seed]
         return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()[:16]
@@ -83,7 +84,7 @@ def read_sweep(path: Path) -> Sweep:
         raise InputError(location=str(path), key="method", value=method, expected=f"one of {', '.join(METHODS)}")
     if not isinstance(metric, dict):
         raise InputError(
-            location=str(path), key="metric", value=metric, expected="a mapping with the keys name and goal"
+            location=str(path), key="metric", value=metric, expected="a mapping with the keys `name` and `goal`"
         )
     goal = metric.get("goal", "maximize")
     if goal not in ("maximize", "minimize"):
@@ -142,7 +143,7 @@ def rungs_of(early_terminate: Any, path: Path) -> Rungs:
 
 
 def format_overrides(values: Mapping[str, Any]) -> list[str]:
-    """Format values as overrides ``KEY=VALUE``, like ``${args_no_hyphens}`` of a W&B agent, which uses ``str``."""
+    """Format values as overrides ``KEY=VALUE``, converted by ``str`` as a W&B agent does for ``${args_no_hyphens}``."""
     return [f"{key}={value}" for key, value in values.items()]
 
 
@@ -169,7 +170,7 @@ def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "Bas
             location=location,
             key=key,
             value=parameter,
-            expected="a mapping with the key value or values, because method is grid",
+            expected="a mapping with the key `value` or `values`, because `method` is grid",
             hint="For a range, use method: random.",
         )
     low, high = (_number(parameter.get(side)) for side in ("min", "max"))
@@ -186,7 +187,9 @@ def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "Bas
 
 
 def _number(value: Any) -> float | None:
-    """Convert a value to a number, or return None. Strings are converted because YAML 1.1 reads 1e-5 as a string."""
+    """Convert a value to a number, or return None if it is not a number. Strings are converted because YAML 1.1 reads
+    1e-5 as a string.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return float(value) if isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+([eE][-+]?\d+)?", value) else None

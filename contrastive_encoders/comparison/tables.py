@@ -80,13 +80,13 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
 
 
 def mean_cost(arm: Arm) -> dict[str, float]:
-    """Return the mean of each entry of `RunCost` over the runs of an arm."""
+    """Return the mean cost of an arm's runs, for each entry of `RunCost`."""
     spent: list[Mapping[str, Any]] = [run.results["cost"] for run in arm.runs]
     return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
 
 
 def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
-    """Return a table of the ranking with one score for each family of tasks, narrow enough for a terminal."""
+    """Return the ranking as a table that fits a terminal, with one score for each family of tasks."""
     headline, *others = (family.score for family in families)
     rows = []
     for standing in standings:
@@ -173,7 +173,7 @@ def all_contrasts(arms: Sequence[Arm], comparisons: Sequence[PairwiseComparison]
 
 
 def before_and_after(arms: Sequence[Arm]) -> Table | None:
-    """Return a table that compares each run with its initial encoder, for runs that were scored before training."""
+    """Return a table that compares each run that was scored before training with its initial encoder."""
     verdicts = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
     if not verdicts:
         return None
@@ -212,8 +212,8 @@ def conclusions(
     standings: Sequence[Standing],
     comparisons: Sequence[PairwiseComparison],
 ) -> list[str]:
-    """Return one sentence for each arm in ranked order, which states its difference from the best arm and names the
-    arms that are not distinguishable from it.
+    """Return one sentence for each arm in ranked order. It states the difference from the best arm (for the best arm,
+    from the second best), and names the arms that are not distinguishable from this arm.
     """
     if len(standings) == 1:
         return ["the only arm."]
@@ -268,7 +268,7 @@ def seed_note(arms: Sequence[Arm]) -> list[str]:
 
 
 def leak_notes(arms: Sequence[Arm]) -> list[str]:
-    """Return a warning for each task with a notable number of texts in the training data of arms."""
+    """Return a warning for each task if a notable number of its texts occur in the training data of an arm."""
     found = dict[str, list[str]]()
     for arm in arms:
         for task, counts in arm.runs[0].results["overlap"].items():
@@ -288,7 +288,7 @@ def answer(
     standings: Sequence[Standing],
     comparisons: Sequence[PairwiseComparison],
 ) -> Table:
-    """Return a table of conclusions in plain words, one for each arm in ranked order, with its cost."""
+    """Return a table with a row for each arm in ranked order: its score, a conclusion in plain words, and its cost."""
     rows = []
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, comparisons), strict=True):
         arm = arms[standing.arm]

@@ -56,8 +56,8 @@ def _curves(name: str, run: FinishedRun, finals: Sequence[tuple[float, Mapping[s
 
 
 def training(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
-    """Draw a figure of the logged metrics, one at a time, which initially shows the score that ranks the arms or, if it
-    was not logged, the monitored score. Return None if nothing was logged.
+    """Draw a figure that shows one logged metric at a time, at first the score that ranks the arms or, if it was not
+    logged, the monitored score. Return None if nothing was logged.
     """
     runs, key = curves_of(arms), [arm.label for arm in arms]
     logged = {name for run in runs for name in run.lines}

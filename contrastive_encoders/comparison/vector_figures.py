@@ -29,7 +29,7 @@ WIDTH, MAX_LETTERS = 250, 32  # width of a panel in a figure, and characters in 
 
 
 def best(arms: Sequence[Arm], headline: RankingMetric) -> list[Arm]:
-    """Return the `MAX_PANELS` arms with the highest mean scores, in their given order."""
+    """Return at most `MAX_PANELS` arms, those with the highest mean scores, in the given order."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     indices = sorted(sorted(range(len(arms)), key=lambda place: -means[place])[:MAX_PANELS])
     return [arms[place] for place in indices]
@@ -99,7 +99,7 @@ def _title(label: str) -> dict[str, Any]:
 
 
 def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEmbeddings]) -> Figure | None:
-    """Draw the alignment and uniformity of each run in ``probes``. Lower left is better."""
+    """Draw the alignment of each run in ``probes`` against its uniformity. Lower left is better."""
     known = [probe for probe in probes if probe.alignment is not None]
     if not known:
         return None

@@ -165,7 +165,7 @@ class ScoreCallback(pl.Callback):
             self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
 
     def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
-        """Score the original backbone, before the changes that the run makes to it at the start of training."""
+        """Score the original backbone, before the run changes it at the start of training."""
         start_time, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
         scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
         if trainer.is_global_zero:
@@ -180,7 +180,8 @@ class ScoreCallback(pl.Callback):
             self.score_step(trainer, pl_module, is_last=is_last)
 
     def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, is_last: bool) -> None:
-        """Score the tasks for scoring during training, unless this step is already scored or such scoring is disabled.
+        """Score the tasks in ``during`` at the current step, unless they were already scored at this step or scoring
+        during training is disabled.
 
         The embeddings of the last step are kept for the end of training, where mostly the same texts are scored again
         with the same weights.
@@ -234,7 +235,7 @@ class ScoreCallback(pl.Callback):
 
 
 class FinalScores(pl.Callback):
-    """Callback that, after training, loads the best weights into the module on every rank and scores them.
+    """Callback that loads the best weights into the module on every rank after training, and scores the module.
 
     The last step is also a candidate for the best weights, even if a time limit or another callback ended the run. The
     module contains the best weights after ``fit``, ready for export.

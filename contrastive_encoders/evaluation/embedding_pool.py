@@ -53,8 +53,8 @@ class EmbeddingPool(NamedTuple):
 
 
 def _pool_entries(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
-    """Return the key of each text in an `EmbeddingPool`: the text, preceded by its prompt unless it has the default
-    prompt.
+    """Return the key of each text in an `EmbeddingPool`: the text alone if it has the default prompt, otherwise its
+    prompt and the text.
     """
     if not isinstance(texts, Prompted):
         return texts

@@ -120,7 +120,7 @@ def score(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> tuple
 
 
 def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Path]]:
-    """Score several encoders, one after the other, and write the files of each as soon as it is scored.
+    """Score several encoders, one after the other, and write each encoder's result files as soon as it is scored.
 
     Returns:
         The scores of each encoder, and the written files (none if ``output`` is not set).
@@ -179,7 +179,8 @@ def check_output(path: Path) -> None:
 
 
 def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the path of the results file of each encoder, next to the page that compares all encoders.
+    """Check that the results of each encoder and the page that compares the encoders can be written, and return the
+    paths of the results.
 
     Only earlier results are replaced.
     """

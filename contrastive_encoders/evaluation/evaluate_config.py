@@ -27,9 +27,9 @@ class EvaluateConfig:
     # Encoder
     encoder: str | Sequence[str] | None = config_field(
         None,
-        "directory of a run, of an exported encoder, or of a sentence-transformers or transformers model; or a "
-        "checkpoint; or a hub id; or a GGUF file; or a file of word vectors. A list, encoder=[A,B], also gives a "
-        "table with paired differences from the first encoder",
+        "encoder to score: the directory of a run, of an exported encoder, or of a sentence-transformers or "
+        "transformers model; or a checkpoint, a hub id, a GGUF file, or a file of word vectors. For several encoders,"
+        " encoder=[A,B], a table also shows paired differences from the first encoder",
     )
     reranker: str | None = config_field(
         None,
@@ -39,8 +39,8 @@ class EvaluateConfig:
     rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
     pooling: str | None = config_field(
         None,
-        f"pooling of token embeddings: {', '.join(POOLERS)}; for word vectors also mean_lower_fallback; null: the "
-        "encoder's pooling, or mean if the encoder has none",
+        f"pooling of token embeddings, one of {', '.join(POOLERS)}, or for word vectors also mean_lower_fallback; "
+        "null: the encoder's pooling, or mean if the encoder has none",
     )
     prompt: str | None = config_field(None, "text that precedes every input; null: the encoder's prompts")
     prompt_suffix: str | None = config_field(
@@ -91,7 +91,7 @@ class EvaluateConfig:
         4.0, "rating above which an STS-B pair counts as a positive pair in the alignment score", ge=0
     )
     askubuntu_text: Literal["title", "body", "title+body"] = config_field(
-        "title", "which part of an AskUbuntu question is embedded"
+        "title", "part of an AskUbuntu question that is embedded"
     )
     allow_targets: Sequence[str] = config_field(
         (), "packages from which custom tasks may use functions as their metric, such as [my_package]"

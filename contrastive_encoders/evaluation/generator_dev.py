@@ -55,8 +55,8 @@ def estimates(texts: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate,
 
 
 def _combined(function: Callable[..., Tensor], *parts: Estimate) -> Estimate:
-    """Apply ``function`` to the values and to the bootstrap replicates of estimates, whose resamples are
-    independent.
+    """Apply ``function`` to the values of estimates and to their bootstrap replicates, which are from independent
+    resamples.
     """
     values = [torch.tensor(one.value, dtype=torch.float64) for one in parts]
     replicates = [one.replicates_R for one in parts if one.replicates_R is not None]

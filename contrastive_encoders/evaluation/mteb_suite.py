@@ -47,7 +47,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
             raise InputError(
                 key="mteb_tasks",
                 value=task.metadata.name,
-                expected="a single task on texts, not an aggregate of tasks or another modality",
+                expected="a single text task, not an aggregate of several tasks or a task of another modality",
             )
     return tasks
 

@@ -1,4 +1,4 @@
-"""Format scores like the tables in papers, with the same columns and averages."""
+"""Format scores as in the tables of published papers, with the same columns and averages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,8 +24,8 @@ _GEOMETRY = ("alignment", "uniformity", "anisotropy", "effective-rank", "norm")
 
 
 class Paper(NamedTuple):
-    """Specification of a table as in a paper: its columns, average, and title. The table has a row for each text form
-    and classifier protocol.
+    """Specification of a table that reproduces a table of a paper: its columns, average, and title. The table has a row
+    for each text form and classifier protocol.
     """
 
     columns: dict[str, tuple[str, ...]]  # header -> scores, averaged before the average of the table
@@ -48,8 +48,8 @@ def _upper(tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
 
 
 def _seven(metric: str, title: str = "") -> Paper:
-    """Return the specification of a table of the seven STS tasks, whose scores are rounded before averaging (GenSE's
-    evaluation.py).
+    """Return the specification of a table of the seven STS tasks; as in GenSE's evaluation.py, the scores are rounded
+    before they are averaged.
     """
     pairs = {header: (f"{task}/cosine/{metric}",) for header, task in (("STS-B", "stsb"), ("SICK-R", "sickr"))}
     return Paper(_upper(YEARS, f"/all/{metric}") | pairs, f"sts-avg7/all/{metric}", title, rounded=True)
@@ -201,8 +201,8 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
 
 
 def terminal_parts(results: Results) -> Iterator[Table | str]:
-    """Yield the parts of the command's output: the tables of the papers, all scores, the members of averages, and the
-    skipped tasks.
+    """Yield what the command prints: the tables of the papers, all scores, the scores in each average, and the skipped
+    tasks.
     """
     yield from map(transpose_if_wide, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")
@@ -221,7 +221,7 @@ def markdown(results: Results) -> str:
 
 
 def shown_score(name: str, value: float) -> str:
-    """Format a score with two decimals if it is from 0 to 100, and with four if it has another unit."""
+    """Format a score on the scale from 0 to 100 with two decimals, and a score in another unit with four."""
     score = ScoreName.parse(name)
     return f"{value:.4f}" if score.protocol == "geometry" or score.metric == "mse" else f"{value:.2f}"
 

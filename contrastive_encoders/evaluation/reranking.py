@@ -100,7 +100,9 @@ class RerankingScorer(Scorer):
         return {task.name: task.corpus for task in self.tasks}
 
     def _retrieve(self) -> None:
-        """Retrieve the top documents of each task once, since they do not change: the encoder is not trained."""
+        """Retrieve the top documents for each task, unless they are already stored. They never change, because the
+        encoder is not trained.
+        """
         if not (tasks := [task for task in self.tasks if task.name not in self._found]):
             return
         embedder = self._retriever()
@@ -139,8 +141,8 @@ class RerankingScorer(Scorer):
         return scores_QK.masked_fill(missing_QK, -torch.inf)
 
     def _ordered(self, task: RetrievalTask, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
-        """Return a function that computes similarities that rank the reranked documents before all others, in the order
-        of the reranker's scores.
+        """Return a function that computes similarities as `cosines` does, but ranks the reranked documents first, in
+        the order of the reranker's scores.
         """
         cosines, places_QK = self._found[task.name]
 

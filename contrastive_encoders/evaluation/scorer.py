@@ -1,4 +1,4 @@
-"""Interface of scorers: a suite of tasks scores encoders, and held-out texts score generators."""
+"""Interface of scorers, which score an encoder on a suite of tasks, or a generator on held-out texts."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from contrastive_encoders.statistics.bootstrap import Scores
 
 
 class Scorer(Protocol):
-    """Interface for scoring the model of a run. Iteration yields its tasks, each with a ``name``."""
+    """Interface of an object that scores the model of a run. Iteration yields its tasks, each with a ``name``."""
 
     row_count_mismatches: Mapping[str, str] = MappingProxyType({})  # table -> its number of rows
 
@@ -57,7 +57,7 @@ class Scorer(Protocol):
         return {}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """Add the scores of single test items that the baselines reach to ``items``."""
+        """Return ``items`` with the baselines' scores of single test items added."""
         return items
 
     def corpora(self) -> dict[str, CorpusInfo]:

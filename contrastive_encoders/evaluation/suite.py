@@ -132,8 +132,8 @@ class Suite(Scorer):
         return {name: estimate.value for name, estimate in self._baselines.items()}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
-        """Add the baselines' scores of single test items, so that an encoder can be compared with the baselines query
-        by query.
+        """Return ``items`` with the baselines' scores of single test items added, so that an encoder can be compared
+        with the baselines query by query.
         """
         replicates, values = _arrays_of_items(self._baselines)
         return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
@@ -152,8 +152,8 @@ class Suite(Scorer):
         return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalTask)}
 
     def sentences(self) -> dict[str, list[str]]:
-        """Return the distinct texts of each task (of its documents, only relevant ones), which are searched for in the
-        training data.
+        """Return the distinct texts of each task, which are searched for in the training data. Documents that are
+        relevant for no query are omitted.
         """
         return {
             task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalTask) else _all_texts(task)))
@@ -246,8 +246,8 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
 
 
 def _arrays_of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return two mappings of score names, for the scores where they exist: to bootstrap replicates, and to the values
-    of single queries.
+    """Return two mappings from score names, to bootstrap replicates and to the values of single queries; a score
+    without such an array is omitted.
     """
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},

@@ -68,7 +68,7 @@ class TableRow(NamedTuple):
         return str(value).strip()
 
     def label(self, name: str, known: Mapping[str, Known]) -> Known:
-        """Return the value of a label in ``known``, for example its class number.
+        """Return the value to which ``known`` maps the label in a column, for example a class number.
 
         Raises:
             InputError: the label is not one of ``known``.

@@ -53,7 +53,7 @@ class Adapter(NamedTuple):
 
 
 def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
-    """Read the LoRA adapter from a run's best checkpoint, or from a checkpoint.
+    """Read the LoRA adapter from the best checkpoint of the run directory ``run``, or from the checkpoint file ``run``.
 
     Raises:
         InputError: there is no checkpoint, all weights were trained, or the encoder needs its own configuration, which
@@ -104,8 +104,8 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
 
 
 def _products(record: AdapterRecord, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the matrices (A, B) of each layer, all with the same rank. They are zero for a layer that the adapter does
-    not change.
+    """Return the LoRA matrices (A, B) of each layer, all with the same rank. They are zero for a layer that the adapter
+    does not change.
     """
     products = {}
     for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):

@@ -105,7 +105,7 @@ def embed(
 def write_vectors(
     config: EmbedConfig, texts: InputTexts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
 ) -> None:
-    """Compute the embeddings that are missing from the output file, and write them.
+    """Compute the embeddings that the output file does not contain yet, and write them to it.
 
     Args:
         config: configuration of the embedding.
@@ -251,7 +251,7 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
 def _vector_file(
     config: EmbedConfig, texts: InputTexts | ListedTexts, rows: int, encoder: LoadedEncoder, prompt: str | None
 ) -> VectorFile:
-    """Return the output file, identified by all settings and inputs that affect its embeddings."""
+    """Return the output file. It is identified by all settings and inputs that affect its embeddings."""
     width = int(encoder.embed([""]).shape[1])
     identity = {
         "encoder": encoder.fingerprint,
@@ -305,7 +305,7 @@ def _write(
 def _windows(
     config: EmbedConfig, texts: InputTexts | ListedTexts, size: int, is_needed: Callable[[int], bool]
 ) -> Iterator[WorkItem]:
-    """Yield the windows (blocks of texts) to embed, and finally log how many of their texts are empty."""
+    """Yield the windows (blocks of texts) to embed, and at the end log how many texts were empty."""
     rows = empty = 0
     for number, block in texts.windows(size, is_needed):
         block = [visible_text(text) for text in block] if config.strip_html else block
@@ -322,6 +322,6 @@ def _identity(encoder: LoadedEncoder) -> LoadedEncoder:
 def _embed_windows(
     prompt: str | None, encoder: LoadedEncoder, tasks: Iterator[WorkItem]
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the number of each window and its embeddings, in a worker process."""
+    """Embed windows in a worker process, and yield (number, embeddings) for each."""
     for task in tasks:
         yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()

@@ -16,7 +16,9 @@ COSINE_PROTOCOLS = ("all", "cosine")
 
 
 def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = "", **fields: Any) -> str:
-    """Return the YAML front matter of a model card, between two lines of ---. ``fields`` are those of ModelCardData."""
+    """Return the YAML front matter of a model card, enclosed by two ``---`` lines. ``fields`` are those of
+    ModelCardData.
+    """
     data = ModelCardData(
         library_name=library,
         pipeline_tag="sentence-similarity",
@@ -42,7 +44,7 @@ def front_matter_of_run(results: Results, library: str) -> str:
 
 
 def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a data set's sources, including those of each data set in a mixture."""
+    """Yield the records of a data set's sources; for a mixture, the records of the sources of each of its data sets."""
     if "parts" in manifest:
         for part in manifest["parts"].values():
             yield from sources(part)
@@ -51,7 +53,7 @@ def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def hub_dataset_ids(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the Hub ids of the data sets among the sources."""
+    """Return the Hub ids of the data sets that are sources of a data set."""
     found = [one for source in sources(manifest) for one in source.get("hub", [])]
     return [one["id"] for one in found if is_hub_id(one["id"])]
 
@@ -65,7 +67,9 @@ def is_hub_id(name: str) -> bool:
 
 
 def _eval_results(scores: Mapping[str, float]) -> Iterator[EvalResult]:
-    """Yield cosine correlations, named and scaled (-1..1) as in sentence-transformers, and accuracies (0..1)."""
+    """Yield the correlations of cosines (-1 to 1, with the names of sentence-transformers) and the accuracies (0 to 1)
+    as evaluation results.
+    """
     for name, value in sorted(scores.items()):
         found = ScoreName.parse(name)
         if found.form or found.size or "-" in found.task or not found.protocol:  # an average, or other rows

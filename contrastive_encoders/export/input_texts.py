@@ -15,8 +15,8 @@ ADVICE = " Set column to the column of the texts, or correct the row."
 
 
 class InputTexts(NamedTuple):
-    """Texts from files: one for each line of a .txt file, even if the line is blank, and one for each non-blank row of
-    other files.
+    """Texts from files: a text for each line of a .txt file, even if the line is blank, and for each non-blank row of
+    another file.
     """
 
     files: tuple[Path, ...]
@@ -25,7 +25,7 @@ class InputTexts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return a description that identifies these files."""
+        """Return a description that identifies the files: their names, sizes, and times of modification."""
         stats = [(path.name, path.stat()) for path in self.files]
         return "; ".join(f"{name}, {stat.st_size} bytes of {stat.st_mtime_ns}" for name, stat in stats)
 
@@ -56,7 +56,7 @@ class ListedTexts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return a description that identifies these texts."""
+        """Return a description that identifies the texts: their number and a hash."""
         digest = hashlib.sha256("".join(f"{len(text)} {text}" for text in self.texts).encode()).hexdigest()
         return f"{len(self.texts)} texts, sha256 {digest[:16]}"
 
@@ -72,7 +72,7 @@ class ListedTexts(NamedTuple):
 
 
 def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> InputTexts:
-    """Return the texts in the files of a path, a folder, a pattern, or several of these.
+    """Return the texts in files, which are given by a path, a folder, a pattern, or a list of these.
 
     Raises:
         InputError: a file does not exist, or a column is given for files of lines.

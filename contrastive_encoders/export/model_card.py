@@ -96,7 +96,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
 
 
 def _objective(name: str) -> str:
-    """Return a summary of an objective of this project, or "" for a custom objective."""
+    """Return the summary of the objective ``name``, or "" for a custom objective."""
     return MODEL_CONFIGS[name].summary if name in MODEL_CONFIGS else ""
 
 
@@ -131,7 +131,7 @@ def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
 
 
 def _prefixes(recipe: Mapping[str, Any], vectors: EmbeddingInfo | None) -> Iterator[str]:
-    """Yield the paragraph about embeddings that were trained to be truncated."""
+    """Yield the paragraph about truncated embeddings, if the encoder was trained for them."""
     if sizes := (recipe.get("model") or {}).get("matryoshka"):
         yield (
             f"The first {' or '.join(map(str, sizes))} dimensions of an embedding can be used alone: the loss was "
@@ -210,8 +210,8 @@ def _is_shown(name: Sequence[str]) -> bool:
 
 
 def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
-    """Yield a table of the settings that changed when training was resumed; the recipe on the card contains only their
-    last values.
+    """Yield a table of the settings that changed when training was resumed, because the recipe on the card contains
+    only the last values.
     """
     if not resumed:
         return
@@ -231,7 +231,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _details(summary: str, content: str) -> str:
-    """Return Markdown that is collapsed under its summary and expands on a click."""
+    """Return Markdown that shows only ``summary`` until a click expands ``content``."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 

@@ -25,8 +25,8 @@ class SearchResult(NamedTuple):
 
 
 def storage_format(dtype: str, width: int) -> tuple[np.dtype, int]:
-    """Return the data type of stored values, and W, the number of values stored for an embedding of ``width``
-    dimensions.
+    """Return the data type of the stored values, and W, the number of values that are stored for an embedding with
+    ``width`` dimensions.
     """
     if dtype in ONE_BIT:
         return np.dtype(np.int8 if dtype == "binary" else np.uint8), -(-width // 8)
@@ -86,7 +86,9 @@ def convert(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = N
 
 
 def dequantize(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = None) -> np.ndarray:
-    """Convert quantized rows to float32, (N, D): the lower end of an 8-bit step, or -1 and 1. Floats are unchanged."""
+    """Convert quantized embeddings to float32, (N, D): an 8-bit value becomes the lower end of its step, and a bit
+    becomes -1 or 1. Floats are unchanged.
+    """
     are_floats = stored_NW.dtype.kind == "f"
     if are_floats and stored_NW.shape[1] == width:
         return np.asarray(stored_NW, dtype=np.float32)
@@ -155,7 +157,7 @@ def search(
 
 
 def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndarray | None) -> SearchResult:
-    """Return the ``k`` best rows for each query, in the order of their rows in the corpus."""
+    """Return the ``k`` best rows for each query, sorted by row number in the corpus."""
     rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
     scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
     for start, block_NW in _blocks(corpus_NW):

@@ -14,7 +14,9 @@ from contrastive_encoders.reports.tables import Column, Table, markdown
 
 
 def export_product(folder: Path, model: Any, results: Results) -> None:
-    """Write ``folder``/encoder, /generator, or /reranker atomically, according to ``model.product``."""
+    """Write the trained model atomically to ``folder``/encoder, ``folder``/generator, or ``folder``/reranker, according
+    to ``model.product``.
+    """
     write = {"encoder": _write_encoder, "generator": _write_generator, "reranker": write_reranker}[model.product]
     write(folder / model.product, model, results)
 
@@ -29,8 +31,8 @@ def _write_encoder(folder: Path, model: Any, results: Results) -> None:
 
 
 def _write_generator(folder: Path, model: Any, results: Results) -> None:
-    """Write a transformers folder, and ``generator.json`` with the trained prompts and the way they are joined with
-    sentences.
+    """Write a transformers folder, and ``generator.json``, which contains the trained prompts and how they are joined
+    with sentences.
     """
     with export_folder(folder) as unfinished:
         merged(copy.deepcopy(model.seq2seq.transformer).cpu().float()).save_pretrained(unfinished)

@@ -37,7 +37,7 @@ SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps the soft caps of
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
-    """Return the properties of an encoder that are arguments of `export_encoder`."""
+    """Return the arguments of `export_encoder` that are properties of an encoder."""
     parts = {name: getattr(encoder, name) for name in PARTS}
     return {"transformer": encoder.trunk, "similarity": encoder.similarity_fn_name, **parts}
 
@@ -116,8 +116,8 @@ def _check(similarity: str, max_length: int) -> None:
 
 
 class Transformer(library.Transformer):
-    """Transformer module of sentence-transformers that is created from a transformer in memory, since the library's
-    constructor reads a folder.
+    """Transformer module of sentence-transformers, created from a transformer in memory. (The library's constructor can
+    only read a folder.)
 
     ``write`` writes weights and tokenizer to a folder. ``options`` are the content of ``sentence_bert_config.json``.
     """
@@ -162,8 +162,8 @@ def _modules_after_transformer(
 
 
 def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
-    """Add the versions of the libraries that the model requires, which sentence-transformers checks but does not write,
-    and remove the prompts that the library added.
+    """Add the required versions of the libraries, which sentence-transformers checks but does not write, to the config
+    at ``path``, and replace its prompts.
     """
     requirements = {"sentence-transformers": f">={FIRST_LIBRARY}", **_required_transformers(config)}
     top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": requirements}

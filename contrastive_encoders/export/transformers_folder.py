@@ -1,4 +1,4 @@
-"""Export of the weights and tokenizer for transformers, with a README that shows the pooling."""
+"""Export of the weights and the tokenizer for transformers, with a README that shows code for the pooling."""
 
 import copy
 import json

@@ -1,5 +1,5 @@
-"""Write a file of embeddings so that writing can be resumed: windows of rows are written at their offsets and marked as
-finished.
+"""Write a file of embeddings in windows of rows. Each finished window is marked, so that an interrupted job can be
+resumed.
 
 ``OUTPUT.part`` is a complete .npy file from the start. ``OUTPUT.progress`` describes the job in its first line,
 followed by a byte for each window. Both survive a kill, and an unfinished window is computed again. Only one process
@@ -97,7 +97,7 @@ class VectorFile:
         np.lib.format.write_array_header_1_0(file, shape)
 
     def _check_replaceable(self) -> None:
-        """Check that the files to replace belong to an embedding job, as the record next to each file must show."""
+        """Check that the files to replace belong to an embedding job, according to the record next to each file."""
         records = {self.output: self.record_path, self.part: self.progress, self.record_path: self.record_path}
         records |= {self.ranges: self.record_path} if self.dtype in EIGHT_BITS else {}
         for path, record in records.items():
@@ -128,7 +128,7 @@ class VectorFile:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Context manager in which embeddings can be written."""
+        """Context manager that opens the temporary files, so that embeddings can be written."""
         with self.part.open("rb") as file:
             np.lib.format.read_magic(file)
             np.lib.format.read_array_header_1_0(file)
@@ -233,9 +233,7 @@ class VectorFile:
 
 
 def _read_identity(path: Path) -> dict[str, Any]:
-    """Return the settings that identify a finished or unfinished embedding job, read from its record, or {} if there is
-    no record.
-    """
+    """Read the settings that identify an embedding job, finished or not, from its record; {} if there is no record."""
     if not path.is_file():
         return {}
     content = path.read_bytes()
@@ -255,7 +253,9 @@ def _describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _named_settings(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of an encoder's description that are keys of the command, by the names of the keys."""
+    """Return the entries of an encoder's description under the names of the corresponding keys of the command, without
+    ``kind``.
+    """
     renamed = {"encoder" if name == "backbone" else name: value for name, value in description.items()}
     return {name: value for name, value in renamed.items() if name != "kind"}
 

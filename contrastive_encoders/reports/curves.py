@@ -30,7 +30,9 @@ def script() -> str:
 
 
 def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-    """Return the line of each metric (steps and values) from the rows of a ``metrics.csv``."""
+    """Return a mapping from each metric in the rows of a ``metrics.csv`` to its line: the steps and the values at
+    them.
+    """
     names = dict.fromkeys(name for row in rows for name in row if not name.startswith(UNPLOTTED))
     rows_of = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
     return {
@@ -55,7 +57,9 @@ def add_scores(lines: Mapping[str, Line], step: float, scores: Mapping[str, floa
 
 
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
-    """Return the data for the page's script: every line, thinned. Lines with the same steps share one list of steps."""
+    """Return the thinned lines of all runs, as the data of the page's script. Lines with the same steps share one list
+    of steps.
+    """
     number = max(30, min(MAX_POINTS, 6000 // max(1, len(runs))))
     curves = list[dict[str, Any]]()
     for run in runs:

@@ -23,13 +23,15 @@ def shape(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Shape:
 
 
 def opacity(selected: float = 1.0, others: float = 0.08, field: str = "arm") -> Any:
-    """Return the encoding that fades a mark if other names are selected in the page's legend."""
+    """Return the opacity encoding, which fades a mark if only other names are selected in the page's legend."""
     test = f"!length(highlight) || indexof(highlight, datum.{field}) >= 0"
     return alt.condition(test, alt.value(selected), alt.value(others))
 
 
 def tooltip(*fields: tuple[str, ...]) -> list[alt.Tooltip]:
-    """Return the encodings of a tooltip. A field is (name, title), or (name, title, format) for a number."""
+    """Return the tooltip encodings of several fields. A field is (name, title), or (name, title, format) for a
+    number.
+    """
     tooltips = list[alt.Tooltip]()
     for one in fields:
         encoding: dict[str, Any] = dict(zip(("field", "title", "format"), one, strict=False))

@@ -41,8 +41,8 @@ class RenderError(OutputError):
 
 
 class Control(NamedTuple):
-    """A control on a page that sets a variable of the figure, either to one of ``options`` or to a number up to
-    ``most``.
+    """A control on a page, such as a menu, that sets a variable of the figure: to one of ``options``, or to a number of
+    at most ``most``.
     """
 
     signal: str
@@ -84,7 +84,8 @@ class RenderedFigure(NamedTuple):
 
 
 def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False) -> dict[str, RenderedFigure]:
-    """Render figures for a page, as SVG and PNG if ``pictures`` is true, and also as PDF if ``pdf`` is true.
+    """Render figures for a page. If ``pictures`` is true, they are also rendered as SVG and PNG and, if ``pdf`` is
+    true, as PDF.
 
     The rendered figures are returned by name.
 

@@ -29,7 +29,9 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell that is not formatted like its column, or that is highlighted or linked."""
+    """A cell of a table. It is only needed if the value is not formatted like its column, or is highlighted or
+    linked.
+    """
 
     text: str
     sort: float | str | None = None  # None: sort by the text
@@ -54,14 +56,14 @@ class Table(NamedTuple):
         return [[_cell(value, column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
     def numbers(self) -> list[list[float | str | None]]:
-        """Return all values for processing by a program: numbers unchanged, None for a missing value, otherwise
-        strings.
+        """Return the unformatted values of all rows, for programs: numbers are unchanged, a missing value is None, and
+        any other value is a string.
         """
         return [[_value(cell) for cell in row] for row in self.cells()]
 
 
 def columns(*headings: str, number: str = "", right: bool = False) -> list[Column]:
-    """Return columns of the given names that share one format."""
+    """Return columns with the given headings, all in the same format."""
     return [Column(heading, number, right) for heading in headings]
 
 
@@ -147,8 +149,8 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def fit_widths(table: Table, width: int) -> list[int]:
-    """Distribute ``width`` characters over the columns: minimum widths first, then a usual width for the names, then
-    full widths for the other columns, then the rest for the names.
+    """Distribute ``width`` characters over the columns. After the minimum widths, the first column (names) is widened
+    to its usual width, then the other columns to their full widths, and finally the first column again.
     """
     widths = min_widths(table)
     natural = [

@@ -1,4 +1,5 @@
-"""Metrics (Spearman, F1, average precision ...) with bootstrap replicates over test items for their intervals.
+"""Metrics (Spearman, F1, average precision ...) and their bootstrap replicates over test items, from which confidence
+intervals are computed.
 
 Intervals are percentiles of a bootstrap over test items (Efron 1979) with 1,000 resamples. The resamples depend only on
 the name of the test set, so that they are equal for every encoder and metric. A resample is the number of times that
@@ -27,8 +28,8 @@ CONSTANT = 1e-7
 
 
 class Scores(NamedTuple):
-    """Scores by name, from 0 to 100 (correlations: -100 to 100), and their intervals [low, high], if these were
-    computed.
+    """Scores by name, from 0 to 100 (correlations: -100 to 100), with their 95 % intervals [low, high] if intervals
+    were computed.
     """
 
     values: dict[str, float]
@@ -55,7 +56,9 @@ class Scores(NamedTuple):
         )
 
     def with_others(self, others: "Scores") -> "Scores":
-        """Merge these scores with other scores of the same tasks, including the scores of test items."""
+        """Return these scores merged with ``others``, which are scores of the same tasks; the scores of single test
+        items are merged too.
+        """
         items = self.items
         if items is not None and others.items is not None:
             items = items._replace(
@@ -196,9 +199,7 @@ def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 class _Thresholds:
-    """Counter that returns, for each of K distinct values, the number of items at or above the value, and how many of
-    these have ``gold`` 1.
-    """
+    """Counter of the items at or above each of the K distinct values: all items, and the items with ``gold`` 1."""
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
         self.order_N = torch.argsort(predicted_N, descending=True, stable=True)
@@ -208,7 +209,9 @@ class _Thresholds:
         self.ends_K = torch.nonzero(last_N).squeeze(-1)
 
     def count(self, w_NR: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both counts for each of K values and R resamples, (K, R) each."""
+        """Return two (K, R) counts of the items at or above each of K values in each of R resamples: all items, and the
+        items with ``gold`` 1.
+        """
         w_NR = w_NR[self.order_N].double()
         return w_NR.cumsum(0)[self.ends_K], (w_NR * self.positive_N1).cumsum(0)[self.ends_K]
 
@@ -245,13 +248,15 @@ def _no_correlation(key: str | None) -> Estimate:
 
 
 def mean_of_queries(values_N: Tensor, key: str | None = None) -> Estimate:
-    """Return the `mean` over queries. If ``key`` is given, the estimate also contains the score of each query."""
+    """Return 100 x the mean of the scores of queries. If ``key`` is given, the estimate also contains the score of each
+    query.
+    """
     return mean(values_N, key)._replace(values_N=100 * values_N.double().cpu() if key else None)
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
-    """Return the weighted mean of estimates on independent test sets, and, if known for all, the weighted scores of
-    their queries.
+    """Return the weighted mean of estimates on independent test sets. If all estimates contain the scores of their
+    queries, the result contains these scores, weighted likewise.
     """
     shares = np.array(weights if weights is not None else [1.0] * len(estimates), dtype=np.float64)
     shares = shares / shares.sum()
@@ -273,9 +278,7 @@ def is_constant(values_N: Tensor) -> bool:
 
 
 class _Ranks:
-    """Mid-ranks of N values in a resample, computed from the sorted order of all values, so that resamples need not be
-    sorted.
-    """
+    """Mid-ranks of N values in resamples. The values are sorted once, so that resamples need not be sorted."""
 
     def __init__(self, values_N: Tensor) -> None:
         _, self.place_N = torch.unique(values_N.double(), return_inverse=True)

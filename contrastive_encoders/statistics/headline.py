@@ -1,4 +1,4 @@
-"""The scores by which encoders are judged and ranked."""
+"""Choose the headline score, by which encoders are judged or ranked."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -43,8 +43,8 @@ class RankingMetric(NamedTuple):
         return float(np.mean([scores[name] for name in self.scores]))
 
     def title(self, corpora: Sequence[CorpusInfo]) -> str:
-        """Return a title for the score: ``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3
-        tasks,``.
+        """Return a title for the score, such as ``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, or ``nDCG@10, the
+        mean of 3 tasks,``.
         """
         first = ScoreName.parse(self.scores[0])
         metric, at, cutoff = first.metric.partition("@")
@@ -56,8 +56,8 @@ class RankingMetric(NamedTuple):
 
 
 def retrieval_scores(names: Sequence[str]) -> list[str]:
-    """Return the names of all nDCG@10 scores, or the names of all MRR scores if there is no nDCG@10, so that the two
-    are never averaged.
+    """Return the names of all nDCG@10 scores or, if there are none, of all MRR scores, so that nDCG and MRR are never
+    averaged.
     """
     for metric in RETRIEVAL_METRICS:
         if matching := [name for name in names if ScoreName.parse(name).metric == metric]:

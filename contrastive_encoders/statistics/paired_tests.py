@@ -28,8 +28,8 @@ class Spread(NamedTuple):
 
 
 class SwapTest(NamedTuple):
-    """Result of a permutation test of P pairs of arms: the observed differences, (P,), and R differences with randomly
-    swapped arms, ``null`` (R, P).
+    """Result of a permutation test of P pairs of arms: the differences in score, ``observed`` (P,), and the differences
+    after R random swaps of the arms, ``null`` (R, P).
     """
 
     observed: np.ndarray
@@ -57,7 +57,9 @@ def interval(replicates_R: np.ndarray) -> tuple[float, float]:
 
 
 def tasks_interval(replicates_TR: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the mean over T tasks, for which both the tasks and their items are resampled."""
+    """Return the 95 % interval of the mean over T tasks, from a bootstrap that resamples both the tasks and their
+    items.
+    """
     tasks, resamples = replicates_TR.shape
     rng = generator(f"over {tasks} tasks")
     drawn_RT = rng.integers(tasks, size=(resamples, tasks))
@@ -75,8 +77,8 @@ def centered_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
 def swap_test(
     sides: Sequence[tuple[np.ndarray, np.ndarray]], gold_N: np.ndarray, key: str, swaps: int = SWAPS
 ) -> SwapTest:
-    """Run a permutation test, paired by sentence pair, of the difference in Spearman's correlation, averaged over
-    seeds.
+    """For each pair of arms, run a permutation test, paired by sentence pair, of the difference in Spearman's
+    correlation, averaged over seeds.
 
     ``sides`` are the ``centered_ranks`` (S, N) of both arms, for each pair of arms; differences are first minus second.
     Under the null hypothesis the two arms are exchangeable on every test pair, so the ranks that all their seeds give
@@ -107,7 +109,7 @@ def swap_test(
 
 
 def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapTest:
-    """Run a permutation test, paired by query, of the mean difference for each of P pairs of arms.
+    """For each of P pairs of arms, run a permutation test, paired by query, of the mean difference in score.
 
     Under the null hypothesis two arms are exchangeable on every query, so their scores of it are swapped with
     probability 1/2, which turns the sign of the difference.
@@ -124,15 +126,15 @@ def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapT
 
 
 def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """Return the terms, (3, N, C), whose sums over the N pairs determine the correlations of C seeds with the centered
-    gold ranks.
+    """Return (3, N, C) terms. Their sums over the N pairs determine, for each of C seeds, the correlation of its ranks
+    with the centered gold ranks.
     """
     return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])
 
 
 def _difference(first: np.ndarray, second: np.ndarray, gold_N: np.ndarray, pair_of: np.ndarray) -> np.ndarray:
-    """Return the difference in correlation, averaged over seeds, for each of P pairs of arms, (..., P), computed from
-    the sums (3, ..., C) of both arms.
+    """Return the difference in correlation, averaged over seeds, for each of P pairs of arms: (..., P). ``first`` and
+    ``second`` are the sums of `_moments`, (3, ..., C), of the two arms.
     """
     by_seed = _correlation(first, gold_N) - _correlation(second, gold_N)
     totals = np.add.reduceat(by_seed, np.flatnonzero(np.diff(pair_of, prepend=-1)), axis=-1)
@@ -140,7 +142,7 @@ def _difference(first: np.ndarray, second: np.ndarray, gold_N: np.ndarray, pair_
 
 
 def _correlation(sums: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """Return 100 x the correlations, (...), computed from the sums (3, ...) of `_moments`, or 0 if the ranks are
+    """Convert the sums of `_moments`, (3, ...), to 100 x the correlations, (...), which are 0 if the ranks are
     constant.
     """
     total, squares, products = sums
@@ -167,7 +169,9 @@ def sign_p_value(differences_N: np.ndarray) -> float:
 
 
 def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Return the two-sided p-value of a permutation test over seeds, or None if either arm has fewer than six seeds."""
+    """Return the two-sided p-value of a permutation test over the seeds of two arms, or None if either arm has fewer
+    than six seeds.
+    """
     if min(len(first), len(second)) < MIN_SEEDS:
         return None
     if np.ptp(np.concatenate([first, second])) == 0:

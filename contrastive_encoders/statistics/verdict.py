@@ -1,4 +1,4 @@
-"""The paired comparison of a headline score before and after training.
+"""Compare a headline score before and after training by paired statistics.
 
 The two scores are distinguishable if the 95 % interval of the change excludes zero and, for retrieval, if a paired
 permutation test over queries agrees, because a bootstrap of only five queries is overconfident. The interval uses the
@@ -18,7 +18,9 @@ from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p
 
 
 def add_items_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
-    """Add the scores of test items before training to ``items``, for tasks whose texts are still the same."""
+    """Return ``items`` with the scores of test items before training added, for tasks whose texts are still the
+    same.
+    """
     if before is None:
         return items
 
@@ -141,8 +143,8 @@ def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
 def _pair_sides(
     headline: RankingMetric, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the item scores before and after training for each score, or an empty list if any are missing or differ in
-    size.
+    """Return, for each score, the pair of its item scores before and after training, or an empty list if any are
+    missing or differ in size.
     """
     sides: Sequence[tuple[Any, Any]] = [(before.get(name), after.get(name)) for name in headline.scores]
     if any(one is None or other is None or one.shape != other.shape for one, other in sides):
@@ -151,7 +153,7 @@ def _pair_sides(
 
 
 def _count(headline: RankingMetric, items: ItemScores) -> tuple[int | None, str]:
-    """Return the number of test items of the scores, and their unit, which is queries or pairs."""
+    """Return the number of test items of the headline score and their unit, "queries" or "pairs"."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"
     tasks = [ScoreName.parse(name).full_task for name in headline.scores]

@@ -1,5 +1,5 @@
-"""Read retrieval data from folders in BEIR's layout, or with NanoBEIR's Parquet files, which may contain several data
-sets.
+"""Read retrieval data from folders that contain files in BEIR's layout or NanoBEIR's Parquet files; a folder may
+contain several data sets.
 
 FOLDER/corpus.jsonl  queries.jsonl  qrels/test.tsv           BEIR; qrels may have no header or TREC's format
 FOLDER/{corpus,queries,qrels}/train-00000-of-00001.parquet   one set of NanoBEIR
@@ -55,7 +55,7 @@ def is_beir(folder: Path) -> bool:
 
 
 def find_sets(folder: Path | None, split: str | None, files: Mapping[str, list[Path]]) -> dict[str, Files]:
-    """Return a mapping of data set names to files; the name of a single data set is "".
+    """Return a mapping from the name of each data set to its files; a single data set has the name "".
 
     ``files`` replace those of the folder.
 
@@ -88,7 +88,8 @@ def _set_folders(folder: Path) -> list[Path]:
 
 
 def _splits(folder: Path | None, part: str) -> dict[str, list[Path]]:
-    """Return a mapping of splits to the files of ``part``, which is corpus, queries, or qrels.
+    """Return a mapping from the name of each split to its files of one kind: ``part`` is "corpus", "queries", or
+    "qrels".
 
     A file that is named like the part has the split "".
     """
@@ -120,7 +121,7 @@ def _files_of_split(folder: Path | None, splits: Mapping[str, list[Path]], split
 def read_set(
     name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds = "auto", encoding: Encoding = AUTO
 ) -> RetrievalData:
-    """Read the retrieval data of a set: all documents, and the queries for which a document is relevant. The title
+    """Read a retrieval data set: all documents, and the queries that have at least one relevant document. The title
     precedes the document's text.
 
     With ``ignore_identical_ids=True``, a document with the id of a query is not ranked for this query, as in BEIR.
@@ -192,7 +193,9 @@ def _normalized(text: str) -> str:
 
 
 def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> dict[str, tuple[str, str]]:
-    """Read the title and the text of each document or query by its id. The title is empty if a row contains none."""
+    """Return a mapping from the id of each document or query to its title and text. The title is empty if a row
+    contains none.
+    """
     texts = dict[str, tuple[str, str]]()
     for file in files:
         (key,) = choose_columns(read_header(file, encoding), IDS) or IDS[0]
@@ -212,7 +215,7 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
 
 
 def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, float]]:
-    """Read the positive relevance gains: for each query id, a mapping of document ids to gains."""
+    """Return the positive relevance gains as {query id: {document id: gain}}."""
     gains = dict[str, dict[str, float]]()
     for file in files:
         is_table = form_of(file) in (".jsonl", ".json", ".parquet")
@@ -236,7 +239,7 @@ def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
 
 
 def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
-    """Yield the judgments of a qrels file with or without a header.
+    """Yield the relevance judgments in the lines of a qrels file, which may start with a header.
 
     The columns are separated by tabs, spaces, or (.csv) commas.
     """
@@ -252,8 +255,8 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     if not query:
         raise InputError(
             location=f"{file}:{lines[0].line if lines else 1}",
-            expected="the columns query-id, corpus-id, and score (named in the first line, or in this order), or the "
-            "columns query, iteration, document, and relevance of TREC",
+            expected="the columns query-id, corpus-id, and score (named in the first line, or in this order), or "
+            "TREC's columns query, iteration, document, and relevance",
             value=texts[0] if texts else "no lines",
             hint="Rename the columns.",
         )

@@ -71,7 +71,9 @@ def resolve_custom_tasks(tasks: TaskEntries, key: str = "custom_tasks") -> list[
 
 
 def _tasks_of_entry(entry: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
-    """Yield the name and keys of each task in an entry, and the folder or address to which its paths are relative."""
+    """Yield (name, keys, base) for each task in an entry; paths in the keys are relative to ``base``, a folder or an
+    address.
+    """
     if isinstance(entry, Mapping):
         yield from _tasks_of_mapping(entry, key, Path())
         return

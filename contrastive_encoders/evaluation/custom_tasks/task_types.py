@@ -54,7 +54,7 @@ DOCUMENT_PROMPT = (
 
 @dataclass(frozen=True, kw_only=True)
 class CustomTask:
-    """Base class of custom tasks, which contains their configuration keys and reads their files."""
+    """Base class of custom tasks: the fields are the task's configuration keys, and `read` reads its files."""
 
     # If ``columns`` is None, the columns with known names are used
     known: ClassVar[tuple[tuple[Names, ...], ...]]  # for each group of columns, alternative names
@@ -104,7 +104,7 @@ class CustomTask:
         return [name for group in self.known for name in choose_columns(columns, group) or group[0]]
 
     def _rows(self, split: str | None) -> Iterator[tuple[TableRow, list[str]]]:
-        """Yield the rows of a split, each with the names of its columns. Rows that name no split belong to every split.
+        """Yield (row, column names) for each row of a split. Rows that name no split belong to every split.
 
         If ``split`` is None, all rows are yielded.
         """
@@ -132,8 +132,8 @@ class CustomPairs(CustomTask):
     prompt: str | None = config_field(None, PROMPT)
     metric: str | None = config_field(
         None,
-        "import path of a function that computes an additional score from the cosines and the scores of the pairs, "
-        "package.module.function; its package must be listed in allow_targets",
+        "import path, such as package.module.function, of a function that computes an additional score from the "
+        "cosines of the pairs and their gold scores; its package must be listed in allow_targets",
     )
 
     def read(self, name: str, config: EvaluateConfig) -> list[Task]:
@@ -188,9 +188,9 @@ class CustomRetrieval(CustomTask):
 
     split: str | None = config_field(
         None,
-        "split or set that is used: with relevance judgments (qrels), the name of their split (null: test, or the "
-        'only split); with rows that have a column "split", a value of this column (null: all rows); with several '
-        "sets in a directory, the name of a set (null: all sets)",
+        "name of the split or data set to use. If the data have relevance judgments (qrels): a split of the qrels "
+        '(null: test, or the only split). If the rows have a column "split": a value of this column (null: all rows).'
+        " If the directory contains several data sets: the name of one (null: all data sets)",
     )
     queries: str | None = config_field(
         None, "file of the queries, with the columns _id and text; null: the queries in the directory `path`"
@@ -246,8 +246,8 @@ class CustomRetrieval(CustomTask):
         return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
 
     def _sets(self) -> dict[str, Files] | None:
-        """Return a mapping of data set names to files in BEIR's layout, or None if the data are (query,
-        document) rows.
+        """Return a mapping from the name of each data set in BEIR's layout to its files, or None if the data are
+        (query, document) rows.
         """
         paths = {
             part: [file.path for file in list_files(getattr(self, part), part, any_name=part == "qrels")]
@@ -273,7 +273,7 @@ class CustomLabels(CustomTask):
     prompt: str | None = config_field(None, PROMPT)
     scores: Sequence[str] = config_field(
         (CLASSIFIER, *SCORES),
-        "scores to compute; the evaluation's keys protocol, nhid, and seed configure the classifier",
+        "scores to compute; the evaluation's keys `protocol`, `nhid`, and `seed` configure the classifier",
     )
     neighbors: int = config_field(5, "number of nearest neighbors that vote on the label", ge=1)
 
@@ -319,8 +319,8 @@ class CustomLabels(CustomTask):
 
 
 def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, list[tuple[TableRow, str, str]]]:
-    """Return a mapping of splits to rows: either a single split, ``all``, or ``train``, ``dev`` (optional), and
-    ``test``, in this order.
+    """Return a mapping from split names to rows. The splits are either ``all`` alone, or ``train``, ``dev`` (optional),
+    and ``test``, in this order.
 
     If there is no test split, the dev split is used as the test split.
     """
@@ -336,7 +336,7 @@ def _standard_splits(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[s
 
 
 class TaskGroup:
-    """Group of retrieval tasks that are scored separately; the means of their scores are added."""
+    """Group of retrieval tasks that reports the scores of each task, and the mean of each score over all tasks."""
 
     def __init__(self, name: str, tasks: Sequence[RetrievalTask]) -> None:
         self.name, self.tasks = name, list(tasks)

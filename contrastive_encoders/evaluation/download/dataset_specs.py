@@ -67,7 +67,7 @@ class DatasetSpec(NamedTuple):
 
 
 def labeled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> TableSpec:
-    """Return the specification of a labeled table, whose number of rows is the sum over its labels."""
+    """Return the specification of a labeled table, given the number of rows for each label."""
     count = sum(rows or 0 for rows in labels.values())
     return TableSpec(name, tuple(columns.split()), count, labels)._replace(**more)  # type: ignore[arg-type]
 
@@ -91,8 +91,8 @@ def github(repository: str, commit: str, path: str, name: str | None = None) -> 
 
 
 def simcse(tables: Mapping[str, Maker]) -> DownloadLocation:
-    """Return the location of SimCSE's archive, which contains all sets as preprocessed by SentEval's script (STS in
-    lowercase).
+    """Return the location of SimCSE's archive, which contains all data sets as preprocessed by SentEval's script (STS
+    in lowercase).
     """
     hub = "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
     return DownloadLocation(SIMCSE, (file_from_url(f"{hub}/senteval.tar"),), tables)

@@ -176,7 +176,7 @@ def _twitter_origin() -> DatasetSpec:
 
 
 def _pit(undecided: int, file: str, members: Members) -> Rows:
-    """Yield the pairs.
+    """Yield the rows of PIT-2015: sentence pairs with a label and a score.
 
     The same column contains the rating (0 to 5) of a test pair or the votes ``(2, 3)`` on a dev pair.
     """

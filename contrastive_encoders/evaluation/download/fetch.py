@@ -156,7 +156,7 @@ def _line(cells: Sequence[str]) -> bytes:
 
 
 def _derive(root: Path, origin: DatasetSpec, rows: dict[str, TableStatus], reasons: Mapping[str, list[str]]) -> None:
-    """Create missing tables with SentEval's tokenized texts from the raw tables, where these exist."""
+    """Create the missing tables of SentEval's tokenized texts from those raw tables that exist."""
     for table in origin.tables:
         raw = table._replace(name=table.name.removesuffix(FORM))
         path = raw.path(root)

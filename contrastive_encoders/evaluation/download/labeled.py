@@ -206,7 +206,7 @@ _SNLI: dict[str, tuple[int, dict[str, int | None]]] = {
 
 
 def _snli_rows(name: str, members: Members) -> Rows:
-    """Yield the pairs that have a gold label. Pairs without a gold label ("-") are left out."""
+    """Yield the SNLI pairs that have a gold label. Pairs without a gold label ("-") are left out."""
     for label, *_, left, right in (row[:7] for row in islice(cells(members.lines(name), 7, name), 1, None)):
         if label != "-":
             yield label, treebank(left), treebank(right)

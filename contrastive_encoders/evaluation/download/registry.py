@@ -24,8 +24,8 @@ ORIGINS: dict[str, DatasetSpec] = {origin.name: origin for family in _FAMILIES f
 
 
 def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:
-    """Return the data sets for these names of data sets, suites (``sts``), or tasks (``stsb-dev@senteval``); None: all
-    data sets.
+    """Return the data sets that ``names`` selects: names of data sets, suites (``sts``), or tasks
+    (``stsb-dev@senteval``); None: all data sets.
 
     Raises:
         InputError: a name is unknown.
@@ -62,7 +62,7 @@ def _sets(name: str) -> list[str]:
         raise InputError(
             key="suite",
             value=name,
-            expected=f"a task, a suite ({', '.join(SUITES)}), or a set ({', '.join(ORIGINS)})",
+            expected=f"a task, a suite ({', '.join(SUITES)}), or a data set ({', '.join(ORIGINS)})",
             hint=f"Did you mean {near}?" if near else None,
         )
     sets = [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]

@@ -51,7 +51,9 @@ _COPY = File(  # raw and tokenized STS sets, each in a folder
 
 
 def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
-    """Yield the rated pairs of a year. Pairs without a gold score are left out, as in SentEval."""
+    """Yield the rated pairs of one year of the STS tasks (STS12 to STS16). Pairs without a gold score are left out, as
+    in SentEval.
+    """
     for subset in SUBSETS[year]:
         name = f"{folder}/{prefix}.input.{subset}.txt"
         pairs = list(cells(members.lines(name), 2, name))

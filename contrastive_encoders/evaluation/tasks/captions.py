@@ -56,7 +56,9 @@ class CaptionedImages(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Hyperparameters, which have the constant values of SentEval. Tests use smaller values."""
+    """Sizes and other hyperparameters of caption retrieval; the defaults are SentEval's constants. Tests use smaller
+    values.
+    """
 
     width: int = 1000
     margin: float = 0.2
@@ -175,8 +177,8 @@ def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: in
 
 
 def initial_maps(image_width: int, caption_width: int, width: int, seed: int) -> Maps:
-    """Draw the weights and biases that two ``torch.nn.Linear``, first for images, then for captions, draw after
-    ``torch.manual_seed(seed)``.
+    """Initialize the maps of images and captions with the values of two ``torch.nn.Linear`` that are created in this
+    order after ``torch.manual_seed(seed)``.
     """
     generator = torch.Generator().manual_seed(seed)
     image, caption = (initial_layer(incoming, width, generator) for incoming in (image_width, caption_width))
@@ -200,9 +202,10 @@ def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) 
 
 
 def hinge(maps: Maps, data: CaptionEmbeddings, indices: tuple[Tensor, ...], margin: float) -> Tensor:
-    """Return the sum of max(0, margin - s(i, c) + s(i, c')) + max(0, margin - s(i, c) + s(i', c)).
+    """Return the hinge loss, summed over the captions c, their images i, and the negative captions c' and images i'.
 
-    s(i, c) is the cosine of image i and caption c. The sum is over the captions and their negatives i' and c'.
+    Each term is max(0, margin - s(i, c) + s(i, c')) + max(0, margin - s(i, c) + s(i', c)), where s(i, c) is the cosine
+    of image i and caption c.
     """
     picked_B, other_images_BK, other_captions_BK = (one.to(data.images_IV.device) for one in indices)
     shape = (*other_images_BK.shape, -1)
@@ -313,7 +316,8 @@ def _read_split(root: Path, split: str) -> CaptionedImages:
             raise InputError(
                 location=f"{path}, image {number}",
                 value=f"{count} captions",
-                expected=f"exactly {CAPTIONS} captions for each image; if an image has more, only the first {CAPTIONS}",
+                expected=f"exactly {CAPTIONS} captions",
+                hint=f"If the image has more captions, keep only the first {CAPTIONS}.",
             )
     captions = [caption for number in sorted(captions_of) for caption in captions_of[number]]
     return CaptionedImages(f"coco {split}", root / f"COCO/{split}.safetensors", captions)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # slow to import: about a second
 
 
 class Values(NamedTuple):
-    """Candidate regularization values of a validation scheme in SentEval's validation.py; ``own`` is sorted from weak
-    to strong.
+    """Candidate regularization values of a validation scheme in SentEval's validation.py, for each of the two
+    classifiers. ``own`` is sorted from weak to strong regularization.
     """
 
     own: tuple[float, ...]  # weight decay of SentEval's classifier
@@ -152,8 +152,8 @@ def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split
 
 
 def min_rows_per_class(folds: int, nested: bool) -> int:
-    """Return the minimum number of rows per class with which every fold contains a row of the class (``nested``: every
-    inner fold).
+    """Return how many rows a class must contain so that every fold (if ``nested``, every inner fold) contains at least
+    one of them.
     """
     rows = folds
     while nested and rows - -(-rows // folds) < folds:

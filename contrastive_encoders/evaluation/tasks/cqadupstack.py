@@ -40,7 +40,7 @@ MAX_QUERIES = 128  # in a block: the embeddings of their nearest documents are g
 
 
 class Forum(NamedTuple):
-    """The queries of a forum, and its documents without the queries."""
+    """The queries of a forum, and its documents, which exclude the queries."""
 
     name: str
     queries: list[str]

@@ -106,7 +106,7 @@ def squared_distances(units_UD: Tensor, pairs_P2: Tensor) -> Tensor:
 
 
 def uniformities(units_UD: Tensor, pairs_P2: Tensor, key: str | None) -> tuple[Estimate, Estimate]:
-    """Return two uniformities: over all sentences of the pairs, including repeated sentences, and over the distinct
+    """Return the uniformity of all sentences of the pairs, including repeated ones, and the uniformity of the distinct
     texts.
     """
     count_U = torch.bincount(pairs_P2.flatten(), minlength=len(units_UD)).double()

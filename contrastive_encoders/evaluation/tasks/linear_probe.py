@@ -140,7 +140,9 @@ class _Training:
             start = stop
 
     def _train(self, splits_G: np.ndarray, members_GR: np.ndarray, orders: _Orders, done: int) -> None:
-        """Train some of the classifiers for ``settings.passes`` epochs, then evaluate them on the dev rows."""
+        """Train the classifiers ``members_GR`` of the splits ``splits_G`` for ``settings.passes`` epochs, then evaluate
+        them on the dev rows.
+        """
         place = (torch.from_numpy(splits_G)[:, None], torch.from_numpy(members_GR))
         weights = [one[place] for one in self.weights]
         moments = [[one[place] for one in pair] for pair in self.moments]

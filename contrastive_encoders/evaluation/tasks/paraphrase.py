@@ -54,7 +54,7 @@ class Paraphrases(RatedPairTask):
 
 
 def _read(layout: STSLayout, column: str, root: Path, name: str, config: EvaluateConfig) -> Paraphrases:
-    """Read a paraphrase task. ``column`` contains votes or ratings; a value of 3 is undecided."""
+    """Read a paraphrase task, whose gold values are the votes or ratings in ``column``; a value of 3 is undecided."""
     return Paraphrases(read_pairs(root, name, layout, column))
 
 

@@ -80,7 +80,7 @@ class RetrievalTask:
         return self._without_unranked(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
 
     def _without_unranked(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
-        """Return a function like ``similarities`` that returns -inf for documents that are excluded for a query."""
+        """Wrap ``similarities`` in a function that returns -inf for the documents that are excluded for a query."""
         unranked = self.texts_to_match.unranked_documents
         if not unranked:
             return similarities
@@ -358,8 +358,8 @@ def _sort_within_queries(query_P: Tensor, by_P: Tensor) -> Tensor:
 def _count_similar(
     query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Count, for each pair, the documents that are more similar to the query than the pair's document is, and the
-    equally similar ones.
+    """Count, for each (query, document) pair, the documents that are more similar to the query than the pair's
+    document, and the documents that are equally similar.
 
     The counts are computed in blocks.
     """

@@ -11,6 +11,6 @@ from contrastive_encoders.export.export_format import ExportFormat
 
 
 def find_formats() -> Mapping[str, ExportFormat]:
-    """Return the formats that the modules of this package define, by name."""
+    """Return a mapping from names to formats, one for each module of this package."""
     found = [import_module(module.name).FORMAT for module in iter_modules(__path__, f"{__name__}.")]
     return {one.name: one for one in found}

@@ -1,4 +1,4 @@
-"""``format=onnx``: one graph from token ids to the embedding."""
+"""``format=onnx``: one ONNX graph that computes the embedding from token ids."""
 
 from __future__ import annotations
 

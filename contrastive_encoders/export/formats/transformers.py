@@ -1,4 +1,4 @@
-"""``format=transformers``: only weights and tokenizer; the model card shows the pooling."""
+"""``format=transformers``: only the weights and the tokenizer. The model card shows code for the pooling."""
 
 from __future__ import annotations
 
