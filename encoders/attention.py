@@ -69,7 +69,7 @@ def is_decoder_alone(config: Any) -> bool:
 
 
 def set_dropout(config: Any, everywhere: float | None, in_attention: float | None, backbone: str) -> None:
-    """Set the dropout probabilities in a transformers config, in which they have different names in each model family.
+    """Set the dropout probabilities in a transformers config; their names depend on the model family.
 
     Args:
         config: Config to change in place.
@@ -118,7 +118,7 @@ def is_causal(config: Any) -> bool:
 def check_attention(
     transformer: PreTrainedModel, attention: str | None, name: str, *, setting: str = "backbone"
 ) -> None:
-    """Check that a model computes attention as configured, that is, causal or bidirectional.
+    """Check that a model computes the kind of attention that was configured, causal or bidirectional.
 
     Raises:
         InputError: If the model computes the other one.
@@ -135,8 +135,8 @@ def check_attention(
 
 
 def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *, setting: str = "backbone") -> None:
-    """Check that a pooling that only uses the first token is not used with a causal model, whose first token attends
-    only to itself.
+    """Check that the pooling uses more than the first token if the model is causal, because the first token of a causal
+    model attends only to itself.
 
     Raises:
         InputError: If it uses only the first token.
@@ -146,7 +146,7 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
         raise InputError(
             key=f"{prefix}pooling",
             value=pooler.name,
-            expected="a pooling that uses tokens other than the first, which attends to no other token in the causal "
+            expected="a pooling that uses more than the first token, which attends to no other token in the causal "
             f"language model {name}",
             hint=f"Set {prefix}pooling=mean, or {prefix}attention=bidirectional.",
         )
@@ -154,7 +154,8 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
 
 @torch.no_grad()
 def reads_ahead(transformer: PreTrainedModel) -> bool:
-    """Return whether attention is bidirectional, which is the case if the first hidden state depends on the last token.
+    """Return whether the attention of a model is bidirectional, i.e., whether the first hidden state depends on the
+    last token.
 
     This must hold for a single text and in a padded batch.
     """

@@ -127,7 +127,9 @@ class TrainedModule(pl.LightningModule):
                     del checkpoint["state_dict"][name]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the weights of the frozen backbone to a checkpoint with adapters, which does not contain them."""
+        """Add the weights of the frozen backbone to the loaded checkpoint of a model with adapters (hook of Lightning);
+        the file contains only the other weights.
+        """
         if RECORD in checkpoint and (frozen := weights_not_checkpointed(self)):
             check_digest(self, checkpoint[RECORD], "resume")
             if is_sharded(self):

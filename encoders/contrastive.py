@@ -57,7 +57,9 @@ class ContrastiveObjective(Objective):
         self.prompt_places: Sequence[slice] = ()  # token positions of the prompt that all texts of a column share
 
     def texts(self, batch: Any) -> Sequence[Ragged]:
-        """Return the sequences of each view that the guide reads: unmasked, and without the appended prompt."""
+        """Return, for each view, the sequences that the guide reads: without masked tokens and without the appended
+        prompt.
+        """
         return self.views(batch)
 
     def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Any:
@@ -98,7 +100,7 @@ class ContrastiveObjective(Objective):
         return found
 
     def accepted(self, batch: Any) -> Tensor | None:
-        """Return the hashes of texts that must not be negatives of an anchor, (anchors, texts) int64.
+        """Return, for each anchor, the hashes of the texts that must not be its negatives, (anchors, texts) int64.
 
         These are all positives of the anchor's row, and empty texts. Return None if rows have no lists of positives.
         """
@@ -110,7 +112,7 @@ class ContrastiveObjective(Objective):
         return torch.cat([hashes, torch.full_like(hashes[:, :1], FILLER)], dim=1)
 
     def guide_embeddings(self, batch: Any) -> Guide | None:
-        """Return the guide's embeddings of a batch and its margins, or None if there is no guide."""
+        """Return the guide's embeddings of a batch and the guide's margins, or None if there is no guide."""
         if self.guide is None:
             return None
         texts = self.texts(batch)
@@ -149,8 +151,8 @@ class ContrastiveObjective(Objective):
         return contrast_diagnostics(left, right)
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return the number of negatives for each anchor: texts of all other views, except those that the loss
-        excludes.
+        """Return the number of negatives of each anchor, which are the texts of all other views except those that the
+        loss excludes.
         """
         return count_negatives(
             *self.view_hashes(batch),
@@ -160,8 +162,8 @@ class ContrastiveObjective(Objective):
         )
 
     def can_learn(self, batch: Any, num_negatives: Tensor | None) -> bool:
-        """Return whether there is a teacher, or any anchor has a negative whose embedding differs from the embedding of
-        the positive.
+        """Return whether the loss can have a gradient: there is a teacher, or the embedding of any negative differs
+        from the embedding of its anchor's positive.
 
         Equal texts that are not excluded have different embeddings if there is dropout. They also count if the loss has
         several directions.
@@ -173,7 +175,9 @@ class ContrastiveObjective(Objective):
         return is_kept and (has_dropout(self.encoder) or len(directions) > 1)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Keep token ids on the host if there is a guide, so that it can read the texts without synchronization."""
+        """Keep token ids on the host if there is a guide, so that the guide can read the texts without a device
+        synchronization.
+        """
         return batch if self.guide is None else type(batch)(*map(keep_on_host, batch))
 
 
@@ -194,7 +198,7 @@ class HardNegativesObjective(ContrastiveObjective):
                     key=f"model.{key}",
                     value=weight,
                     expected="0, because the data has no hard negatives",
-                    hint="Set it to 0, or use data with a third column of hard negatives.",
+                    hint="Set this weight to 0, or use data with a third column of hard negatives.",
                 )
         return views if negatives is None else [*views, negatives]
 
@@ -212,7 +216,7 @@ class HardNegativesObjective(ContrastiveObjective):
 
 
 def values_per_view(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
-    """Return the value for each view, given one value for each data column.
+    """Return a list with one value for each view, given one value for each data column.
 
     The value of the last column also applies to further views. If there are no columns, ``otherwise`` is returned for
     each view.

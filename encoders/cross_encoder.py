@@ -48,8 +48,8 @@ EXAMPLE_RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
 class PairForm(NamedTuple):
-    """Format in which a tokenizer encodes a pair: the special tokens before, between, and after the texts, and the
-    token types of all five parts.
+    """Format in which a tokenizer encodes a pair: the special tokens before, between, and after the two texts, and the
+    token types of these five parts of the sequence.
     """
 
     before: np.ndarray
@@ -282,7 +282,7 @@ def _place(part: list[int], whole: list[int], start: int) -> int | None:
 
 
 def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the truncated lengths of N pairs of texts, so that each pair fits into ``room`` tokens.
+    """Return the lengths to which the texts of N pairs are truncated, so that each pair fits into ``room`` tokens.
 
     As in the tokenizers library, only the longer text is truncated if that suffices. Otherwise each text gets half of
     ``room``, and the longer text gets the odd token.

@@ -17,7 +17,7 @@ DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_
 
 
 class EmbeddingDistillationLoss(nn.Module):
-    """Distance from embeddings, or from prefixes of embeddings, to the embeddings of a teacher.
+    """Loss that is the distance from a model's embeddings, or from prefixes of them, to the embeddings of a teacher.
 
     Each size that differs from ``width`` has a linear projection. Projections are trained and saved in checkpoints, but
     are not part of the encoder.

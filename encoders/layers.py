@@ -1,4 +1,5 @@
-"""Depth of each weight in a backbone: 0 for embeddings, 1 and up for layers, and the largest depth for the head.
+"""Depth of each weight in a backbone: 0 for the embeddings, 1 to N for the N layers, and N + 1 for all other weights,
+such as the head.
 
 The depth determines which weights `freeze` freezes, and the learning rate of the others: discriminative fine-tuning
 (Howard and Ruder, 2018, section 3.2), as layer-wise decay in the fine-tuning of ELECTRA (Clark et al., 2020, appendix
@@ -30,8 +31,8 @@ log = logging.getLogger(__name__)
 
 
 class Depths(NamedTuple):
-    """Depth of each weight (``of``), and number of layers (``layers``). The weights after the last layer have a larger
-    depth.
+    """Depth of each weight of a transformer (``of``), and the number of its layers (``layers``). The weights after the
+    last layer have a larger depth.
     """
 
     of: dict[nn.Parameter, int]

@@ -35,7 +35,8 @@ def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -
 
 
 def own_length(own: EncoderSettings | None, config: Any, tokenizer: Tokenizer) -> int:
-    """Return the maximum length of a backbone: the setting of an encoder, or the default for a plain transformer.
+    """Return the maximum text length of a backbone: its own setting if it is an encoder, otherwise the default for a
+    plain transformer.
 
     If the backbone is an encoder (``own``), it is the encoder's setting, even if its tokenizer has a lower limit. For a
     plain transformer, it is `usual_length`.

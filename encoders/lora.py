@@ -145,7 +145,8 @@ def adapt(
 
 
 def quantize_frozen_layers(module: nn.Module) -> None:
-    """Quantize, in place, the frozen linear layers below the adapters to 4 bits if the record requests nf4.
+    """Quantize the frozen linear layers of the backbone to 4 bits, in place, if the module's `AdapterRecord` specifies
+    nf4.
 
     The digest in the record remains that of the original weights.
     """
@@ -258,14 +259,16 @@ def weight_of(linear: Any) -> Tensor:
 
 
 def digest(trunk: nn.Module) -> str:
-    """Return the SHA-256 of the weights below the adapters, or "" if any of these weights are on the meta device."""
+    """Return the SHA-256 of all weights of ``trunk`` except the adapters, or "" if any of its weights are on the meta
+    device.
+    """
     if any(weight.is_meta for weight in trunk.parameters()):
         return ""
     return fingerprint({name: weight for name, weight in trunk.named_parameters() if not is_adapter(name)})
 
 
 def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
-    """Check that the frozen weights of ``module``, both below and next to its adapters, have the digests in the record.
+    """Check that the frozen weights of ``module``, inside and outside its backbone, have the digests in the record.
 
     Raises:
         InputError: If the digests differ.
@@ -362,7 +365,7 @@ def _load(trunk: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     if different:
         raise InputError(
             location=where,
-            expected=f"an adapter that fits the backbone, but {different[0]} does not",
+            expected=f"an adapter that fits the backbone, but the adapter weight {different[0]} does not fit",
             hint="The backbone may have changed: restore the one that the run started with.",
         )
     trunk.load_state_dict(dict(weights), strict=False)

@@ -77,7 +77,7 @@ class LoRAConfig:
 
     @property
     def keys(self) -> LoraKeys:
-        """The keys as they are stored in checkpoints."""
+        """These configuration keys as a dictionary, which checkpoints store."""
         return cast(LoraKeys, asdict(self))
 
 
@@ -245,8 +245,8 @@ class EmbeddingConfig(EncoderConfig):
 
 
 TEACHER = (
-    "encoder (directory, hub id, or run) whose embeddings, which are computed once before training, the model learns "
-    "to reproduce"
+    "encoder (directory, hub id, or run) whose embeddings the model learns to reproduce; they are computed once before "
+    "training"
 )
 DISTANCE = (
     "distance to the teacher's embeddings, which is minimized; cosine: 1 - cosine similarity; mse: mean squared error"
@@ -270,19 +270,21 @@ class ContrastiveConfig(EmbeddingConfig):
     )
     guide_absolute_margin: float | None = config_field(
         None,
-        "margin of the guide: candidates are excluded if their cosine exceeds the positive's cosine minus this "
-        "margin; null: 0",
+        "margin of the guide: a candidate is excluded if the guide's cosine between text and candidate exceeds the "
+        "cosine between text and positive minus this margin; null: 0",
         ge=0,
         le=2,
     )
     guide_relative_margin: float | None = config_field(
         None,
-        "margin of the guide as a fraction of the positive's cosine, such as 0.05; if guide_absolute_margin is also "
-        "set, the larger margin applies; null: 0",
+        "margin of the guide as a fraction of the cosine between text and positive, such as 0.05; if "
+        "guide_absolute_margin is also set, the larger margin applies; null: 0",
         ge=0,
         le=1,
     )
-    teacher: str | None = config_field(None, f"{TEACHER} in addition to the contrastive loss; null: no teacher")
+    teacher: str | None = config_field(
+        None, f"{TEACHER}, and the distance to them is added to the contrastive loss; null: no teacher"
+    )
     teacher_weight: float | None = config_field(
         None, "weight of the distance to the teacher's embeddings in the loss; null: 1", gt=0
     )

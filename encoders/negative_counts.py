@@ -10,8 +10,8 @@ from contrastive_encoders.losses.duplicate_masking import FILLER, count_negative
 
 
 def usable_negatives(batch: Any) -> np.ndarray | None:
-    """Return the number of negatives that the loss uses for each anchor, which excludes texts equal to a positive, or
-    None if the batch has no positives.
+    """Return the number of negatives that the loss uses for each anchor, excluding texts that equal a positive, or None
+    if the batch has no positives.
     """
     if not isinstance(batch, TripletBatch):
         return None

@@ -30,7 +30,7 @@ from contrastive_encoders.losses.duplicate_masking import text_hashes
 
 
 class LossOutput(NamedTuple):
-    """Loss and metrics of a batch on this rank, which are scalars whose mean over ranks is the value for the global
+    """Loss and metrics of a batch on this rank, as scalars; their means over all ranks are the values for the global
     batch.
     """
 
@@ -183,8 +183,8 @@ class Objective(TrainedModule):
         return vectors_ND
 
     def compute_loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
-        """Compute the metrics and the loss, which is the sum of the losses on all Matryoshka prefixes of the
-        embeddings, if there are any.
+        """Compute the loss and the metrics of a batch. If there are Matryoshka prefixes, the loss is the weighted sum
+        of the losses on all prefixes of the embeddings.
 
         ``known`` are further keyword arguments of `loss`.
         """

@@ -53,7 +53,7 @@ _TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
 
 
 def prompt_ids_after_text(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the token ids of a prompt when it follows a text."""
+    """Return the token ids that a prompt has if it follows a text."""
     letter, both = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "a" + prompt))
     return list(both[len(letter) :])
 
@@ -169,7 +169,9 @@ class PromptSuffix:
 
     @property
     def template(self) -> str:
-        """Chat template for exported folders, with which sentence-transformers appends the prompt identically."""
+        """Chat template for exported folders, with which sentence-transformers appends the same prompt tokens as this
+        object.
+        """
         opening, closing = ("".join(self.tokenizer.convert_ids_to_tokens(ids)) for ids in (self.before, self.after))
         parts = {"opening": _literal(opening), "prompt": _literal(self.prompt), "closing": _literal(closing)}
         if not self.joins:

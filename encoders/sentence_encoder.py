@@ -363,7 +363,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def precision(self) -> str:
-        """Precision of the computation: that of the weights."""
+        """Precision of the computation, which is the precision of the weights."""
         return precision_of(self.trunk.dtype)
 
     @property

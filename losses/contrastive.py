@@ -85,7 +85,7 @@ class SoftmaxSums(NamedTuple):
     near_R: Tensor  # int64: number of candidates that only the guide excludes
 
 
-def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple[Tensor, Tensor, Tensor | int]:
+def _block_losses(logits_KC: Tensor, matching: Matching, block: slice) -> tuple[Tensor, Tensor, Tensor | int]:
     """Compute the losses of a block of rows. Replace the logits, in place, by the gradients with respect to them.
 
     The loss is softplus(logsumexp(others) - partner), which avoids the difference of nearly equal numbers if the
@@ -148,7 +148,7 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
             block = slice(first, first + block_rows)
             scaled_KD = rows_RD[block] / temperature
             logits_KC = scaled_KD @ candidates_CD.T
-            losses_K, correct_R[block], near_R[block] = _block_weights(logits_KC, matching, block)
+            losses_K, correct_R[block], near_R[block] = _block_losses(logits_KC, matching, block)
             total += losses_K.sum()
             if grad_rows_RD is not None and grad_candidates_CD is not None:
                 torch.mm(logits_KC, candidates_CD, out=grad_rows_RD[block]).div_(temperature)
@@ -281,8 +281,8 @@ def info_nce(
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
-    """Return the group number of each candidate. Positives have the group of their row, and hard negatives have no
-    group.
+    """Return the group number of each candidate; rows of the same group are not negatives of each other. Positives have
+    the group of their row, and hard negatives have no group.
 
     ``each`` is the number of hard negatives per row.
     """
@@ -305,7 +305,7 @@ def nearness_of(guide: Guide, rows_RG: Tensor, candidates_CG: Tensor, partner_R:
 
 
 def stack_normalized(*views: Tensor | None) -> Tensor:
-    """Concatenate the views and L2-normalize their rows, in float32 (float64 stays).
+    """Concatenate the views and L2-normalize their rows, in float32 (float64 inputs stay float64).
 
     bfloat16 keeps 8 bits of a cosine. With temperature 0.05, the rounding alone changes a logit by about 0.1.
     """
@@ -313,7 +313,7 @@ def stack_normalized(*views: Tensor | None) -> Tensor:
 
 
 def reduce_sums(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
-    """Convert sums over rows to the output of a loss. ``others`` is the maximum number of negatives of a row."""
+    """Convert sums over rows to the loss and the metrics. ``others`` is the maximum number of negatives of a row."""
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "per_rank":
         loss = scale_gradient_by_world_size(loss)

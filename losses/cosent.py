@@ -13,7 +13,8 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
-    """Compute the CoSENT loss log(1 + sum of exp((cosine_k - cosine_i) / temperature)), in float32 (float64 stays).
+    """Compute the CoSENT loss log(1 + sum of exp((cosine_k - cosine_i) / temperature)), in float32 (float64 inputs stay
+    float64).
 
     The sum is over all pairs i and k, on any rank, where pair i has the higher score. The result is equal on all ranks.
 

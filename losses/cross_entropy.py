@@ -20,7 +20,7 @@ def masked_lm_sum(logits_MV: Tensor, labels_M: Tensor) -> Tensor:
 
 
 def token_losses(logits_MV: Tensor, targets_M: Tensor) -> Tensor:
-    """Return -log softmax(logits)[target] of each of M target tokens, (M,), in float32 (float64 stays)."""
+    """Return -log softmax(logits)[target] of M target tokens, (M,), in float32 (float64 inputs stay float64)."""
     return _cross_entropy(logits_MV, targets_M, "none")
 
 

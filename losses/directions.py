@@ -86,9 +86,9 @@ def contrast_in_directions(
 ) -> ContrastiveOutput:
     """Compute the mean of -log softmax(cosine(query, positive) / temperature) over the pairs of a batch.
 
-    It is computed in float32 (float64 stays). The candidates of a pair depend on the directions: for its query, they
-    are all documents (positives and hard negatives) and all other queries; for its positive, all queries and all
-    documents of other queries. The other arguments are those of `info_nce`.
+    It is computed in float32 (float64 inputs stay float64). The candidates of a pair depend on the directions: for its
+    query, they are all documents (positives and hard negatives) and all other queries; for its positive, all queries
+    and all documents of other queries. The other arguments are those of `info_nce`.
 
     Args:
         directions: Directions to include.
@@ -221,7 +221,7 @@ def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, in
 
 
 def _groups(blocks: Sequence[str], query_B: Tensor, groups: Tensor | None, each: int) -> Tensor:
-    """Return the group number of each candidate in all directions. Rows of the same group exclude a candidate."""
+    """Return the group number of each candidate in all directions; a row excludes the candidates of its group."""
     queries_C = gather_plain(query_B)
     documents_C = gather_plain(torch.cat([query_B, query_B.repeat_interleave(each)]))
     same_anchor_C = candidate_groups(groups, each)

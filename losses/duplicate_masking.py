@@ -20,7 +20,7 @@ _PAIRS_AT_ONCE = 2**22  # pairs of a text and a candidate
 
 
 class EqualTexts(NamedTuple):
-    """Mask of the candidates that are not negatives of a row because of equal hashes; there are R rows and C
+    """Mask of the candidates that are not negatives of a row because their hashes are equal, for R rows and C
     candidates.
 
     A candidate is excluded if both hashes of one of the ``pairs`` are equal, or if one of the ``answers`` excludes it.
@@ -41,7 +41,7 @@ class EqualTexts(NamedTuple):
 
 
 class KnownPairs(NamedTuple):
-    """Hashes of P known pairs from all ranks; a pair consists of a text and its answer, a text that matches it."""
+    """Hashes of P known pairs from all ranks; a pair is a text and another text that matches it, its answer."""
 
     text_P: Tensor
     answer_P: Tensor

@@ -26,7 +26,7 @@ class Regression(NamedTuple):
 
 
 def cosine_regression(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor) -> Regression:
-    """Compute the mean of (cos(left, right) - score)^2, in float32 (float64 stays).
+    """Compute the mean of (cos(left, right) - score)^2, in float32 (float64 inputs stay float64).
 
     Raises:
         ValueError: If the shapes do not match, or if the batch is empty.

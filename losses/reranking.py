@@ -11,7 +11,8 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def binary_relevance(logits_P: Tensor, targets_P: Tensor) -> Tensor:
-    """Compute the mean binary cross-entropy of logits and relevance targets from 0 to 1, in float32 (float64 stays).
+    """Compute the mean binary cross-entropy of logits and relevance targets from 0 to 1, in float32 (float64 inputs
+    stay float64).
 
     It is the binary loss of Nogueira and Cho (2019). Every rank has equally many pairs, so that the mean over ranks is
     the mean over all pairs.
@@ -22,8 +23,8 @@ def binary_relevance(logits_P: Tensor, targets_P: Tensor) -> Tensor:
 
 
 def listwise(logits_BL: Tensor, labels_BL: Tensor) -> Tensor:
-    """Compute the cross-entropy of softmax(logits) and softmax(labels) for each list, and its mean over lists, in
-    float32 (float64 stays).
+    """Compute the cross-entropy of softmax(logits) and softmax(labels) of each list, and its mean over lists, in
+    float32 (float64 inputs stay float64).
 
     This is ListNet with top-one probabilities (Cao et al., ICML 2007). Every rank has equally many lists, so that the
     mean over ranks is the mean over all lists.

@@ -31,8 +31,8 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
         raise InputError(
             key="model.activation_checkpointing",
             value=LAYERS,
-            expected=f"another value, because a {model.config.model_type} model has no separate layers (they may share "
-            "weights, as in ALBERT)",
+            expected=f"auto, on, or off, because a {model.config.model_type} model has no separate layers (they may "
+            "share weights, as in ALBERT)",
             hint="Use on, which recomputes entire chunks.",
         )
 

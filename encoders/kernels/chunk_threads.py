@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]], threads: int) -> Iterator[Tensor]:
-    """Yield ``function(*arguments)`` for each element of ``inputs``, in order and without gradients.
+    """Yield ``function(*arguments)`` for each tuple ``arguments`` in ``inputs``, in order and without gradients.
 
     ``function`` is called in ``threads`` threads, in which torch computes with one thread. At most ``2 * threads + 1``
     inputs are read before the first result is yielded.
@@ -35,6 +35,8 @@ def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]
 
 
 def is_thread_safe(config: Any) -> bool:
-    """Return whether forward passes of a transformer may overlap: no position embeddings depend on earlier inputs."""
+    """Return whether several threads may call a transformer at once, i.e., whether its position embeddings are
+    independent of earlier inputs.
+    """
     described = str(getattr(config, "rope_parameters", None)) + str(getattr(config, "rope_scaling", None))
     return not any(kind in described for kind in ("dynamic", "longrope"))

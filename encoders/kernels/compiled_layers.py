@@ -25,8 +25,8 @@ WIDTH = 8
 
 
 class Compiled(NamedTuple):
-    """Layers to compile and the compiler backend, stored as a plain attribute of a transformer, so that it is copied
-    with the transformer.
+    """Layers to compile, and the compiler backend. A transformer stores this tuple as a plain attribute, so copies of
+    the transformer contain it.
     """
 
     layers: list[nn.Module]

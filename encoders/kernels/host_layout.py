@@ -32,7 +32,7 @@ class TokenIndices(NamedTuple):
 def places_in_chunks(
     flat: np.ndarray, lengths: np.ndarray, chunks: Sequence[Chunk], device: torch.device
 ) -> list[TokenIndices]:
-    """Convert indices of selected tokens in a ragged batch to their indices in each chunk, on the host."""
+    """Convert the indices of selected tokens in a ragged batch to indices in the chunks, on the host."""
     ends = np.cumsum(lengths)
     sequence = np.searchsorted(ends, flat, side="right")
     chunk_of, row_of = np.empty_like(lengths), np.empty_like(lengths)

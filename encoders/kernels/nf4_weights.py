@@ -62,7 +62,7 @@ def dequantize_weight(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
 
 
 def quantize(module: nn.Module, weights: Set[nn.Parameter]) -> None:
-    """Convert those linear layers of a module whose weights are in ``weights`` to 4 bits, in place.
+    """Convert linear layers of a module to 4 bits, in place: those whose weights are in ``weights``.
 
     Tied weights remain tied.
     """

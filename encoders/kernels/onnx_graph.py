@@ -60,7 +60,8 @@ def write_graph(path: Path, encoder: "SentenceEncoder", *, finished: bool = True
 
 
 def check_graph(path: Path, encoder: "SentenceEncoder", *, finished: bool = True) -> None:
-    """Check that a graph in float32, written with the same ``finished``, computes the embeddings of the encoder.
+    """Check that a float32 graph, which `write_graph` wrote with the same value of ``finished``, computes the
+    embeddings of the encoder.
 
     Raises:
         RuntimeError: If they differ by more than `TOLERANCE`.
@@ -79,7 +80,7 @@ def check_graph(path: Path, encoder: "SentenceEncoder", *, finished: bool = True
     difference = float(np.abs(onnx_ND - expected_ND.numpy()).max() / expected_ND.abs().max().clamp(min=1e-9))
     if not difference <= TOLERANCE:
         raise RuntimeError(
-            f"the embeddings of the ONNX graph differ from the encoder's by {difference:.1e} of the largest value"
+            f"the embeddings of the ONNX graph differ from the encoder's by {difference:.1e} times the largest value"
         )
 
 

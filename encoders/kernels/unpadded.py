@@ -72,7 +72,7 @@ class PackedRow(NamedTuple):
         return self.runs[0].width
 
     def places(self, chosen: TokenIndices) -> TokenIndices:
-        """Convert indices of tokens in the padded batch to indices of the same tokens in this row."""
+        """Convert the indices of tokens in the padded batch to the indices of the same tokens in this packed row."""
         return chosen._replace(
             rows_M=torch.zeros_like(chosen.rows_M), columns_M=self.bounds[chosen.rows_M] + chosen.columns_M
         )
@@ -85,8 +85,8 @@ class PackedRow(NamedTuple):
         return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
-        """Pool the hidden states of each of the B sequences, (N, D), with ``over_tokens``. Return the embeddings (B,
-        D).
+        """Pool the hidden states of the row's N tokens, (N, D), into one embedding for each of the B sequences, (B, D),
+        with ``over_tokens``. Return the embeddings (B, D).
         """
         parts = zip(self.runs, self.split(states_ND), strict=True)
         return torch.cat([over_tokens(run.pad(part), run.mask_BT) for run, part in parts])
@@ -284,7 +284,8 @@ def choose_attention(trunk: PreTrainedModel, requested: str, device: torch.devic
 
 @torch.no_grad()
 def first_position(trunk: PreTrainedModel) -> int | None:
-    """Return the position id of the first token for which packed and padded sequences have equal hidden states.
+    """Return the position id that the first token of each sequence must have in a packed row, so that packed and padded
+    sequences have equal hidden states.
 
     The states are compared without autocast and in the precision of the training step. Return None if no position id
     passes.

@@ -57,8 +57,8 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
 
 
 def _cls_dense_layer(name: str) -> tuple[str, str] | None:
-    """Return the directory or hub id ``name`` and the path in it of the tanh layer after CLS pooling, or None if the
-    model is not of this form.
+    """Return the location of the tanh layer after CLS pooling, as the directory or hub id ``name`` and a path in it, or
+    None if the model has no such layer.
     """
     try:
         exported = read_encoder_settings(name, "")

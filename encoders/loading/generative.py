@@ -1,5 +1,5 @@
-"""Checks of whether a model can generate text: encoder-decoders and causal language models, which are recognized by
-their config.
+"""Checks that a model can generate text, i.e., that its config describes a T5-like encoder-decoder or a causal language
+model.
 
 Texts of different lengths are decoded in one batch. Models must therefore use relative positions or accept position
 ids, and must not cache anything except keys and values.
@@ -52,7 +52,9 @@ def causal_lm_problem(config: Any) -> str:
 
 
 def t5_problem(config: Any) -> str:
-    """Return the reason why a model cannot be used as a T5, or "" if it can."""
+    """Return the reason why a model cannot be used like a T5, as an encoder-decoder that generates text, or "" if it
+    can.
+    """
     architectures = getattr(config, "architectures", None) or []
     named = "/".join(architectures) or config.model_type
     if config.model_type not in T5_FAMILY:

@@ -65,7 +65,9 @@ class LoadedEncoder(ABC):
 
     @property
     def role_prompts(self) -> dict[str, str]:
-        """Prompts for queries and documents that differ from ``prompt``, as entries of ``description``."""
+        """Prompts for queries and documents under the keys ``query_prompt`` and ``document_prompt``, without those that
+        equal ``prompt``.
+        """
         of_roles = {"query_prompt": self.prompts.query, "document_prompt": self.prompts.document}
         return {name: prompt for name, prompt in of_roles.items() if prompt != self.prompt}
 

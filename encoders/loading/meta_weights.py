@@ -19,7 +19,7 @@ _absent = ContextVar("absent", default=False)
 
 @contextlib.contextmanager
 def absent_weights(absent: bool) -> Iterator[None]:
-    """Context manager that loads backbones for training without their weights if ``absent`` is True."""
+    """Context manager in which backbones for training are loaded without their weights if ``absent`` is True."""
     before = _absent.set(absent)
     try:
         yield

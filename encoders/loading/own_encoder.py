@@ -103,7 +103,9 @@ def has_tanh_layer(directory: str, exported: EncoderSettings) -> bool:
 
 
 def layers_to_keep(exported: EncoderSettings, pooler: Pooler, backbone: str) -> tuple[str, ...]:
-    """Return the Dense layers of a backbone that are kept with this pooling. Log a warning if layers are dropped."""
+    """Return the Dense layers of a backbone that are kept if the encoder uses the pooling ``pooler``. Log a warning if
+    layers are dropped.
+    """
     if exported.pooler == pooler or not exported.layers:
         return exported.layers
     log.warning(

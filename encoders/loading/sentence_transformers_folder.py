@@ -143,7 +143,7 @@ def _kind(module: dict[str, Any]) -> str:
 
 
 def _split_at_pooling(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return two lists: the paths of the modules up to the pooling, by class name, and the modules after the
+    """Return a mapping from class names to paths for the modules up to the pooling, and a list of the modules after the
     pooling.
     """
     kinds = [_kind(module) for module in modules]
@@ -255,7 +255,7 @@ def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
 
 
 def is_local_path(name: str) -> bool:
-    """Return whether a name of a model must be a local path, because a hub id has another form."""
+    """Return whether the name of a model must be a local path, because it does not have the form of a hub id."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1
 
 
@@ -416,7 +416,8 @@ def _averaged_layers(name: str, path: str) -> _Average:
 
 
 def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "encoder") -> nn.Module | None:
-    """Load the Dense layers with these paths in a model. Their input is the pooled embedding, of dimension ``width``.
+    """Load the Dense layers at the given paths in a folder or hub id. Their input is the pooled embedding, of dimension
+    ``width``.
 
     Return None if ``paths`` is empty.
 

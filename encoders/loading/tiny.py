@@ -30,7 +30,8 @@ SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
 
 
 def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
-    """Write a RoBERTa of the size `TinySizes` with random weights to a transformers folder, atomically.
+    """Write a RoBERTa with random weights and the sizes ``named`` (see `TinySizes`) to a transformers folder,
+    atomically.
 
     Its tokenizer is a byte-level BPE trained on ``texts``.
 

@@ -27,8 +27,8 @@ TRUE = 2  # kind of instances whose answer is yes
 
 
 class GenSEGenerator(TrainedModule):
-    """Objective with the weighted mean loss of the target tokens in a batch, in which the tokens of answers have the
-    weight ``answer_weight``.
+    """Objective whose loss is the weighted mean over the target tokens of a batch; answer tokens have the weight
+    ``answer_weight``, all others 1.
 
     With a weight of 1, a model without pretraining does not learn answers, which have one token, while a text has
     about a dozen. ``perplexity="mean_of_batches"`` averages the mean losses of batches of ``eval_batch_size`` held-out

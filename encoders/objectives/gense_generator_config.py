@@ -25,7 +25,9 @@ class GenSEGeneratorConfig(TrainableConfig):
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
     warmup_ratio: float = new_default(OptimizerConfig, "warmup_ratio", 0.1)
 
-    prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="templates of the prompts")
+    prompts: Mapping[str, Any] = config_field(
+        inherits_from="prompts", meaning="templates of the prompts for generation and discrimination"
+    )
     prompt_assembly: Literal["pieces", "string"] = config_field(
         inherits_from="prompt_assembly",
         meaning="how prompts and sentences are tokenized; pieces: each separately, as published; string: joined into "

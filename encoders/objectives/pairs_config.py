@@ -31,7 +31,7 @@ class PairsConfig(HardNegativesConfig):
     )
     partition_mode: str = config_field(
         "joint",
-        "normalization; joint: one softmax over the candidates of all directions; per_direction: separate "
+        "normalization of the loss; joint: one softmax over the candidates of all directions; per_direction: separate "
         "softmaxes for query_to_doc and doc_to_query (the symmetric loss)",
     )
 

@@ -44,8 +44,8 @@ class SimCSE(HardNegativesObjective):
             raise InputError(
                 key="model.pooling",
                 value=settings.pooling,
-                expected=f"a pooling that includes the MLP, which model.mlp_only_train={value} makes a part of the "
-                f"encoder, but {settings.pooling} {reason}",
+                expected="a pooling other than cls_before_pooler and pooler_output, because "
+                f"model.mlp_only_train={value} keeps the MLP in the encoder, and {settings.pooling} {reason}",
                 hint="Set model.pooling=cls, or model.mlp_only_train=true.",
             )
         if settings.mlp and settings.mlp_only_train and settings.matryoshka:
