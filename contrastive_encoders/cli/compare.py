@@ -48,7 +48,7 @@ STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "ranking_metric", 
 
 
 def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
-    """Compare finished runs, or execute a race and compare its runs; return the exit code."""
+    """Compare finished runs, or train the runs of a race and compare them; return the exit code."""
     for name in ("httpx", "transformers", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)
     config = config_of(cfg, CompareConfig, without="race")
@@ -134,7 +134,7 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
 
 
 def check_texts(race: DictConfig) -> None:
-    """Check the texts of a race, which are the input of its data commands: ``input=${race.texts}``.
+    """Check that the files exist that the data commands of a race read, as in ``input=${race.texts}``.
 
     Raises:
         InputError: the key of the race is null, or there is no such file or directory.
@@ -149,7 +149,7 @@ def check_texts(race: DictConfig) -> None:
 
 
 def plain(race: DictConfig) -> dict[str, Any]:
-    """Return the keys of a race as plain values, with interpolations resolved.
+    """Convert the config of a race to plain mappings and lists, with interpolations resolved.
 
     A race-specific key that is null, at any depth, becomes ``null`` in the arguments of runs, and paths in them are
     quoted if necessary.
@@ -190,7 +190,7 @@ def _write_null(node: DictConfig, names: Sequence[str]) -> None:
 
 
 def _readable(node: Any) -> Any:
-    """Return a value of a race, in which the overrides in its lists are quoted so that Hydra can parse them."""
+    """Quote the overrides in the lists of a race's config where Hydra could not parse them otherwise."""
     if isinstance(node, dict):
         return {name: _readable(value) for name, value in node.items()}
     if isinstance(node, list):
@@ -225,7 +225,9 @@ def write_comparison(
         expected = f"runs with scores, but none of the {len(not_compared)} runs has any"
         raise InputError(key="runs", expected=expected, hint=left_out[-1].reason)
     if config.strict and left_out:
-        raise InputError(key="strict", value=True, expected="runs that can all be compared", hint=left_out[0].reason)
+        raise InputError(
+            key="strict", value=True, expected="false if some runs cannot be compared", hint=left_out[0].reason
+        )
     for one in left_out:
         log.warning("left out: %s", one.reason)
     arms = arms_of(runs)
@@ -262,8 +264,8 @@ def write_comparison(
 
 
 def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | None":
-    """Return the custom retrieval task that the ranking score belongs to, as configured in the first run; None if the
-    score belongs to another kind of task.
+    """Return the custom retrieval task whose score ranks the arms, as configured in the first run; None if that score
+    belongs to another type of task.
     """
     from contrastive_encoders.core.score_names import ScoreName
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
@@ -277,7 +279,7 @@ def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | No
 
 
 def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
-    """Return BM25's scores on a retrieval task. If BM25's library is not installed, log this and return an empty
+    """Return the scores of BM25 on a retrieval task. If BM25's library is not installed, log this and return an empty
     mapping.
     """
     try:
@@ -290,7 +292,9 @@ def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
 def with_recommendation(
     config: CompareConfig, found: "Comparison", choosing: str, task: "RetrievalTask | None", output: Path
 ) -> "Comparison":
-    """Add the recommendation of an arm to the comparison, and copy the encoder of this arm to ``output``/encoder."""
+    """Return the comparison with a recommendation of one arm, and copy the encoder of this arm to
+    ``output``/encoder.
+    """
     from contrastive_encoders.comparison.outputs import SELECTION_FILE
     from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
     from contrastive_encoders.io.manifest import read_record
@@ -311,7 +315,9 @@ def with_recommendation(
 def probes_of(
     config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric", sentences: list[str]
 ) -> "list[ProbeEmbeddings]":
-    """Embed the probe sentences with the encoder of the first run of each of the best arms, if it has an encoder."""
+    """Embed the probe sentences with the best arms, each represented by the encoder of its first run; arms without an
+    encoder are omitted.
+    """
     from contrastive_encoders.comparison.probe_sentences import probe
     from contrastive_encoders.comparison.vector_figures import best
 

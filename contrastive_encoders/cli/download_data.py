@@ -89,8 +89,8 @@ def prepare(config: DownloadConfig) -> int:
 
 
 def claim(output: Path, names: Sequence[str]) -> None:
-    """Claim, in ``output``, the folders of these corpora for this command. This directory may contain other folders,
-    such as the evaluation tables.
+    """Lock the directory ``output``, and record in it that this command owns the subfolders of these corpora. This
+    directory may contain other folders, such as the evaluation tables.
 
     Raises:
         InputError: a folder has the name of a corpus and was not created by a command of this project.
@@ -170,7 +170,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
 
 
 def obtain(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
-    """Create a file of a corpus, and return a description for the log.
+    """Download or unpack a file of a corpus unless it exists, and return a description for the log.
 
     Raises:
         DownloadError: it is not available.
@@ -197,8 +197,8 @@ def obtain(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: b
 
 
 def present(piece: CorpusFile, folder: Path) -> list[Path]:
-    """Return the existing files of a corpus entry, or an empty list if any of them is missing. The first file is moved
-    into place last, so that its existence means that all exist.
+    """Return the paths of the files of a corpus entry if all of them exist, otherwise an empty list. The first file is
+    moved into place last, so that its existence means that all exist.
     """
     if not piece.listed:
         return [path for path in [folder / piece.name] if path.is_file()]
@@ -207,7 +207,7 @@ def present(piece: CorpusFile, folder: Path) -> list[Path]:
 
 
 def _download(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
-    """Download the files of a corpus entry, and yield the final path and the current path of each."""
+    """Download the files of a corpus entry, and yield for each file its final path and the path of the download."""
     path = downloads.get(piece.file)
     if piece.listed:
         for number, address in enumerate(_addresses(path)):

@@ -44,8 +44,8 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 
 
 def check_output(config: ExportConfig, output: Path) -> None:
-    """Check that the export does not overwrite an existing directory, unless it is an earlier export and ``overwrite``
-    is set.
+    """Check that the export does not overwrite an existing directory, unless that directory is an earlier export and
+    ``overwrite`` is set.
 
     Raises:
         InputError: the output is the encoder itself, another directory, or an earlier export without ``overwrite``.

@@ -45,8 +45,8 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 
 
 def as_trained(folder: Path) -> list[Item]:
-    """Return the pairs of a dataset after the published post-processing steps of ``data=dino``, before any pairs are
-    held out.
+    """Return all pairs that ``data=dino`` keeps after its published post-processing steps, including the pairs that it
+    would hold out from training.
     """
     from contrastive_encoders.datamodules.data_configs import ScoredPairDataConfig
     from contrastive_encoders.datamodules.scored_pairs import ScoredPairs
@@ -78,7 +78,7 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
 
 
 def check_prompts(recipe: "Recipe") -> None:
-    """Check that no single prompt is set if a file that contains all prompts is chosen.
+    """Check that no individual prompt (``prompts.KEY``) is set if ``prompts.file`` contains all prompts.
 
     Raises:
         InputError: they are.

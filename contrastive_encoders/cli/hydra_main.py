@@ -96,8 +96,8 @@ def _as_a_key(argument: str, keys: Mapping[str, str]) -> str:
 
 
 def _choices_of(*groups: str, _root_: DictConfig) -> str:
-    """Return the available choices of these config groups, formatted for ``--help``. Hydra's own list has one line of
-    any length per group, and includes all commands.
+    """Return the choices of each of these config groups as text for ``--help``. Hydra's own list has one line of any
+    length per group, and includes all commands.
     """
     if "job" not in _root_.hydra:  # it is also resolved while the config is composed, when it is not shown
         return ""

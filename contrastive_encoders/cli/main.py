@@ -118,7 +118,7 @@ EXPANSIONS = {"adapt": adapt_arguments, "improve": improve_arguments, "race": ra
 
 
 def _insert_arguments(added: list[str], arguments: list[str]) -> list[str]:
-    """Insert arguments before the first ``KEY=VALUE``, but after leading options, which Hydra reads first."""
+    """Insert arguments between the leading options, which Hydra reads first, and the first ``KEY=VALUE``."""
     values = {place + 1 for place, argument in enumerate(arguments) if argument in OPTIONS_WITH_VALUE}
     keys = (place for place, argument in enumerate(arguments) if not argument.startswith("-") and place not in values)
     first = next(keys, len(arguments))
@@ -126,8 +126,8 @@ def _insert_arguments(added: list[str], arguments: list[str]) -> list[str]:
 
 
 def _paths(command: str, key: str, arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Split the arguments of ``command``: return its paths, an argument that sets ``key`` to these paths, and all other
-    arguments.
+    """Split the arguments of ``command``, and return its paths, an argument that sets ``key`` to these paths, and the
+    other arguments.
 
     Raises:
         InputError: there is no path, and the key is not set; or an argument is neither a path nor KEY=VALUE.

@@ -81,8 +81,8 @@ def read_arguments(arguments: Sequence[str]) -> PreviewCommand:
 
 
 def _model_of_data(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the model choice and the defaults for data that inherit part of their config from a model. The default
-    backbone needs no download.
+    """For data whose config inherits keys from a model, return the choice of this model and the defaults of
+    ``backbone`` and ``batch_size``. The default backbone needs no download.
     """
     values = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     model = MODEL_OF.get(values.get("data", ""))
@@ -125,7 +125,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check(run: ResolvedRun) -> None:
-    """Check a run's ``_target_`` keys, the values of its keys, and its worker counts."""
+    """Check the ``_target_`` keys of a run, the values of its other keys, and its numbers of worker processes."""
     from contrastive_encoders.training.checks import check_values
     from contrastive_encoders.training.target_checks import check_targets
 
@@ -136,8 +136,8 @@ def check(run: ResolvedRun) -> None:
 
 
 def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
-    """Write the model folder with the tokenizer that a training run with ``backbone=tiny`` would write; return its
-    path.
+    """Write the same model folder, including the tokenizer, as a training run with ``backbone=tiny``; return the path
+    of the folder.
     """
     from transformers.utils import logging as transformers_logging
 
@@ -153,8 +153,8 @@ def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
 
 
 def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanLayout], list[tuple[str, str]]]:
-    """Load batches. Return their summaries, the positions of the spans in the first batch's documents (for the figure),
-    and facts about the data.
+    """Load ``config.batches`` batches of training data. Return their summaries, the positions of the spans in the first
+    batch's documents (for the figure), and facts about the data.
     """
     import torch
 
@@ -187,8 +187,8 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanL
 
 
 def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
-    """Return a line about the maximum lengths that models use by default. The actual length depends on the model, which
-    a preview need not have.
+    """Return a line that lists the default maximum lengths of training texts by model. The actual length depends on the
+    model, which a preview need not have.
     """
     from contrastive_encoders.training.max_length import lengths_of_models
 

@@ -1,4 +1,4 @@
-"""Run a W&B sweep file without a server.
+"""Run the trials that a W&B sweep file defines, without a W&B server: ``contrastive-encoders sweep FILE output=...``.
 
     contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER trials=20 data.path=FILE
 
@@ -98,7 +98,7 @@ def read_arguments(arguments: Sequence[str]) -> SweepCommand:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the trials of the sweep that are not finished. Return the exit code: 1 if a trial failed twice."""
+    """Run all unfinished trials of the sweep. Return the exit code: 1 if a trial failed twice."""
     command = read_arguments(arguments)
     config = command.config
     try:

@@ -1,4 +1,4 @@
-"""Types that the packages of the project share: objects that are passed between them, in memory and on disk.
+"""Types that several packages of the project use: the data that the packages exchange in memory and as files.
 
 This package imports none of the project's other packages, so any of them may import it.
 """

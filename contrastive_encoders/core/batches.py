@@ -27,7 +27,7 @@ Part = Union[str, "np.ndarray", None]
 
 
 class SpanBatch(NamedTuple):
-    """Batch for DeCLUTR: spans of this rank's documents, including special tokens.
+    """Batch for DeCLUTR: spans of tokens, including special tokens, from the documents of this rank.
 
     ``anchors`` contains A spans per document, with those of a document next to each other. ``positives`` contains P
     spans per anchor, grouped by anchor. ``masked_ids`` and ``labels`` are aligned with ``anchors.ids``.

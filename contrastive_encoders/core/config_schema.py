@@ -31,7 +31,7 @@ class _Unset:
         return "UNSET"
 
     def __reduce__(self) -> str:
-        """Return the same object for copies and pickles, because `UNSET` is compared by identity."""
+        """Make every copy and unpickled object the same object, because `UNSET` is compared with ``is``."""
         return "UNSET"
 
 
@@ -247,7 +247,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
         values[name] = read(flat_kind, {key: value for key, value in given.items() if key in names_of_group}, prefix)
     for one in own_keys(kind):
         value = given.get(one.name, UNSET)
-        if value is UNSET or _is_default(one, value):
+        if value is UNSET or _is_placeholder(one, value):
             if one.default is REQUIRED:
                 values[one.name] = UNSET
         elif dataclasses.is_dataclass(one.type):
@@ -258,7 +258,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     return kind(**values)
 
 
-def _is_default(one: ConfigField, value: Any) -> bool:
+def _is_placeholder(one: ConfigField, value: Any) -> bool:
     """Return whether a value is a placeholder for a key that was not set: an interpolation or ``???``."""
     return isinstance(value, str) and value == one.written and (bool(one.inherits_from) or one.default is REQUIRED)
 
@@ -334,10 +334,9 @@ def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
 
 
 def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Settings:
-    """Return a copy of a config in which the keys with the dotted names ``names`` are set to inherited values.
+    """Return a copy of a config in which the keys ``names`` (dotted names) inherit their values from keys of ``run``.
 
-    They have the values of the keys of ``run`` that they inherit from, or else their defaults. A key with neither is
-    None.
+    A key whose values in ``run`` are all None is set to its default, or to None if it has no default.
     """
     values: dict[str, Any] = {}
     for one in keys_of(type(config)):
@@ -364,8 +363,8 @@ def select(settings: Any, name: str) -> Any:
 
 
 def as_mapping(settings: Any) -> Any:
-    """Return settings as nested mappings and lists without `UNSET` keys. The class that the settings are for is stored
-    as ``_target_``.
+    """Convert settings to nested mappings and lists, and omit `UNSET` keys. The class that the settings are for is
+    stored as ``_target_``.
     """
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
@@ -394,7 +393,7 @@ def plain_value(value: Any) -> Any:
 
 
 def check_type(name: str, value: Any, type_: Any) -> None:
-    """Check the type of a value.
+    """Check that a value has the type ``type_``.
 
     Raises:
         InputError: the value of the key ``name`` has another type.
@@ -408,7 +407,7 @@ def check_type(name: str, value: Any, type_: Any) -> None:
 
 
 def _wrong_element(value: Any, type_: Any) -> Any:
-    """Return the first element of a list that is not of the declared type of elements, or None if there is none."""
+    """Return the first element of a list that does not have the declared element type, or None if there is none."""
     kinds = [one for one in (type_, *typing.get_args(type_)) if typing.get_origin(one) in (Sequence, list, tuple)]
     if not kinds or not isinstance(value, list | tuple):
         return None

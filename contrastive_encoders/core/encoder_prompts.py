@@ -12,7 +12,7 @@ NAMES: Mapping[Role, tuple[str, ...]] = {"query": ("query",), "document": ("docu
 
 @dataclass(frozen=True)
 class EncoderPrompts:
-    """The prompts in ``config_sentence_transformers.json``.
+    """The prompts of an encoder, as stored in ``config_sentence_transformers.json``.
 
     Args:
         named: name -> prompt.

@@ -47,7 +47,7 @@ class InputError(ValueError):
         super().__init__(self._message(value is not NO_VALUE) if message is None else message)
 
     def copy(self, message: str, **changes: Any) -> "InputError":
-        """Return an error with another message, and with the same fields except for ``changes``."""
+        """Return a copy of the error with the given message, and with the fields in ``changes`` replaced."""
         fields = {name: getattr(self, name) for name in ("key", "value", "expected", "location", "hint")}
         return InputError(message, **fields | changes)
 
@@ -82,7 +82,7 @@ def missing_package(
 
 
 def _format_value(value: Any) -> str:
-    """Return the value as an override contains it, truncated to `MAX_VALUE_CHARS`."""
+    """Format a value as in an override, truncated to `MAX_VALUE_CHARS` characters."""
     text = _as_override(value)
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
 
@@ -112,8 +112,8 @@ class OutputError(RuntimeError):
 
 
 def interruption_behind(error: BaseException | None) -> BaseException | None:
-    """Return the exception of the Ctrl-C or SIGTERM that interrupted a library, if the library raised ``error`` while
-    cleaning up; otherwise None.
+    """If a library raised ``error`` while it cleaned up after Ctrl-C or SIGTERM, return the exception of that signal;
+    otherwise return None.
 
     OmegaConf raises such errors, and so does a zip file that is closed while one of its members is open.
     """

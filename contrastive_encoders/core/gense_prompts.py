@@ -32,7 +32,7 @@ IGNORED_PROMPT_KEYS = (
 
 
 class Generation(NamedTuple):
-    """Prompt that asks for a sentence that is entailed by the given sentence, or contradicts it: the texts before and
+    """Prompt that asks for a sentence that is entailed by a given sentence or contradicts it: the texts before and
     after the given sentence.
     """
 
@@ -139,8 +139,8 @@ def write_generator_prompts(folder: Path, prompts: Prompts) -> None:
 
 
 class PromptIds:
-    """Converter of sentences to the input ids of a generator: ``begin``, then the prompt filled with the sentences,
-    then ``close``. ``end`` terminates the generated text.
+    """Converter of sentences to the input ids of a generator, which consist of ``begin``, the prompt with the sentences
+    inserted, and ``close``. ``end`` terminates the generated text.
 
     Args:
         prompts: the prompts of the generator.
@@ -198,14 +198,14 @@ class PromptIds:
         return sum(map(len, fixed)) + 2 * max_tokens
 
     def written(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences, each preceded by ``blank``, which is a space for a causal language model whose
-        tokenizer adds no space, and otherwise empty.
+        """Prepend ``blank`` to each sentence: a space for a causal language model whose tokenizer adds no space,
+        otherwise an empty string.
         """
         return [f"{self.blank}{one}" for one in sentences]
 
     def columns(self, triplets: Sequence[Sequence[str]], max_tokens: int) -> list[list[str]]:
-        """Return the text columns to tokenize for rows of triplets. All training instances are built from their token
-        ids.
+        """Return the columns of texts that must be tokenized to train on these triplets. All training instances are
+        built from their token ids.
 
         There are three columns with the assembly ``pieces``, namely the triplets themselves. With the assembly
         ``string`` there are six: the prompts of the four instances and the two target texts.
@@ -219,19 +219,21 @@ class PromptIds:
         return [*prompts, *others]
 
     def generation_texts(self, direction: Direction, sentences: Sequence[str], max_tokens: int) -> list[str]:
-        """Return each sentence joined with its prompt to one string, for the assembly ``string``."""
+        """Insert each sentence into the prompt, and return the resulting strings, for the assembly ``string``."""
         prompt = getattr(self.prompts, direction)
         return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._truncate(sentences, max_tokens)]
 
     def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], max_tokens: int) -> list[str]:
-        """Return each pair joined with its prompt to one string, for the assembly ``string``."""
+        """Insert each premise and hypothesis into the prompt, and return the resulting strings, for the assembly
+        ``string``.
+        """
         prompt = self.prompts.discrimination
         pairs = zip(self._truncate(premises, max_tokens), self._truncate(hypotheses, max_tokens), strict=True)
         return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
 
     def answers(self) -> tuple[int, int]:
-        """Return the ids of the first token of the answer yes and of the answer no, whose logits at the first position
-        after the prompt are compared.
+        """Return the id of the first token of each answer, yes and no; the logits of these two tokens at the first
+        position after the prompt are compared.
 
         Raises:
             InputError: the tokenizer has no id for an answer, or the same id for both.
@@ -251,8 +253,8 @@ class PromptIds:
         return yes, no
 
     def _truncate(self, sentences: Sequence[str], max_tokens: int) -> list[str]:
-        """Truncate sentences to a number of tokens, and return them as text, because the text next to a sentence may
-        change its tokens.
+        """Truncate each sentence to ``max_tokens`` tokens, and return it as text, because its tokens may change when it
+        is inserted into a prompt.
         """
         rows = self.ids(sentences)
         return [
@@ -271,7 +273,7 @@ class PromptIds:
             raise InputError(
                 location="the tokenizer",
                 value=ids,
-                expected=f"special tokens only before and after the token ids of the text 'a', {plain}",
+                expected=f"special tokens only before and after {plain}, the token ids of the text 'a'",
             )
         return ids[: places[0]]
 

@@ -11,7 +11,8 @@ OnResume = Literal["free", "fixed", "data"]
 
 
 class KeyEffect(NamedTuple):
-    """Effect of a config key on the identity, the arm, and the resumption of a run, with the reason.
+    """Consequences of a change of a config key: whether the run gets another identity (hash of its settings), belongs
+    to another arm of a comparison, and can still be resumed.
 
     Attributes:
         reason: why the key has this effect.
@@ -88,7 +89,8 @@ KEY_EFFECTS: Mapping[str, KeyEffect] = {
 
 
 def effect_of(key: str) -> KeyEffect:
-    """Return the effect of a dotted key: that of its entry in `KEY_EFFECTS`, or of the nearest group with an entry.
+    """Return the `KeyEffect` of a dotted key: its entry in `KEY_EFFECTS`, or the entry of the nearest group that has
+    one.
 
     A key of a part of a mixture has the effect of the same key of ``data``.
     """

@@ -57,7 +57,7 @@ def counterpart(name: str, keys: Iterable[str]) -> str | None:
         name: dotted, or with underscores instead of dots, as ``data_path``.
         keys: all keys of the command, dotted.
     """
-    keys = _values(keys)
+    keys = _without_groups(keys)
     last = name.rpartition(".")[2].replace("-", "_").lower()
     if last in COUNTERPARTS:
         return next((key for key in COUNTERPARTS[last] if key in keys), None)
@@ -124,7 +124,7 @@ def check_known_keys(
     *,
     in_python: bool = False,
 ) -> None:
-    """Check that all given keys exist, since an override ``+KEY=...`` can add a key that does not.
+    """Check that all given keys exist; an override ``+KEY=...`` may have added an unknown key.
 
     Args:
         given: names of keys, or a mapping of them to values.
@@ -162,11 +162,11 @@ def _nearest(name: str, keys: list[str]) -> str | None:
         return beside[near]
     if group and beside:
         return None
-    near = nearest(last, (key.rpartition(".")[2] for key in _values(keys)))
+    near = nearest(last, (key.rpartition(".")[2] for key in _without_groups(keys)))
     return counterpart(near, keys) if near else nearest(name, keys)
 
 
-def _values(keys: Iterable[str]) -> list[str]:
+def _without_groups(keys: Iterable[str]) -> list[str]:
     """Return the keys that are not groups of other keys."""
     keys = list(keys)
     groups = {key.rpartition(".")[0] for key in keys}

@@ -20,8 +20,8 @@ def clock(seconds: float) -> str:
 
 
 class ProgressBar:
-    """Context manager that shows how many items, named by ``unit``, are finished, starting at ``before``, out of
-    ``total`` (None: unknown).
+    """Context manager that shows how many of ``total`` items are finished, starting at ``before``; ``unit`` is the
+    plural of the items, and ``total`` is None if their number is unknown.
     """
 
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:

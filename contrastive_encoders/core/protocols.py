@@ -44,7 +44,7 @@ class Embedder(Protocol):
 
 
 class HeldOutTexts(NamedTuple):
-    """A generator's losses on held-out texts, and whether its answers about held-out pairs are correct. Identical on
+    """Losses of a generator on held-out texts, and whether it answers correctly for each held-out pair. Identical on
     all ranks.
     """
 
@@ -66,7 +66,7 @@ class Writer(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """Interface of a model that scores a query and a document by reading them together, for evaluation."""
+    """Interface of a model that reads a query and a document together and scores the pair, for evaluation."""
 
     def score_pairs(
         self,

@@ -1,4 +1,4 @@
-"""The version of the project's output files: output directories, results, data sets, and checkpoints."""
+"""The format version of the project's output files: output directories, results, data sets, and checkpoints."""
 
 from typing import Any
 

@@ -138,8 +138,8 @@ def new_names(name: str) -> list[str]:
 
 
 def _renamed(name: str, keys: set[str]) -> tuple[str, str] | None:
-    """Return the old name in `RENAMED_KEYS` that matches ``name``, and the corresponding new name, with the same prefix
-    as ``name``.
+    """Return the old name in `RENAMED_KEYS` that matches ``name``, and the new name with the same prefix as ``name``;
+    None if no old name matches.
     """
     pairs = [pair for table in RENAMED_KEYS.values() for pair in table.items()]
     for old, new in pairs:

@@ -30,7 +30,7 @@ class StageResults(TypedDict):
 
 
 class ScoreChange(TypedDict):
-    """A query of a retrieval task whose top-ranked document changed, with its top-ranked document before and after
+    """A query of a retrieval task whose top-ranked document changed in training, with this document before and after
     training.
     """
 

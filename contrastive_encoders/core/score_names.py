@@ -32,7 +32,7 @@ class ScoreName:
     @classmethod
     @lru_cache(maxsize=4096)
     def parse(cls, name: str) -> "ScoreName":
-        """Parse the name of a score, or the name of a task, for which protocol and metric are empty."""
+        """Parse the name of a score or of a task; for a task, the protocol and the metric are empty."""
         full_task, *rest = name.split("/")
         *protocol, metric = rest or [""]
         match = TASK.fullmatch(full_task)
@@ -62,9 +62,9 @@ class ScoreName:
         return not self.split and self.size is None
 
     def without_form(self) -> str:
-        """Return the name of the score on the unmodified texts of the same test items."""
+        """Return the name of the same score on the unmodified texts, that is, the name without ``@FORM``."""
         return str(replace(self, form=""))
 
     def with_protocol(self, protocol: str) -> str:
-        """Return the name of the corresponding score with another protocol."""
+        """Return the name of the same score with the given protocol."""
         return str(replace(self, protocol=protocol))

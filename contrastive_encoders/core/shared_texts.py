@@ -11,7 +11,7 @@ def normal_form(text: str) -> str:
 
 
 def is_checked(text: str) -> bool:
-    """Return whether a test text is long enough to be searched in training data."""
+    """Return whether a test text is long enough to be searched for in training data."""
     return len(normal_form(text)) >= MIN_CHARACTERS
 
 
@@ -36,8 +36,8 @@ def overlap_warnings(overlap: Mapping[str, Mapping[str, int]], files: str = "") 
 
 
 def sum_overlaps(overlaps: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Return upper bounds of the overlap between each task and the training texts of several runs or stages. A text
-    that two of them were trained on counts twice.
+    """Return, for each task, an upper bound of its overlap with the training texts of several runs or stages together.
+    A text that two of them were trained on counts twice.
     """
     found = dict[str, dict[str, int]]()
     for overlap in overlaps:

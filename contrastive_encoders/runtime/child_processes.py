@@ -49,7 +49,9 @@ def exit_with_parent(parent: int) -> None:
 
 
 class ExitWithParentHook:
-    """Attribute of an object that makes a worker process exit with this process, once the worker unpickles it."""
+    """Attribute for objects that are sent to a worker process: a worker that has unpickled such an object exits when
+    this process exits.
+    """
 
     def __init__(self) -> None:
         self.parent = os.getpid()
@@ -72,7 +74,7 @@ def cores() -> int:
 
 
 def check_number(key: str, number: int, gpus: int = 0) -> None:
-    """Check that ``number`` processes may be started: one per GPU, or four per core without GPUs.
+    """Check that ``number`` processes may be started: at most one per GPU or, without GPUs, four per CPU core.
 
     Raises:
         InputError: the number is too large.

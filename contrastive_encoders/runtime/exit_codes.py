@@ -113,8 +113,8 @@ def exit_status_of(
 
 @contextlib.contextmanager
 def as_exceptions(explain: Explanation = _as_input_error) -> Iterator[None]:
-    """Context manager for the Python API that raises, as `InputError` or `OutputError`, the errors with which a command
-    would exit.
+    """Context manager for the Python API that converts the errors with which a command would exit to `InputError` or
+    `OutputError`.
 
     Args:
         explain: as for `exit_statuses`.

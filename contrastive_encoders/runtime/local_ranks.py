@@ -1,4 +1,4 @@
-"""Start of the other ranks on this node, as torchrun does, for a command that was run without a launcher."""
+"""Start of the other ranks of this node, as by torchrun, if a command was run without a launcher."""
 
 import os
 import socket

@@ -33,8 +33,8 @@ class LocalWorker:
         self.connection.send(start)
 
     def send(self, answer: Any) -> None:
-        """Send a task, or another answer, to the worker. A worker that has exited cannot read it; this is noticed at
-        the next message.
+        """Answer a message of the worker, for example with a task. A worker that has exited cannot read it; this is
+        noticed at the next message.
         """
         try:
             self.connection.send(answer)

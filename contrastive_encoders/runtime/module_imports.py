@@ -1,4 +1,4 @@
-"""Import of the modules that a command needs after its keys are checked, which takes seconds."""
+"""Import of the large modules that a command needs once its keys are checked; the import takes seconds."""
 
 import contextlib
 import gc

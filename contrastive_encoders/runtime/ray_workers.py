@@ -61,7 +61,7 @@ def join_cluster(cluster: str, resources: Resources) -> None:
 
 
 def _connect(ray: Any, cluster: str) -> None:
-    """Connect to the cluster. This must be called from the main thread, because the processes that Ray starts exit
+    """Connect to a Ray cluster. This must be called from the main thread, because the processes that Ray starts exit
     together with the calling thread.
     """
     address = cluster.removeprefix("ray://")

@@ -106,8 +106,8 @@ def suggestions(facts: Facts) -> list[str]:
 
 
 def _num_conclusive_queries(facts: Facts, gain: float) -> int:
-    """Return how many queries are needed for the confidence interval of a gain of this size to exclude 0, rounded to
-    two digits. Return 0 if more queries are not advisable.
+    """Return the number of queries, rounded to two digits, with which the 95 % confidence interval of a gain of this
+    size would exclude 0. Return 0 if more queries are not advisable.
     """
     if facts.worse or not facts.queries or gain <= 0 or not gain <= facts.doubt <= gain * MAX_QUERIES**0.5:
         return 0

@@ -253,8 +253,8 @@ def _checked(run: Any, key: str = "run") -> RunConfig:
 
 
 def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name of the choice in the config group that has the class of ``config``, and the fields that differ
-    from their defaults.
+    """Return the choice of the config group ``group`` that configures the class of ``config``, and the fields of
+    ``config`` that differ from their defaults.
 
     Raises:
         InputError: the value is not a config of this group.
@@ -271,8 +271,8 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _parts(parts: Any) -> Any:
-    """Return the data sources of a mixture, in which each config object is replaced by the name of its choice and its
-    changed fields.
+    """Return the data sources of a mixture, with each config object replaced by a mapping of its choice and its changed
+    fields, such as ``{"data": "qa", "path": FILE}``.
     """
     if not isinstance(parts, Mapping):
         return parts
@@ -310,7 +310,8 @@ def _train(config: RunConfig) -> tuple[Path, Results]:
         raise InputError(
             key="devices",
             value=config.devices,
-            expected="1 or auto on one node when called from Python, since only the command starts several processes",
+            expected="1 or auto on one node if train is called from Python, since only the command "
+            "contrastive-encoders train starts several processes",
         )
     if not _run_lock.acquire(blocking=False):
         raise InputError("Another run is in progress in this process. Wait until it ends.")

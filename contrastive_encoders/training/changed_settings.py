@@ -53,8 +53,8 @@ class SettingChange(NamedTuple):
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings that differ between two runs and affect the result. A setting that several keys inherit is
-    listed once.
+    """Return the settings that affect the result of a run and differ between two runs. A setting that several keys
+    inherit is listed once.
 
     Args:
         before: all keys of a run, as `ResolvedRun.recorded_keys` returns them.
@@ -66,8 +66,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingCh
 
 
 def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings that differ between a run and the run in ``folder``; an empty list if the folder contains no
-    readable config.
+    """Return the settings that differ between the run in ``folder`` and the keys ``now`` of another run; an empty list
+    if the folder contains no readable config.
 
     Stages are compared with each other. A setting that differs in the same way in all of them is listed once.
     """

@@ -40,6 +40,8 @@ from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_OVERRIDE = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
+# expected value of ``stages``, for messages
+STAGES = "a mapping from the name of each stage to a mapping of its keys, such as {first: {max_steps: 100}}"
 STAGE_CONFIG_GROUPS = ("model", "data", "trainer", "logger")  # groups for which a stage may choose another file
 BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODEL_CONFIGS.values(), *DATA_CONFIGS.values())}
 
@@ -227,8 +229,8 @@ def _refuse_unread(cfg: DictConfig) -> None:
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:
-    """Return a mapping of names to configs for the data sources of a mixture whose key ``data`` names a choice, such as
-    qa: the config of the choice, updated with the other keys of the source.
+    """Return the config of each data source of a mixture whose key ``data`` names a choice, as in ``{data: qa, path:
+    FILE}``: the config of this choice, updated with the other keys of the source.
     """
     data = cfg.get("data") or {}
     parts = data.get("parts")
@@ -236,7 +238,7 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
         raise InputError(
             key="data.parts",
             value=parts,
-            expected="a mapping of source names to their keys, such as data.parts.NAME.data=qa",
+            expected="a mapping from the name of each data source to a mapping of its keys, such as {faq: {data: qa}}",
         )
     if parts is None:
         return {}
@@ -309,8 +311,8 @@ def _settings(node: Any, place: str, allowed: Sequence[str], explicit_keys: Sequ
 
 
 def _unused_defaults(node: DictConfig, kind: Any) -> set[str]:
-    """Return the keys of a config node that the config class of a user's class lacks, and that have the default of a
-    built-in config: the user's YAML file inherits them from the config under ``defaults``.
+    """Return the keys of a config node that a user's YAML file inherits from a built-in config under ``defaults``, but
+    that the config class of the user's own class does not contain. An inherited key is recognized by its default value.
     """
     known = {one.name for one in keys_of(kind)}
     raw: Any = OmegaConf.to_container(node, resolve=False)
@@ -323,7 +325,7 @@ def _unused_defaults(node: DictConfig, kind: Any) -> set[str]:
 
 
 def _plain(node: DictConfig, kind: Any, unused: Collection[str] = ()) -> dict[str, Any]:
-    """Return the keys of a config node with their values resolved, without the keys ``unused``. A key that is not set
+    """Return the resolved value of each key of a config node, except for the keys ``unused``. A key that is not set
     keeps its placeholder, which `read` recognizes.
     """
     known = {one.name: one for one in keys_of(kind)}
@@ -340,10 +342,12 @@ def _plain(node: DictConfig, kind: Any, unused: Collection[str] = ()) -> dict[st
 
 
 def _stages(cfg: DictConfig, for_stages: Sequence[_StageKey]) -> dict[str, Mapping[str, Any]]:
-    """Return a mapping of stage names, in training order, to the keys that config files set for the stage."""
+    """Return, for each stage in training order, a mapping of the keys that config files set for this stage, as in
+    ``{"nli": {"max_steps": 3}}``.
+    """
     written: Any = to_container(cfg.get("stages", {}))
     if not isinstance(written, dict):
-        raise InputError(key="stages", value=written, expected="a mapping of stage names to keys")
+        raise InputError(key="stages", value=written, expected=STAGES)
     for name, keys in written.items():
         _check_stage(str(name), keys)
     found = {str(name): keys or {} for name, keys in written.items()}
@@ -368,7 +372,7 @@ def _check_stage(name: str, keys: Any) -> None:
 
 
 def unknown_stage(key: str, value: Any, name: str, names: Sequence[str]) -> InputError:
-    """Return the error for a key of a stage that does not exist in the run."""
+    """Return the error for a key ``stages.NAME.KEY`` if the run has no stage with this name."""
     add = f"Set +stages.{name}.KEY=VALUE to add a stage."
     if not names:
         return InputError(key=key, value=value, expected="no key of a stage, since this run has no stages", hint=add)
@@ -408,12 +412,12 @@ def _is_stage_key(key: str, value: Any) -> bool:
 
 
 def _stage_keys(key: str, value: Any, creates: bool) -> list[_StageKey]:
-    """Return the keys of stages that an override sets. Its key is ``stages``, ``stages.NAME``, or
-    ``stages.NAME.KEY``.
+    """Split an override of ``stages``, ``stages.NAME``, or ``stages.NAME.KEY`` into an entry for each key of a
+    stage.
     """
     _, name, rest = [*key.split(".", 2), "", ""][:3]
     if not rest and not isinstance(value, Mapping):
-        expected = "keys of this stage with their values" if name else "a mapping of stage names to keys"
+        expected = "a mapping of keys of this stage, such as {max_steps: 100}" if name else STAGES
         raise InputError(key=key, value=value, expected=expected)
     if not name:
         return [one for stage, keys in value.items() for one in _stage_keys(f"{key}.{stage}", keys or {}, creates)]

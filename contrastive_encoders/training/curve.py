@@ -26,7 +26,9 @@ class Reference(NamedTuple):
     baselines: Mapping[str, float] = {}
 
     def curves(self, rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-        """Return the curve of each logged score; a final score that was not logged is added at the best step."""
+        """Return the curve of each logged score, and add each final score that was not logged as a point at the best
+        step.
+        """
         logged = lines_of(rows)
         return logged if self.best_step is None else add_scores(logged, float(self.best_step), self.final)
 

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def settle_prompts(model: Any, data: Any) -> None:
-    """Set the encoder's prompts to the prompts of the training texts, unless these are inherited from the backbone, and
-    pass the prompts of each text column to the objective. The data must be set up.
+    """Pass the prompts of each text column to the objective, and make them the encoder's prompts. If all data use the
+    prompts of the backbone, the encoder keeps those. The data must be set up.
 
     The first text of a row is a query, the second a document; the text of a one-text row is both. If the data sources
     of a mixture have different prompts for a role, this role has no prompt in the encoder.

@@ -87,8 +87,8 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
 
 
 def _unsharded(run: ResolvedRun, model: Any) -> Any:
-    """Return the model with the best weights in unsharded form, so that this process alone can export it. A model with
-    sharded weights is built again for this.
+    """Return the model with the unsharded weights of the best checkpoint, so that this process alone can export it. A
+    model with sharded weights is built again for this.
     """
     if not is_sharded(model):
         return model
@@ -146,7 +146,8 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
 
 
 def finish_stages(run: ResolvedRun) -> bool:
-    """Write the encoder of the last stage and the results of all stages, if all are finished. Return whether they are.
+    """If all stages are finished, write the encoder of the last stage and the results of all stages. Return whether all
+    stages are finished.
 
     As for a single training run, results.json is written last.
     """
@@ -262,7 +263,7 @@ def _row_of(baseline: str, scores: Iterable[str]) -> str:
 
 def shown_names(results: Results, names: Sequence[str]) -> list[str]:
     """Return the names of the scores to print: all scores if there are few, otherwise the averages, the monitored
-    score, and scores with its task and metric under other protocols.
+    score, and the scores with the same task and metric but another protocol.
     """
     monitor = results["recipe"].get("monitor") or ""
     averages = results.get("averages", {})

@@ -39,7 +39,9 @@ FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
 class FitResult(NamedTuple):
-    """The result of `fit`. The trained module then contains the weights of the best checkpoint."""
+    """Result of `fit`: the trainer, two of its callbacks, the final scores, and the changed settings. The trained
+    module contains the weights of the best checkpoint.
+    """
 
     trainer: pl.Trainer
     score_callback: ScoreCallback
@@ -143,8 +145,8 @@ def fit(
 
 
 def mode_of(monitor: str | None, mode: str | None) -> str:
-    """Return ``mode``. If ``mode`` is None, return "min" if ``monitor`` is a loss (including the loss of a data
-    source), otherwise "max".
+    """Return whether lower ("min") or higher ("max") values of ``monitor`` are better. If ``mode`` is None, this is
+    "min" for a loss (including the loss of a data source), otherwise "max".
     """
     less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
     return mode or ("min" if less else "max")

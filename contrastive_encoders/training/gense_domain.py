@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 
 def synthesize_domain(run: ResolvedRun) -> bool:
-    """Generate the triplets of the domain, unless they exist or no stage to be trained reads them. Return whether a
-    stage needs them.
+    """Generate triplets from the sentences of the domain, unless the triplets exist or no stage that will be trained
+    reads them. Return whether a stage needs them.
 
     Raises:
         InputError: the settings or the data are invalid, including the data of the other stages, which may be trained
@@ -131,7 +131,9 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
 
 
 def outcome(triplets: Path) -> str:
-    """Return a description of the synthesis results, which are read from the manifest."""
+    """Describe the result of the synthesis, as recorded in its manifest: the numbers of excluded sentences and of
+    triplets.
+    """
     found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
     sentences, excluded = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
     return (

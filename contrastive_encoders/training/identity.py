@@ -42,8 +42,8 @@ def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stage_identity(before: str, name: str, own: str) -> str:
-    """Return the identity of the stage ``name``: a hash of its name, the identity of its config, ``own``, and the
-    previous stage's identity, ``before``.
+    """Return the identity of the stage ``name``: a hash of its name, the identity of its config (``own``), and the
+    identity of the previous stage (``before``).
     """
     return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]
 

@@ -71,7 +71,9 @@ class CachedRows(NamedTuple):
         return index
 
     def error(self, error: InputError) -> InputError:
-        """Return an error about the file with ``rows[INDEX]`` in place of the file name and the line."""
+        """Return a copy of an error about the file in which ``rows[INDEX]`` replaces the file name and the line
+        number.
+        """
         if str(self.path) not in str(error):
             return error
         texts = {name: self._in_memory(getattr(error, name)) for name in ("location", "value", "expected", "hint")}
@@ -207,7 +209,7 @@ class _Complete:
             )
 
     def _cells(self, row: Any) -> list[tuple[str, Any]]:
-        """Return (column name, value) of the cells that must not be empty."""
+        """Return (column name, value) for each cell of a row that must not be empty."""
         if isinstance(row, Mapping):
             if not self.columns:
                 self.columns = _columns_used(row, self.kind, self.texts)
@@ -282,8 +284,8 @@ def _names(kind: str, shape: Shape) -> Sequence[str]:
 
 
 def _log_columns(columns: Mapping[str, str]) -> None:
-    """Log the role of each column if roles are assigned by order, regardless of column names: ``anchor=question,
-    positive=answer``.
+    """Log the roles of columns that are assigned by the order of the columns instead of their names, as in
+    ``anchor=question, positive=answer``.
 
     Raises:
         InputError: a column that would be used as negatives has a name that does not suggest negatives.
@@ -292,8 +294,8 @@ def _log_columns(columns: Mapping[str, str]) -> None:
         if place.startswith("negative") and not NEGATIVE.search(name):
             raise InputError(
                 key="rows",
-                expected=f"'negative' in the name of the column {name}: columns are assigned by order, so its texts "
-                f"would be used as negatives for the column {next(iter(columns.values()))}",
+                expected=f"the word negative in the column name {name}, since columns are assigned by order, and the "
+                f"texts of this column would be used as negatives for the column {next(iter(columns.values()))}",
                 hint="If these texts are negatives, rename the column to negative. Otherwise set "
                 f"data__columns={list(columns.values())[:2]}, so that only these two columns are used.",
             )
@@ -301,7 +303,7 @@ def _log_columns(columns: Mapping[str, str]) -> None:
 
 
 def _chosen(row: Any, index: int, columns: Sequence[str]) -> dict[str, Any]:
-    """Return the cells of a row in the given columns."""
+    """Return a mapping of the names ``columns`` to the cells of a row."""
     missing = [name for name in columns if not isinstance(row, Mapping) or name not in row]
     if missing:
         raise InputError(

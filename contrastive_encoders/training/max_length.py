@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def check_lengths(run: ResolvedRun) -> None:
-    """Check the maximum lengths as far as possible before the backbone is loaded. Log that ``model.max_length`` does
-    not set the length of training texts.
+    """Check that the maximum lengths in the config are consistent, before the backbone is loaded. Log that
+    ``model.max_length`` does not set the length of training texts.
     """
     read = getattr(run.model, "max_length", None)
     for place, config in run.datasets.items():
@@ -83,8 +83,8 @@ def settle_without_weights(run: ResolvedRun, data: Any) -> None:
 
 
 def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
-    """Return the models whose default maximum training length differs from the preview's, as a mapping of model names
-    to lengths in tokens. A preview without a model cannot know which applies.
+    """Return a mapping of model names to default maximum training lengths in tokens, for models whose default differs
+    from that of the preview. A preview without a model cannot know which applies.
     """
     defaults = [
         config

@@ -118,8 +118,8 @@ class ResolvedRun(RunConfig):
         return replace(run, trainer=_trainer_arguments(run))
 
     def starting_from(self, before: str) -> "ResolvedRun":
-        """Return the stage with its identity (settings hash), which depends on the identity ``before`` of the stage
-        whose weights it starts from. ``before`` is empty if the stage starts from the backbone.
+        """Return a copy of the stage with its identity (settings hash), given ``before``, the identity of the stage
+        whose weights this stage starts from. ``before`` is empty if the stage starts from the backbone.
         """
         return replace(self, identity=stage_identity(before, self.stage_name, self.own_identity))
 
@@ -227,8 +227,8 @@ def _with_triplets(stage: RunConfig, run: RunConfig) -> RunConfig:
 
 
 def finished_before(run: ResolvedRun) -> bool:
-    """Return whether the directory of the run contains the finished results of the same run, and log it if so. This is
-    fast, since torch is not imported.
+    """Return whether this run has already finished, that is, whether its directory contains its results, and log it if
+    so. This is fast, since torch is not imported.
 
     It returns False if more checks are needed; `training.stage_loop.run_stages` then decides for all processes.
     """

@@ -61,7 +61,8 @@ class Resumption(NamedTuple):
 
 
 def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
-    """Check that the config has the same values as the checkpoint for settings that determine the checkpoint's tensors.
+    """Check that the settings that determine the tensors of a checkpoint have the same values in the config as in the
+    checkpoint.
 
     Raises:
         InputError: one of these settings has changed.
@@ -138,8 +139,8 @@ def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int,
 
 
 def _is_moved(one: SettingChange) -> bool:
-    """Return whether the changed setting is the backbone, with a previous and a current path that end in the
-    same name.
+    """Return whether the changed setting is the path of a backbone that was moved: the previous and the current path
+    end in the same name.
     """
     names: Sequence[str] = [Path(str(value)).name for value in (one.before, one.now)]
     return one.key.removeprefix("model.") == "backbone" and names[0] == names[1]

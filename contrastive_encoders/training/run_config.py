@@ -141,16 +141,16 @@ class Evaluation:
     )
     during_training: str | Sequence[str] = config_field(
         ("stsb-dev",),
-        "suites or tasks that are evaluated every `every_n_steps` steps and at the last step; by default, custom "
-        "tasks are added; if this key is set, only the listed tasks are evaluated",
+        "suites or tasks that are evaluated every `every_n_steps` steps and at the last step; the custom tasks are "
+        "added to them unless this key is set",
     )
     every_n_steps: int | None = config_field(
         None, "number of steps between two evaluations; null: evaluation only at the end", ge=0
     )
     at_start: bool | None = config_field(
         None,
-        "whether to also evaluate the encoder before training; without it, a run does not state whether training "
-        "improved the encoder; null: true if there are tasks",
+        "whether to also evaluate the encoder before training; false: the run does not state whether training improved "
+        "the encoder; null: true if the run has evaluation tasks",
     )
     compare_with_teacher: bool | None = config_field(
         None,
@@ -159,8 +159,8 @@ class Evaluation:
     )
     precision: Literal["fp32", "bf16"] = config_field(
         "fp32",
-        "precision of matrix multiplications in evaluation; bf16 takes about 0.7 of the time on supported hardware and "
-        "changes scores by a few hundredths",
+        "precision of matrix multiplications in evaluation; bf16 takes about 0.7 times as long as fp32 on "
+        "supported hardware, and changes scores by a few hundredths of a point",
     )
 
 
@@ -184,8 +184,8 @@ class Domain:
     synthesis: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "additional keys of contrastive-encoders generate for this synthesis, e.g. "
-            "+domain.synthesis.rules.threshold=0.8"
+            "meaning": "additional keys that are passed to the command `contrastive-encoders generate` for this "
+            "synthesis, e.g. +domain.synthesis.rules.threshold=0.8"
         },
     )
 
@@ -226,21 +226,21 @@ class RunConfig:
     few_rows_epochs: int | None = config_field(
         None,
         "maximum number of epochs if there are fewer than 1,000 rows; batches then contain at most half of the rows; "
-        "max_steps and batch_size take precedence if they are set; null: same number of steps and batch size as for "
-        "more rows",
+        "max_steps and batch_size take precedence if they are set; null: a small number of rows does not change "
+        "the number of steps or the batch size",
         ge=1,
     )
     token_budget: int | None = config_field(
         None,
         "maximum number of tokens per forward pass, including padding; larger batches are split into chunks, whose "
-        "activations are recomputed in the backward pass; null: as many tokens as need about 8 GiB of activations or, "
-        "on a GPU, half of its memory",
+        "activations are recomputed in the backward pass; null: as many tokens as require about 8 GiB of "
+        "activations on a CPU, or half of the free memory on a GPU",
         ge=1,
     )
     train_max_length: int | None = config_field(
         None,
-        "maximum length of training texts in tokens; null: the value of default_train_max_length; for data=qa and "
-        "data=triplets, the length that covers 99 % of the texts",
+        "maximum length of training texts in tokens; null: the value of default_train_max_length or, for data=qa "
+        "and data=triplets, the length that covers 99 % of the texts",
         ge=1,
     )
     default_train_max_length: int | None = config_field(
@@ -253,8 +253,8 @@ class RunConfig:
     )
     neighbor_group_size: int | None = config_field(
         None,
-        "number of similar rows that are grouped within a batch; default of data.neighbor_group_size for "
-        "data=triplets and data=qa; null: random batches",
+        "number of similar rows that are placed in the same batch; this is the default of data.neighbor_group_size for "
+        "data=triplets and data=qa; null: batches consist of random rows",
         ge=2,
     )
     document_datamodule: str = config_field(
@@ -377,8 +377,9 @@ class RunConfig:
     callbacks: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "additional Lightning callbacks, as a mapping of names to keys with _target_, e.g. "
-            "+callbacks.stop={_target_: pytorch_lightning.callbacks.EarlyStopping, monitor: ...}"
+            "meaning": "additional Lightning callbacks: a mapping from the name of each callback to its class "
+            "(_target_) and arguments, e.g. +callbacks.stop={_target_: pytorch_lightning.callbacks.EarlyStopping, "
+            "monitor: ...}"
         },
     )
 

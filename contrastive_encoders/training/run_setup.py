@@ -50,7 +50,7 @@ TRANSFORMER = "encoder.transformer."
 
 
 class Start(NamedTuple):
-    """How a run starts, as decided by rank 0 for all ranks."""
+    """Rank 0's decision on how a run starts: whether the run is already finished, the checkpoint, and the backbone."""
 
     finished: bool
     checkpoint: str | None  # to resume from
@@ -303,8 +303,8 @@ def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
         raise InputError(
             key=f"stages.{after.stage_name}.model.keep_layers",
             value=[*layers],
-            expected=f"layers that the encoder of stage {before.stage_name} contains; stage {before.stage_name} "
-            "removed all others",
+            expected=f"layers that the encoder of stage {before.stage_name} contains, since this stage removed the "
+            "other layers",
             hint=f"Set model.keep_layers only for the first stage, with stages.{before.stage_name}.model.keep_layers.",
         )
 
@@ -357,7 +357,7 @@ def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
         raise InputError(
             key="backbone",
             value="tiny",
-            expected=f"a model for all stages, since tiny has a different architecture in each stage ({by_stage})",
+            expected=f"a backbone for all stages, since tiny has a different architecture in each stage ({by_stage})",
             hint="Set backbone to a model directory or Hub id.",
         )
     if not (folder / "config.json").is_file():

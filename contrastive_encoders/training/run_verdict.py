@@ -23,8 +23,8 @@ from contrastive_encoders.training.startup_summary import changed_keys
 
 
 def items_of(fitted: FitResult) -> ItemScores | None:
-    """Return the scores of single test items before and after training, and for the TF-IDF baseline, or None if there
-    are no such scores.
+    """Return the scores of individual test items before training, after training, and with the TF-IDF baseline; None if
+    there are no scores of individual items.
     """
     if (found := fitted.final.scores.items) is None:
         return None
@@ -39,7 +39,8 @@ def verdict_of(
     batches: type | None,
     reads: int | None,
 ) -> Verdict | None:
-    """Return the verdict on the weights of the best step; None if nothing was scored before training.
+    """Return the verdict that compares the weights of the best step with the encoder before training; None if nothing
+    was scored before training.
 
     Args:
         history: step -> scores.
@@ -106,8 +107,8 @@ def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]
 
 
 def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
-    """Return the scores of single test items for a run with stages: before training of the first stage, and after
-    training of the last stage.
+    """Return the scores of individual test items for a run with stages: before the training of the first stage and
+    after the training of the last stage.
     """
     first, last = (folder / ITEMS_FILE for folder in (folders[0], folders[-1]))
     if not last.is_file():

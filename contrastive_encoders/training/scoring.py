@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tuple[ResolvedRun, Suites]:
-    """Return the run, with evaluation keys adapted to the available tasks, and two suites: for evaluation at the end,
-    and during training.
+    """Return the run, with its evaluation keys adapted to the available tasks, and two suites: one for evaluation at
+    the end, and one for evaluation during training.
 
     Raises:
         InputError: a requested or monitored score is not available.
@@ -100,7 +100,7 @@ def _with_evaluation(run: ResolvedRun, **changed: Any) -> ResolvedRun:
 
 
 def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
-    """Return the run without those tasks for evaluation during training whose tables are missing.
+    """Remove the tasks whose tables are missing from ``evaluation.during_training``, and return the changed run.
 
     If only the texts in SentEval's format are missing, the variant with unmodified texts is used. Tasks that the user
     requested are kept.

@@ -100,8 +100,8 @@ def steps_of_epoch(data: Any, steps: int) -> int:
 
 
 def _negatives(counts: Mapping[str, Counts]) -> str:
-    """Describe the numbers of negatives. For a mixture whose batches each come from one data source, the sources are
-    listed separately if their numbers differ.
+    """Describe how many negatives each text has. For a mixture whose batches each come from one data source, the
+    sources are listed separately if their numbers differ.
     """
     rule = " (duplicates excluded)" if any(one.minimum < one.maximum for one in counts.values()) else ""
     if len(same := set(counts.values())) <= 1:

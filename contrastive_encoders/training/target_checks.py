@@ -50,7 +50,8 @@ def check_targets(run: ResolvedRun) -> None:
         raise InputError(
             key="callbacks",
             value=plain.get("callbacks"),
-            expected="a mapping of callback names to mappings of the callback's keys, such as _target_",
+            expected="a mapping from the name of each callback to a mapping of its keys, such as "
+            "{stop: {_target_: CLASS}}",
         )
     for name, entry in plain["callbacks"].items():
         if not isinstance(entry, dict) or "_target_" not in entry:

@@ -60,8 +60,8 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
 
 
 def check_teacher_keys(run: ResolvedRun) -> None:
-    """Check that a teacher is set if a comparison is requested, and that the data consist of complete texts, whose
-    teacher embeddings can be stored.
+    """Check that a teacher is set if a comparison is requested, and that the data of a run with a teacher are complete
+    texts, whose teacher embeddings can be stored.
 
     Raises:
         InputError: there is no teacher to compare with, or the data sample new spans from the texts in each epoch.
@@ -80,8 +80,8 @@ def check_teacher_keys(run: ResolvedRun) -> None:
             raise InputError(
                 key="model.teacher",
                 value=run.model.teacher,
-                expected=f"null for {place} of model=declutr, which samples new spans in every epoch, while the "
-                "teacher's embeddings are of complete texts",
+                expected=f"null for {place} of model=declutr, since spans are sampled again in every epoch, but the "
+                "teacher embeds complete texts",
                 hint="Set model.teacher=null, or use model=simcse or model=pairs with sentences, pairs, or triplets.",
             )
 

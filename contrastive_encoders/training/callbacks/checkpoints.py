@@ -101,8 +101,8 @@ class RunCheckpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best score, unless the monitored metric has changed, or best.ckpt is missing from this folder or
-        damaged.
+        """Restore the best score if the monitored metric is the same, and this folder contains an undamaged
+        best.ckpt.
         """
         same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
         if not same_score or not self.best_path.exists() or self._best_is_damaged:
@@ -230,8 +230,8 @@ class RunCheckpoints(Checkpoint):
         return self.best_step is None
 
     def _has_other_weights(self, trainer: pl.Trainer) -> bool:
-        """Return whether the current weights differ from those in last.ckpt, as they do after a callback has replaced
-        them by an average. This is a collective operation.
+        """Return whether the current weights differ from those in last.ckpt, for example because a callback has
+        replaced the weights by an average. This is a collective operation.
         """
         now, other = trainer.strategy.lightning_module_state_dict(), False
         if trainer.is_global_zero or any(isinstance(tensor, DTensor) for tensor in now.values()):
@@ -312,7 +312,7 @@ def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
 
 
 def keep_resumable(folder: Path) -> None:
-    """Delete the checkpoints of a finished run except last.ckpt, from which it can be resumed, and the weights of
+    """Delete all checkpoints of a finished run except last.ckpt, from which the run can be resumed, and the weights in
     best.ckpt.
 
     A sharded best.ckpt keeps its optimizer state, which is in the same files.
@@ -327,7 +327,7 @@ def keep_resumable(folder: Path) -> None:
 
 
 def keep_best_weights(folder: Path) -> None:
-    """Delete the checkpoints of a stage except the weights of best.ckpt, from which the next stage starts."""
+    """Delete all checkpoints of a stage except the weights in best.ckpt, from which the next stage starts."""
     best = folder / BEST
     if not best.exists() or unreadable(best, WITHOUT_OPTIMIZER):
         return

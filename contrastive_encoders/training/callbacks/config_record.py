@@ -15,8 +15,8 @@ from contrastive_encoders.training.resume import CONFIG, RATES_DIFFER, RESUMED, 
 
 
 class ConfigRecord(pl.Callback):
-    """Callback that stores all keys of the run and the names of the weights in each checkpoint and, after a checkpoint
-    has been loaded, resets the arguments of callbacks to the values in the config.
+    """Callback that stores all keys of the run and the names of the weights in each checkpoint. After a checkpoint is
+    loaded, the callback restores the callback arguments that the config sets.
 
     Some callbacks restore one of their arguments from a checkpoint, as Lightning's EarlyStopping does with its
     patience.

@@ -121,8 +121,8 @@ class RunEstimate(pl.Callback):
         return 0 if total == float("inf") else int(total) - trainer.global_step
 
     def _scoring_between(self, trainer: pl.Trainer) -> float:
-        """Return the estimated seconds for scoring during the remaining steps, if each evaluation takes as long as the
-        last one.
+        """Return the estimated seconds of scoring during the remaining steps, assuming that each evaluation takes as
+        long as the last one.
         """
         every, step = self.score_callback.every_n_steps, trainer.global_step
         if not every or not len(self.score_callback.during):

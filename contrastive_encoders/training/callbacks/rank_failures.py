@@ -41,7 +41,7 @@ class RankFailureMonitor(pl.Callback):
 
     @contextmanager
     def name_dead_ranks(self) -> Iterator[None]:
-        """Context manager for a collective operation; if the operation fails, it reports the ranks that have died.
+        """Context manager for a collective operation that reports the ranks that have died if the operation fails.
 
         Raises:
             TrainingError: another rank has died, and this one cannot continue. The first of the remaining ranks names

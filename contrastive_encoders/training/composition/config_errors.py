@@ -56,7 +56,7 @@ def explain_errors(
 
 
 def explained(error: BaseException, config: str, arguments: Sequence[str]) -> InputError:
-    """Return the error to raise instead of an error of Hydra, whose message would suggest +KEY=VALUE.
+    """Return the `InputError` that replaces an error of Hydra, whose message would suggest +KEY=VALUE.
 
     For an unknown key or choice, it has a message of this project; for other errors, it may be Hydra's.
     """
@@ -178,7 +178,7 @@ def _parsed(arguments: Sequence[str]) -> Iterator[Override]:
 
 
 def _key_of_part(key: str, overrides: Sequence[Override]) -> InputError | None:
-    """Return the error for a key ``data.KEY`` that a mixture does not have, because it is set for each source as
+    """Return the error for a key ``data.KEY`` that must be set for each data source of a mixture, as
     ``data.parts.NAME.KEY``. Return None if no override begins with ``data.parts.NAME``.
     """
     found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)

@@ -82,7 +82,7 @@ def _value_of(text: str, type_: Any) -> Any:
 
 
 def known_keys(config: str, arguments: Sequence[str]) -> Iterator[str]:
-    """Yield all dotted keys of a command's config, composed with the group choices among the arguments."""
+    """Yield all dotted keys of a command's config, including those of the config group choices in the arguments."""
     GlobalHydra.instance().clear()
     groups = COMMAND_GROUPS.get(config, ())
     chosen = [

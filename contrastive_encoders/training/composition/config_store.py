@@ -59,7 +59,9 @@ def register(kinds: Mapping[str, type]) -> None:
 
 
 def config_node(kind: Any) -> dict[str, Any]:
-    """Return the keys of a config dataclass with their defaults; ``_target_`` is the class that they configure."""
+    """Return a mapping of the keys of a config dataclass to their defaults, and of ``_target_`` to the class that the
+    keys configure.
+    """
     target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
     return target | {
         one.name: config_node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
@@ -94,7 +96,7 @@ def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Convert nested keys to dotted ones: ``{data: qa, model: {lr: 1}}`` -> ``data``: qa, ``model.lr``: 1."""
+    """Convert nested keys to dotted ones: ``{"model": {"lr": 1}}`` -> ``{"model.lr": 1}``."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if isinstance(value, Mapping) and value and "_target_" not in value:
@@ -157,8 +159,8 @@ def to_container(value: Any) -> Any:
 
 
 def _first_of(*names: Any, _root_: DictConfig) -> Any:
-    """Resolver that returns the value of the first of these keys that is not null. If all are null, return the last
-    argument.
+    """Resolver that returns the value of the first key among its arguments that is not null. If all are null, return
+    the last argument.
     """
     *keys, otherwise = names
     found = (OmegaConf.select(_root_, name) for name in keys)

@@ -50,7 +50,7 @@ class ConfigFile(NamedTuple):
         return yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
 
     def included(self) -> Iterator["ConfigFile"]:
-        """Yield the files that this file's defaults list includes, except choices of a group."""
+        """Yield the files that this file's defaults list includes, except the chosen files of config groups."""
         for entry in self._defaults():
             if not entry.startswith(f"/{FOLDER}/") and entry != "_self_":
                 folder = CONFIGS if entry.startswith("/") else self.path.parent
@@ -82,8 +82,8 @@ class ConfigFile(NamedTuple):
                 yield KeyDoc(name, value, meanings.get(name, ""))
 
     def _chosen(self) -> dict[str, str]:
-        """Return the choices in this file's defaults list that set a top-level key, such as
-        ``/prompts@_global_.prompts``.
+        """Return a mapping of groups to choices for the groups in this file's defaults list that set a top-level key,
+        such as ``/prompts@_global_.prompts``.
         """
         entries = (entry for entry in self.content().get("defaults", []) if isinstance(entry, dict))
         return {group: choice for entry in entries for group, choice in entry.items() if "@_global_." in group}
@@ -93,8 +93,8 @@ class ConfigFile(NamedTuple):
 
 
 def files_of_help(config: str, choices: Mapping[str, Any]) -> Iterator[ConfigFile]:
-    """Yield the files that ``--help`` documents for a config. Files that set keys of other files, such as experiments,
-    come last.
+    """Yield the files in ``configs/`` whose keys ``--help`` lists for a command: the command's own file, and the files
+    of the chosen config groups. Files that set keys of other files, such as experiments, come last.
 
     Args:
         config: name of a file in ``configs/``.

@@ -92,8 +92,8 @@ def literal_override(override: str, kinds: Sequence[Any] = (), *, multirun: bool
 
 
 def _is_read(parsed: Override, kinds: Sequence[Any], multirun: bool) -> bool:
-    """Return whether Hydra already parses an override as intended: as a value of one of these types, or as several
-    values for a sweep.
+    """Return whether Hydra already parses an override as intended: as a value of one of the types ``kinds``, or as
+    several values for a sweep.
     """
     if parsed.is_delete() or (multirun and parsed.is_sweep_override()) or parsed.value() is None:
         return True
@@ -111,7 +111,9 @@ def _is_quoted(value: str) -> bool:
 
 
 def _with_list(key: str, value: str) -> str | None:
-    """Return ``KEY=[TEXT,...]``; None if the list contains lists, mappings, or unbalanced quotes."""
+    """Return ``KEY=[TEXT,...]`` with each text quoted if necessary; None if the list contains lists, mappings, or
+    unbalanced quotes.
+    """
     inside = value[1:-1]
     quoted = f"{key}=[{','.join(_as_text(element.strip()) for element in _split(inside))}]"
     return None if re.search(r"[\[{][^\]}]*,", inside) or _parse(quoted) is None else quoted

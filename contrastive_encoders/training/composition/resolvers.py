@@ -22,8 +22,8 @@ INSTALLED_BY = {  # packages that contain weights
 
 
 def _installed(name: str) -> str:
-    """Return the path of ``FILE`` in the installed ``PACKAGE``, for weights that are distributed in a Python package
-    instead of on the Hub.
+    """Return the path of the file ``PACKAGE/FILE`` in an installed Python package, for weights that are distributed in
+    such a package instead of on the Hub.
     """
     package, _, inside = name.partition("/")
     spec = find_spec(package)
@@ -35,7 +35,7 @@ def _installed(name: str) -> str:
 
 
 def _installed_or_hub(name: str, hub_id: str) -> str:
-    """Return the path of ``FILE`` in ``PACKAGE``, or the Hub id if the package is not installed."""
+    """Return the path of the file ``PACKAGE/FILE``, or ``hub_id`` if the package is not installed."""
     return _installed(name) if find_spec(name.partition("/")[0]) else hub_id
 
 
