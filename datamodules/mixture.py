@@ -187,7 +187,8 @@ class Mixture(pl.LightningDataModule):
         return sum(part.num_examples for part in self.parts.values())
 
     def mixed_batches(self, rank: int = 0, world: int = 1) -> MixedBatches:
-        """Return the dataset of batches. Each item contains this rank's examples of a global batch.
+        """Return the dataset whose items are the batches of the mixture. Each item contains this rank's examples of a
+        global batch.
 
         Raises:
             InputError: The batch size is not divisible by the number of processes, or exceeds the size of a part.

@@ -161,7 +161,7 @@ def last_sentences(sentences: Sequence[list[str]], most: int) -> list[list[str]]
 
 
 def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
-    """Yield each pair that can be made from the passages: the index of the passage, the kind of pair, and (anchor,
+    """For each pair that can be made from the passages, yield the index of the passage, the kind of pair, and (anchor,
     positive).
     """
     for place, (heading, text) in enumerate(passages):

@@ -58,8 +58,9 @@ class GenerateConfig:
     )
     annotation_sample: int | None = config_field(
         None,
-        "number of texts or pairs to draw into annotation.csv, without their labels, for a person to label; pairs "
-        "with similarity labels are drawn after the default post-processing of data=dino",
+        "number of texts or pairs that are drawn at random into annotation.csv, which does not show their labels, "
+        "for a person to label; pairs with similarity labels are drawn after the default post-processing of "
+        "data=dino",
         ge=1,
     )
     annotation_sheet: str | None = config_field(
@@ -96,8 +97,9 @@ class ModelConfig(GenerateConfig):
 
     engine: Literal["local", "openai"] = config_field(
         "local",
-        "where the model runs; local: on this machine; openai: on the server at base_url, which offers OpenAI's API, "
-        "such as vLLM, llama.cpp, TGI, or Ollama; the API key is read from the environment variable OPENAI_API_KEY",
+        "where the model runs; local: on this machine; openai: on the server at base_url (vLLM, llama.cpp, TGI, "
+        "Ollama, or another server with OpenAI's API); the API key is read from the environment variable "
+        "OPENAI_API_KEY",
     )
     base_url: str | None = config_field(
         None,
@@ -138,8 +140,8 @@ class Plan:
     )
     per_label: int | None = config_field(
         None,
-        "number of second sentences per first sentence and label; null: 5, or 2 if strategy=retry; recipe=dino_x1 "
-        "does not use this key",
+        "number of second sentences per first sentence and label: to draw if strategy=overgenerate, to accept if "
+        "strategy=retry; null: 5, or 2 if strategy=retry; recipe=dino_x1 does not use this key",
         ge=1,
     )
     max_tries: int = config_field(5, "maximum number of samples per input and label if strategy=retry")
@@ -408,7 +410,8 @@ class QueriesConfig(ModelConfig):
     """Configuration keys of the recipe that writes questions for passages of documents."""
 
     prompts: Mapping[str, Any] = config_field(
-        meaning="templates of questions, one for each style, and the judge's prompt; prompts=FILE.yaml: custom prompts"
+        meaning="prompt templates for writing questions, one for each style, and the judge's prompt; "
+        "prompts=FILE.yaml: custom prompts"
     )
     encoding: str | None = config_field(None, ENCODING_MEANING)
     input_column: str = config_field("text", f'{COLUMN}; headings are read from the column "title"')
@@ -452,8 +455,8 @@ class QueriesConfig(ModelConfig):
     rules: QuestionRules = group(QuestionRules, "rules that a question must satisfy to be kept")
     negatives: int = config_field(
         3,
-        "number of hard negatives per training row: the passages of other documents that are nearest to the question, "
-        "according to the encoder that is set by the key `encoder`; questions with fewer hard negatives are left out",
+        "number of hard negatives per training row: the passages of other documents that are nearest to the "
+        "question according to the encoder (key `encoder`); questions with fewer hard negatives are left out",
         ge=0,
     )
     negative_margin: float = config_field(

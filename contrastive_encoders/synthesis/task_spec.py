@@ -103,8 +103,8 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
         raise InputError(
             key="spec",
             value=spec,
-            expected=f"a spec for {' and '.join(sorted(by_recipe))}, because {recipe['name']} writes these sentences, "
-            f"not for {writes}",
+            expected=f"a spec for {' and '.join(sorted(by_recipe))}, the sentences that {recipe['name']} writes, "
+            f"instead of a spec for {writes}",
             hint="Leave recipe out, because the spec replaces the recipe.",
         )
     return tasks

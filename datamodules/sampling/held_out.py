@@ -234,8 +234,8 @@ class Ranking:
             self.other_documents = _smallest(self.other_documents, self.max_documents)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the texts of the task and, for each query, the indices of its relevant documents and of documents that
-        are not ranked for it.
+        """Return the texts of the task and, for each query, the indices of its relevant documents and of the documents
+        that are left out of its ranking.
         """
         others = {
             key: document

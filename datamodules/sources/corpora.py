@@ -30,7 +30,9 @@ class Corpus(NamedTuple):
 
 
 def _listed(name: str, rows: int, repository: str, config: str) -> CorpusFile:
-    """Return the training split of a dataset on the hub, whose Parquet files are listed at a URL of the Hub."""
+    """Return the training split of a hub dataset as a `CorpusFile`, whose address returns a list of the split's Parquet
+    files.
+    """
     address = f"{HUB}/api/datasets/sentence-transformers/{repository}/parquet/{config}/train"
     return CorpusFile(name, File(f"{name}.json", address), rows, listed=True)
 

@@ -162,7 +162,8 @@ class RecordSource:
         )
 
     def has_text_labels(self, file: Rows, columns: Sequence[str]) -> bool:
-        """Return whether a file has these columns, the last of which is the label, and its labels are strings.
+        """Return whether a file has the given columns, the last of which contains the labels, and all labels are
+        strings.
 
         The result is always False for .csv, .tsv, and .xlsx files, since all their values are strings.
         """
@@ -204,8 +205,8 @@ class RecordSource:
         return any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
 
     def _width_of_lists(self) -> int:
-        """Determine the largest numbers of positives and negatives in all rows, and return the number of texts of the
-        longest row.
+        """Determine the largest number of positives and the largest number of negatives in any row, and return the
+        number of texts to which all rows are filled up.
         """
         if len(self.list_files) < len(self.files):
             other = next(file for file in self.files if file not in self.list_files)

@@ -24,7 +24,7 @@ class TextLengths:
         self.longer = np.zeros(columns, np.int64)  # total tokens of these longer texts
 
     def add(self, lengths: np.ndarray) -> None:
-        """Add text lengths in tokens, (rows * columns,), row by row, to the histograms."""
+        """Add text lengths in tokens to the histograms; ``lengths``, (rows * columns,), contains them row by row."""
         for column, own in enumerate(lengths.reshape(-1, len(self.counts)).T):
             is_longer = own > LONGEST_COUNTED
             self.counts[column] += np.bincount(np.minimum(own, LONGEST_COUNTED + 1), minlength=LONGEST_COUNTED + 2)

@@ -23,7 +23,7 @@ Texts = tuple[str, ...]  # the texts of a row
 
 
 class TokenizedRows(NamedTuple):
-    """Token ids of the rows of a batch that are kept."""
+    """Token ids of those rows of a batch that are kept."""
 
     ids: np.ndarray  # (tokens,) in the dtype of the store, all texts concatenated
     lengths: np.ndarray  # (kept rows * texts per row,) int64

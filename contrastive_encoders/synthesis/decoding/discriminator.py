@@ -173,7 +173,7 @@ def name_generator(recipe: Any) -> NamedGenerator:
 
 
 def find_generator(name: str) -> str:
-    """Return the directory of the generator in the directory of a training run. Return any other name unchanged.
+    """Return the generator's subdirectory in the directory of a training run. Return any other name unchanged.
 
     Raises:
         InputError: The directory contains no generator.

@@ -178,7 +178,7 @@ class Generator:
         return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
 
     def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
-        """Return the next-token logits after the last column, (R, V).
+        """Return the logits of the token after the last column, for R rows and V vocabulary entries, (R, V).
 
         ``real_RT`` is the mask over the columns of the cache and the new columns.
         """
@@ -204,7 +204,7 @@ class Generator:
         return [of[text] if isinstance(text, str) else list(text) for text in texts]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """Decode ``ids`` to text, as the continuation of a text that ends with the token id ``before``.
+        """Decode the token ids ``ids`` to the text that follows a text whose last token id is ``before``.
 
         Without a preceding token, SentencePiece would drop the space at the beginning of the text.
         """

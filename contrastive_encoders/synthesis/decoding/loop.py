@@ -237,7 +237,7 @@ class Batch:
         self.limit = how.decode_batch_size or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
-        """Remove the samples that fit into the batch from ``waiting``, and return them.
+        """Remove from ``waiting`` the samples that fit into the batch, and return them.
 
         If the batch is empty, at least one sample is returned.
         """

@@ -1,4 +1,6 @@
-"""Compute scores of questions without a language model: fraction of copied words, rank, and nearest passages."""
+"""Compute scores of questions without a language model: fraction of copied words, rank of the question's passage, and
+nearest passages.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache

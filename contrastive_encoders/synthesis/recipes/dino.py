@@ -259,7 +259,7 @@ def x2_units(spec: TaskSpec, texts: Iterable[str]) -> Iterator[InputTask]:
 
 @dataclass
 class DinoShardState:
-    """State of an unfinished shard: its groups, and the number of unfinished groups."""
+    """State of an unfinished shard: its groups of samples, and the number of unfinished groups."""
 
     number: int
     open: int  # number of unfinished groups
@@ -318,7 +318,9 @@ class SampleGroup:
         return ("x1" if self.unit.x1 is None else "x2", self.unit.place, self.label.name)
 
     def judge(self) -> bool:
-        """Accept or reject the texts of this round in the order of samples. Return whether to draw more samples."""
+        """Accept or reject the texts of this round, in the order of their sample indices. Return whether to draw more
+        samples.
+        """
         filters = self.plan.filters
         only_new = filters.drop_duplicates or self.plan.strategy == "retry"
         hopeless = False

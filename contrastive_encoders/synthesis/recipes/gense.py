@@ -119,7 +119,9 @@ class GenseShards(DecodedShards):
 
 @dataclass
 class GenseShardState:
-    """State of an unfinished shard: the sentences whose candidates have been generated, and the number of sentences."""
+    """State of an unfinished shard: the sentences whose candidates have been generated, and the total number
+    of sentences.
+    """
 
     number: int
     units: int  # number of sentences

@@ -18,7 +18,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def draw_examples(texts: GeneratedTexts, seed: int) -> list[ReportText]:
-    """Sample the same number of accepted texts for each label, and of rejected texts for each label and reason."""
+    """Sample equally many accepted texts of each label, and equally many rejected texts of each label and reason."""
     draw = random.Random(f"{seed}/examples")
     accepted = draw.sample(texts.accepted, len(texts.accepted))
     left_out = draw.sample(texts.left_out, len(texts.left_out))

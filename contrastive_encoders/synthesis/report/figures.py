@@ -55,8 +55,8 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
 
 
 def answers(found: Mapping[str, Sequence[int]]) -> Figure:
-    """Draw the distribution of the discriminator's probability of the intended answer, for each direction (entailment
-    and contradiction).
+    """For each direction (entailment and contradiction), draw the distribution of the probability that the
+    discriminator assigns to the intended answer.
     """
     curves = [Curve(direction, middles(0, 1, ANSWER_BINS), counts) for direction, counts in found.items()]
     caption = (

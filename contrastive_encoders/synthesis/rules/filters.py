@@ -87,7 +87,8 @@ def is_folded_copy(text: str, x1: str) -> bool:
 
 
 class NearDuplicates:
-    """Exact search for earlier texts whose word sets have a Jaccard similarity of at least ``threshold``.
+    """Exact search for earlier texts whose word sets have a Jaccard similarity of at least ``threshold`` to that of a
+    new text.
 
     Two such word sets must share a word in a short prefix of each, in any fixed order of words (prefix filtering,
     Bayardo et al. 2007). Words are ordered by decreasing length, since longer words are rarer.

@@ -40,7 +40,7 @@ class Journal:
         return found[1] if found else None
 
     def record(self, asked: str, answer: Mapping[str, Any]) -> None:
-        """Append an answer to the file, so that the answer survives a kill of the process."""
+        """Append an answer to the file, so that it is not lost if the process is killed."""
         self.file.write(json.dumps([asked, answer]).encode() + b"\n")
         self.file.flush()
 

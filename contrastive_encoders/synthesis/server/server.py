@@ -192,7 +192,7 @@ class Server:
         return self._shorten_message(error.__cause__ or error.message)
 
     def _handle_rejection(self, status: int, why: str, body: Mapping[str, Any]) -> ServerAnswer:
-        """Count the rejection of a request if its prompt may be the only cause. Otherwise, raise `InputError`."""
+        """Count a rejected request if its prompt may have caused the rejection. Otherwise, raise `InputError`."""
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
         self.refused += 1

@@ -169,7 +169,7 @@ def finish(data_set: DataSet) -> None:
 
 
 def finish_rows(data_set: DataSet) -> None:
-    """Complete the manifest of an intermediate dataset: another dataset is derived from it, so it has no report."""
+    """Complete the manifest of an intermediate dataset, which has no report, since it is only an input of another."""
     data_set.store.write_manifest(data_set.manifest(complete=True))
 
 
