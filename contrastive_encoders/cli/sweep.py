@@ -1,4 +1,4 @@
-"""Run the trials that a W&B sweep file defines, without a W&B server: ``contrastive-encoders sweep FILE output=...``.
+"""Run the trials that a W&B sweep file defines, without a W&B server.
 
     contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER trials=20 data.path=FILE
 
