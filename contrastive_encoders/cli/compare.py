@@ -134,7 +134,7 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
 
 
 def check_texts(race: DictConfig) -> None:
-    """Check that the files exist that the data commands of a race read, as in ``input=${race.texts}``.
+    """Check that the input files of a race's data commands exist, such as those in ``input=${race.texts}``.
 
     Raises:
         InputError: the key of the race is null, or there is no such file or directory.

@@ -20,7 +20,7 @@ for cache, shapes in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"), ("LRU_CACHE_CAP
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Check keys and input, then compute and write the embeddings that are missing from an incomplete output file."""
+    """Check the keys and the input, then compute and write all embeddings that the output file does not contain yet."""
     refuse_launcher()
     config = config_of(cfg, EmbedConfig)
     require(config, "encoder", "an encoder")

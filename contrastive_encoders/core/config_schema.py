@@ -31,7 +31,7 @@ class _Unset:
         return "UNSET"
 
     def __reduce__(self) -> str:
-        """Make every copy and unpickled object the same object, because `UNSET` is compared with ``is``."""
+        """Keep `UNSET` a single object when it is copied or unpickled, because it is compared with ``is``."""
         return "UNSET"
 
 

@@ -6,7 +6,7 @@ from contrastive_encoders.core.errors import missing_package
 
 
 def require_onnx(key: str, value: str) -> None:
-    """Check that the packages of the extra ``onnx`` are installed, which the setting ``key=value`` requires.
+    """Check that the packages of the extra ``onnx`` are installed, because the setting ``key=value`` requires them.
 
     Raises:
         InputError: a package is missing.

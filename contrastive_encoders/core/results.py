@@ -30,9 +30,7 @@ class StageResults(TypedDict):
 
 
 class ScoreChange(TypedDict):
-    """A query of a retrieval task whose top-ranked document changed in training, with this document before and after
-    training.
-    """
+    """A query of a retrieval task whose top-ranked documents before and after training differ, with both documents."""
 
     query: str
     before: str

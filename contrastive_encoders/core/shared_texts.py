@@ -21,7 +21,7 @@ def is_notable(counts: Mapping[str, int]) -> bool:
 
 
 def overlap_warnings(overlap: Mapping[str, Mapping[str, int]], files: str = "") -> list[str]:
-    """Return a warning for each task with a notable overlap.
+    """Return a warning for each task that has at least 1 % of its checked texts in the training data.
 
     Args:
         overlap: task -> number of texts checked and found in the training data.

@@ -1,4 +1,4 @@
-"""Start of the other ranks of this node, as by torchrun, if a command was run without a launcher."""
+"""Start the other ranks of this node, as torchrun would, for a command that was run without a launcher."""
 
 import os
 import socket

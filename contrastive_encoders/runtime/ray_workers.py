@@ -61,8 +61,8 @@ def join_cluster(cluster: str, resources: Resources) -> None:
 
 
 def _connect(ray: Any, cluster: str) -> None:
-    """Connect to a Ray cluster. This must be called from the main thread, because the processes that Ray starts exit
-    together with the calling thread.
+    """Call ``ray.init`` with the address of the cluster. This must be done in the main thread, because the processes
+    that Ray starts exit together with the calling thread.
     """
     address = cluster.removeprefix("ray://")
     host, _, port = address.rpartition(":")

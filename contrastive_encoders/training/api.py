@@ -253,8 +253,8 @@ def _checked(run: Any, key: str = "run") -> RunConfig:
 
 
 def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
-    """Return the choice of the config group ``group`` that configures the class of ``config``, and the fields of
-    ``config`` that differ from their defaults.
+    """Return the name of the choice in the config group ``group`` whose config class is that of ``config``, and the
+    fields of ``config`` that differ from their defaults.
 
     Raises:
         InputError: the value is not a config of this group.

@@ -66,8 +66,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingCh
 
 
 def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings that differ between the run in ``folder`` and the keys ``now`` of another run; an empty list
-    if the folder contains no readable config.
+    """Compare the run in ``folder`` with the run whose keys are ``now``, and return the settings that differ; an empty
+    list if the folder contains no readable config.
 
     Stages are compared with each other. A setting that differs in the same way in all of them is listed once.
     """

@@ -276,7 +276,7 @@ def nearest_hint(name: str, known: Iterable[str]) -> str | None:
 
 
 def names_of(value: str | Sequence[str]) -> list[str]:
-    """Convert the value of a key to a list of names; the value is a name or a list of names."""
+    """Return a list of names, given a single name or several names."""
     return [value] if isinstance(value, str) else list(value)
 
 

@@ -150,7 +150,7 @@ def _composed_run(
 
 
 def error_in_stage(error: InputError, name: str) -> InputError:
-    """Return a copy of an error in the config of a stage, whose message names the stage."""
+    """Return a copy of an error in a stage's config, with the name of the stage added to the message."""
     hint = error.hint or ""
     if hint.startswith(("Set model.", "Set data.")):  # the stage's key, not that of the run
         error = error.with_hint(hint.replace("Set ", f"Set stages.{name}.", 1))

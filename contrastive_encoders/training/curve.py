@@ -60,7 +60,9 @@ def draw_curve(
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:
-    """Return the names of the logged losses: ``train/loss`` first, then the losses of single terms or data sources."""
+    """Return the names of the logged losses: ``train/loss`` first, then the losses of individual loss terms or data
+    sources.
+    """
     names = {name for row in rows for name in row if name in LOSSES or (name.startswith("train/") and "loss" in name)}
     return sorted(names, key=lambda name: (name != LOSSES[0], name))
 

@@ -284,7 +284,7 @@ def _names(kind: str, shape: Shape) -> Sequence[str]:
 
 
 def _log_columns(columns: Mapping[str, str]) -> None:
-    """Log the roles of columns that are assigned by the order of the columns instead of their names, as in
+    """Log the role of each column, because the roles are assigned by the order of the columns, not by their names:
     ``anchor=question, positive=answer``.
 
     Raises:
@@ -303,7 +303,7 @@ def _log_columns(columns: Mapping[str, str]) -> None:
 
 
 def _chosen(row: Any, index: int, columns: Sequence[str]) -> dict[str, Any]:
-    """Return a mapping of the names ``columns`` to the cells of a row."""
+    """Return the cells of a row in the columns ``columns``, as a mapping of column names to cells."""
     missing = [name for name in columns if not isinstance(row, Mapping) or name not in row]
     if missing:
         raise InputError(

@@ -49,8 +49,8 @@ def check_lengths(run: ResolvedRun) -> None:
 
 
 def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
-    """Check the maximum lengths against the backbone. A default of ``data.max_length`` is reduced to the maximum length
-    of the backbone.
+    """Check that the maximum lengths do not exceed the maximum length of the backbone. A default of ``data.max_length``
+    is reduced to the maximum length of the backbone.
 
     Raises:
         InputError: training texts would be longer than the backbone or the encoder can read, or than a prompt allows.

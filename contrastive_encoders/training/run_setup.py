@@ -50,7 +50,9 @@ TRANSFORMER = "encoder.transformer."
 
 
 class Start(NamedTuple):
-    """Rank 0's decision on how a run starts: whether the run is already finished, the checkpoint, and the backbone."""
+    """Rank 0's decision on how a run starts: whether the run is already finished, and from which checkpoint and
+    backbone it starts.
+    """
 
     finished: bool
     checkpoint: str | None  # to resume from
@@ -243,7 +245,7 @@ def _successors(run: ResolvedRun) -> Iterator[tuple[ResolvedRun, ResolvedRun]]:
 
 
 def _refuse_lost_pooling(before: ResolvedRun, pooling: str | None, after: ResolvedRun) -> None:
-    """Check that the encoder of the previous stage contains the layer that the pooling of a stage requires.
+    """Check that the encoder of the previous stage contains the layer that the pooling of the next stage requires.
 
     The pooling may require a decoder or the backbone's tanh layer. A stage with another ``pooling`` removes this layer
     from the encoder.

@@ -100,7 +100,7 @@ def _with_evaluation(run: ResolvedRun, **changed: Any) -> ResolvedRun:
 
 
 def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
-    """Remove the tasks whose tables are missing from ``evaluation.during_training``, and return the changed run.
+    """Remove tasks from ``evaluation.during_training`` if their tables are missing, and return the changed run.
 
     If only the texts in SentEval's format are missing, the variant with unmodified texts is used. Tasks that the user
     requested are kept.

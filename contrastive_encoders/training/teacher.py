@@ -60,8 +60,8 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
 
 
 def check_teacher_keys(run: ResolvedRun) -> None:
-    """Check that a teacher is set if a comparison is requested, and that the data of a run with a teacher are complete
-    texts, whose teacher embeddings can be stored.
+    """Check that a comparison with the teacher is requested only if a teacher is set, and that a teacher is set only if
+    the data are complete texts, not sampled spans.
 
     Raises:
         InputError: there is no teacher to compare with, or the data sample new spans from the texts in each epoch.

@@ -101,8 +101,8 @@ class RunCheckpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best score if the monitored metric is the same, and this folder contains an undamaged
-        best.ckpt.
+        """Restore the best score if the monitored metric is the same as in the checkpoint, and this folder contains an
+        undamaged best.ckpt.
         """
         same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
         if not same_score or not self.best_path.exists() or self._best_is_damaged:

@@ -66,8 +66,8 @@ class Telemetry(pl.Callback):
     # ------------------------------------------------------------------------------- Lightning's hooks
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Restore the rows of metrics.csv up to the checkpoint. Lightning calls this before ``on_fit_start``, or after
-        it if weights are sharded.
+        """Restore the rows of metrics.csv up to the step of the checkpoint, and remove later rows. Lightning calls this
+        before ``on_fit_start``, or after it if weights are sharded.
         """
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
