@@ -3,8 +3,9 @@
     pip install faiss-cpu
     python improve_and_search.py faq.csv "How do I change my password?"
 
-The CSV file has the columns question and answer. A tenth of the rows is held out; the training ends with a verdict that
-compares the encoder before and after on them. Keys of `contrastive-encoders train` may follow, such as max_steps=50.
+The CSV file has the columns question and answer. A tenth of the rows is held out, and the training ends with a
+verdict that compares the encoder before and after training on the held-out rows. Keys of `contrastive-encoders train`
+may follow, such as max_steps=50.
 """
 
 import csv

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 4 train_distributed.py faq.csv outputs/faq
 
-batch_size counts the rows of all processes, so losses, scores, and the encoder are those of a single process:
+batch_size counts the rows of all processes, so losses, scores, and the encoder are the same as with a single process:
 
     python train_distributed.py faq.csv outputs/faq
 
