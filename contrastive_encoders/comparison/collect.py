@@ -118,7 +118,9 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def stage_costs(results: Results) -> list[tuple[str, RunCost]]:
-    """Return the name and cost of each stage. A run without stages counts as one stage with an empty name."""
+    """Return the name and cost of each training stage of a run. A run without stages counts as one stage with an empty
+    name.
+    """
     stages = results.get("stages", {})
     names = sorted(stages, key=lambda name: stages[name]["place"])
     return [(name, stages[name]["cost"]) for name in names] or [("", results["cost"])]

@@ -58,7 +58,9 @@ def families_of(arms: Sequence[Arm], headline: RankingMetric) -> list[Family]:
 
 
 def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each kind of task with the preferred score of each task of that kind."""
+    """Yield (kind, scores) for each kind of task, where ``scores`` are the preferred scores of the tasks of this
+    kind.
+    """
     counted = set[str]()
     for kind, known in KINDS.items():
         names = dict[str, str]()  # names of the tasks

@@ -106,6 +106,5 @@ def _output_of(command: Sequence[str]) -> str | None:
 
 
 def _flat(overrides: Sequence[Any]) -> Iterator[str]:
-    """Flatten nested lists of overrides."""
     for override in overrides:
         yield from _flat(override) if isinstance(override, list) else [str(override)]

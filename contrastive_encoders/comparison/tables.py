@@ -212,8 +212,8 @@ def conclusions(
     standings: Sequence[Standing],
     comparisons: Sequence[PairwiseComparison],
 ) -> list[str]:
-    """Return one sentence for each arm in ranked order. It states the difference from the best arm (for the best arm,
-    from the second best), and names the arms that are not distinguishable from this arm.
+    """Return a conclusion about each arm, in ranked order, as one sentence. It states the difference from the best arm
+    (for the best arm, from the second best), and names the arms that are not distinguishable from this arm.
     """
     if len(standings) == 1:
         return ["the only arm."]
@@ -365,7 +365,7 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
 
 
 def configs(arms: Sequence[Arm]) -> list[Table]:
-    """Return a table of the settings in which the arms differ, and a folded table of the common settings."""
+    """Return a table of the settings in which the arms differ, and a folded table of the settings that they share."""
     different = set(differing(arms))
     keys = sorted({key for arm in arms for key in arm.settings})
     rows = [[key, *(Cell(_format(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]

@@ -33,8 +33,8 @@ class EvaluateConfig:
     )
     reranker: str | None = config_field(
         None,
-        "reranker that reorders the top documents of retrieval tasks, which adds a second score: the directory of a "
-        "run of model=reranker, or the directory or hub id of a cross-encoder; null: no reranker",
+        "reranker that reorders the top documents of each query and is scored in addition to the encoder: the "
+        "directory of a run of model=reranker, or the directory or hub id of a cross-encoder; null: no reranker",
     )
     rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
     pooling: str | None = config_field(

@@ -141,8 +141,8 @@ class RerankingScorer(Scorer):
         return scores_QK.masked_fill(missing_QK, -torch.inf)
 
     def _ordered(self, task: RetrievalTask, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
-        """Return a function that computes similarities as `cosines` does, but ranks the reranked documents first, in
-        the order of the reranker's scores.
+        """Return a function that computes similarities: the encoder's cosines, except that the reranked documents come
+        first, in the order of the reranker's scores.
         """
         cosines, places_QK = self._found[task.name]
 

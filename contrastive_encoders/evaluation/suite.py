@@ -246,8 +246,8 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
 
 
 def _arrays_of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return two mappings from score names, to bootstrap replicates and to the values of single queries; a score
-    without such an array is omitted.
+    """Return the bootstrap replicates and the values of single queries, each as a mapping from the names of the scores
+    that contain them.
     """
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},

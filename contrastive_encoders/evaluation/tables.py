@@ -19,7 +19,8 @@ SPLIT = "split"  # column with the split of a row of a custom table
 
 
 def table(root: Path, name: str, task: str = "") -> Path:
-    """Return the path of a published table, ``root/SST2/train.tsv``, or the file with ``.gz`` if only that exists.
+    """Return the path of a published table, such as ``root/SST2/train.tsv``, with ``.gz`` appended if only the
+    compressed file exists.
 
     ``task`` is the name of the task that reads the table. ``NAME@senteval`` has separate tables.
     """
@@ -89,7 +90,7 @@ class TableRow(NamedTuple):
 
 
 def read_table(file: Path, columns: Sequence[str]) -> Iterator[TableRow]:
-    """Yield the rows of a published table, which are strings.
+    """Yield the rows of a published table, whose values are strings.
 
     Raises:
         InputError: a row cannot be read or is blank, or the header lacks a column.

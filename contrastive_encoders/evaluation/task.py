@@ -32,7 +32,7 @@ class Task(Protocol):
         ...
 
     def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
-        """Return a mapping of score names, ``task[-split][@senteval]/protocol/metric``, to estimates from 0 to 100
+        """Return a mapping from score names, ``task[-split][@senteval]/protocol/metric``, to estimates from 0 to 100
         (correlations: from -100).
 
         The method must not use collective operations, because ranks score different tasks. The same embeddings give the

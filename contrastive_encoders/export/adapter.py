@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class Adapter(NamedTuple):
-    """LoRA adapter. ``products`` maps a layer to (A, B), with B scaled, so that B A is added to the layer's weight."""
+    """A LoRA adapter: the name of its base model, and the matrices of each layer. ``products`` maps a layer to (A, B),
+    with B scaled, so that B A is added to the layer's weight.
+    """
 
     base: str
     products: dict[str, tuple[Tensor, Tensor]]

@@ -44,7 +44,7 @@ def front_matter_of_run(results: Results, library: str) -> str:
 
 
 def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a data set's sources; for a mixture, the records of the sources of each of its data sets."""
+    """Yield the source record of a data set or, for a mixture, of each of its data sets."""
     if "parts" in manifest:
         for part in manifest["parts"].values():
             yield from sources(part)
@@ -53,7 +53,7 @@ def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def hub_dataset_ids(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the Hub ids of the data sets that are sources of a data set."""
+    """Return the Hub ids that the manifest of a data set lists as its sources."""
     found = [one for source in sources(manifest) for one in source.get("hub", [])]
     return [one["id"] for one in found if is_hub_id(one["id"])]
 

@@ -61,7 +61,6 @@ class ListedTexts(NamedTuple):
         return f"{len(self.texts)} texts, sha256 {digest[:16]}"
 
     def rows(self) -> int:
-        """Return the number of texts."""
         return len(self.texts)
 
     def windows(self, size: int, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:

@@ -32,7 +32,7 @@ def check_push(name: str) -> None:
             key="push",
             value=name,
             expected=f"a token with write access to {_endpoint()}, but no token is stored",
-            hint="Put it into the environment variable HF_TOKEN, or log in with hf auth login.",
+            hint="Put a token into the environment variable HF_TOKEN, or log in with hf auth login.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Quantized embeddings, stored as in sentence-transformers 6, and search in them.
+"""Quantize embeddings, with the same stored values as in sentence-transformers 6, and search in quantized embeddings.
 
 8 bits: the range of a dimension, from its minimum to its maximum, is divided into 255 equal steps. 1 bit: whether a
 number is above 0, eight numbers in a byte. ``int8`` and ``binary`` are ``uint8`` and ``ubinary`` minus 128.

@@ -162,8 +162,8 @@ def _modules_after_transformer(
 
 
 def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
-    """Add the required versions of the libraries, which sentence-transformers checks but does not write, to the config
-    at ``path``, and replace its prompts.
+    """Add the required library versions, which sentence-transformers checks but does not write, to the config file
+    ``path``, and set its prompts.
     """
     requirements = {"sentence-transformers": f">={FIRST_LIBRARY}", **_required_transformers(config)}
     top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": requirements}

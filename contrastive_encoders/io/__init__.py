@@ -1,1 +1,1 @@
-"""Reading of files and of their rows from a local path, an address, the Hub, or an archive."""
+"""Reading and writing of files: rows and records, local or remote files, archives, checkpoints, and output folders."""

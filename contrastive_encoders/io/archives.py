@@ -1,4 +1,4 @@
-"""Read members of archives in memory. Nothing is unpacked to disk or executed.
+"""Read the files in archives (members) into memory. Nothing is unpacked to disk or executed.
 
 A member is found by the end of its path, since the same archive is distributed with and without its outermost folder.
 """
@@ -22,8 +22,8 @@ class InvalidArchiveError(ValueError):
 
 
 class Members:
-    """Reader of the files in archives. A path that is not an archive is read as a file itself. A folder counts as an
-    unpacked archive.
+    """Reader of the files (members) in one or more archives. A path that is not an archive is read as a file itself. A
+    folder counts as an unpacked archive.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -67,7 +67,9 @@ class Members:
 
 
 def _safe(archive: Path, name: str) -> str:
-    """Return the member's path with forward slashes, after checking that it does not point outside of the archive."""
+    """Check that the path of a member does not point outside of the archive, and return the path with forward
+    slashes.
+    """
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
         raise InvalidArchiveError(f"{archive.name}: the member {name!r} points outside of the archive")

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def partial_path(path: Path) -> Path:
-    """Return the temporary path of a file or folder until it is complete."""
+    """Return the temporary path at which a file or folder is written until it is complete."""
     return path.with_name(f".{path.name}.part")
 
 
@@ -82,7 +82,9 @@ def atomic_directory(folder: Path) -> Iterator[Path]:
 
 
 def _apply_umask(folder: Path) -> None:
-    """Give the files in a new folder the permissions of the user's umask. safetensors writes mode 0600."""
+    """Give the files in a new folder the permissions of the user's umask, because safetensors writes them with mode
+    0600.
+    """
     mode = folder.stat().st_mode & 0o666
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -92,8 +94,8 @@ def _apply_umask(folder: Path) -> None:
 def build_once(
     directory: Path, is_whole: Callable[[Path], bool], build: Callable[[Path], None], key: str = "data.cache_dir"
 ) -> None:
-    """Call ``build`` to fill a new folder that becomes ``directory``, unless a complete one exists. Other processes
-    wait for it.
+    """Create ``directory`` atomically by calling ``build``, unless it already exists and is complete. Other processes
+    wait until it is complete.
 
     Args:
         key: the config key that sets the location of such folders.
@@ -117,8 +119,8 @@ def build_once(
 
 @contextlib.contextmanager
 def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
-    """Context manager that converts write errors to `OutputError` or `InputError`, with a hint. ``key`` is the config
-    key that sets the location of such folders.
+    """Context manager that converts errors in writing to an `OutputError` or `InputError` with a hint. ``key`` is the
+    config key that sets the location of such folders.
 
     Raises:
         OutputError: the disk is full.
@@ -153,7 +155,9 @@ def atomic_link(source: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the entries of a folder are written to disk. Only then is a rename safe against a power failure."""
+    """Write the entries of a folder to disk, and wait until this is done. Only then is a rename safe against a power
+    failure.
+    """
     _sync(folder)
 
 
@@ -189,7 +193,9 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _name_in_errors(path: Path) -> Iterator[None]:
-    """Context manager that adds the path to an ``OSError`` without a file name, such as an error of a write."""
+    """Context manager that adds the path to an ``OSError`` that contains no file name, such as the error of a failed
+    write.
+    """
     try:
         yield
     except OSError as error:
@@ -199,7 +205,7 @@ def _name_in_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(part: Path, flags: int) -> Iterator[int]:
-    """Context manager that locks a partial file or folder against other processes on this host and yields its
+    """Context manager that locks a partial file or folder against other processes on this host, and yields its file
     descriptor.
     """
     while True:
@@ -224,7 +230,7 @@ def _locked(part: Path, flags: int) -> Iterator[int]:
 
 
 def _state(directory: Path) -> tuple[int, int] | None:
-    """Return a value that changes when the folder is created or replaced."""
+    """Return the state of a folder: a value that changes when the folder is created or replaced."""
     try:
         about = directory.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Write rows that are passed in memory to a cache file, which is named by a hash of its content."""
+"""Write in-memory rows to a cache file, whose name is a hash of its content."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ SURROGATE = re.compile("[\\ud800-\\udfff]")  # half of a surrogate pair, which U
 
 
 def cache_folder(given: str | None) -> Path:
-    """Return the cache folder, which contains only files that can be recreated."""
+    """Return the path of the cache folder; all files in it can be recreated."""
     check_local_output("data.cache_dir", given)
     check_local_output(CACHE, os.environ.get(CACHE))
     folder = given or os.environ.get(CACHE) or "~/.cache/contrastive-encoders"
@@ -24,7 +24,9 @@ def cache_folder(given: str | None) -> Path:
 
 
 def cache_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
-    """Write rows to a .jsonl file in ``folder``, one per line, unless the file exists. Return its path."""
+    """Write rows to a .jsonl file in ``folder``, unless a file with the same rows exists, and return the path of the
+    file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     digest, new = hashlib.sha256(), folder / f".rows-{secrets.token_hex(8)}.part"
     with new.open("xb") as file:  # other users may read it if the cache is shared

@@ -1,4 +1,5 @@
-"""Load checkpoints safely: reject truncated or corrupted files, by their checksums, and never execute code from them.
+"""Load checkpoints safely: files that are truncated or corrupted according to their checksums are rejected, and code in
+them is never executed.
 
 The file is a zip archive, as torch writes it. Each of its entries has a checksum, which torch itself does not verify.
 The weights and optimizer state of a sharded model are not in the archive, but in a folder next to it. The archive
@@ -85,8 +86,8 @@ def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
 
 
 def with_full_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a sharded checkpoint with full optimizer states. The weights are numbered as by the
-    optimizer of a single process.
+    """Return the entries of a sharded checkpoint, with its optimizer states converted to full (unsharded) tensors. The
+    weights are numbered as by the optimizer of a single process.
     """
     states = []
     for place, state in enumerate(checkpoint["optimizer_states"]):
@@ -102,7 +103,7 @@ def with_full_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, An
 
 
 def remove_optimizer_states(path: Path) -> None:
-    """Replace a checkpoint by one without optimizer states. A sharded checkpoint is not changed."""
+    """Remove the optimizer states from a checkpoint file. A sharded checkpoint is not changed."""
     found = load_checkpoint(path)
     if SHARDS not in found and found.pop("optimizer_states", None) is not None:
         with atomic_file(path) as part:
@@ -116,7 +117,9 @@ def new_shards(folder: Path, step: int) -> str:
 
 
 def remove_unused_shards(folder: Path) -> None:
-    """Remove shards that no checkpoint next to them refers to, such as those of a replaced or incomplete checkpoint."""
+    """Remove the folders of shards to which no checkpoint in ``folder`` refers, such as the shards of a replaced or
+    incomplete checkpoint.
+    """
     unused = set(folder.glob("shards-*"))
     if not unused:
         return
@@ -132,7 +135,7 @@ def remove_unused_shards(folder: Path) -> None:
 
 
 def link_checkpoint(source: Path, target: Path) -> None:
-    """Hard-link a checkpoint with its shards to another folder."""
+    """Hard-link a checkpoint to the path ``target``, and its shards to the same folder."""
     found = load_checkpoint(source)
     if SHARDS in found:
         shards, copy = shards_of(source, found), target.parent / shards_of(source, found).name

@@ -49,7 +49,7 @@ GAINS: tuple[Names, ...] = (("score",), ("relevance",), ("label",), ("rel",), ("
 
 
 def choose_columns(present: Sequence[str], known: Sequence[Names]) -> Names | None:
-    """Return the first set of column names that all exist in a file. ``OUTER.INNER`` is a value inside the column
-    ``OUTER``.
+    """Return the first tuple of column names in ``known`` whose names all exist in a file, or None. ``OUTER.INNER`` is
+    a value inside the column ``OUTER``.
     """
     return next((names for names in known if all(top_level([name], present) for name in names)), None)

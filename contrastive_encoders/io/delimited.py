@@ -1,4 +1,4 @@
-"""Delimited tables: a header line, then rows with commas, semicolons, tabs, or bars between the values."""
+"""Readers of delimited tables: a header line, then rows of values separated by commas, semicolons, tabs, or bars."""
 
 import csv
 import logging
@@ -142,7 +142,7 @@ class TabTable(CommaTable):
 
 def detect_separator(lines: Sequence[str], otherwise: str = ",") -> str:
     """Return the separator that splits the header into two or more columns, and most of the following records into the
-    same number.
+    same number of columns.
 
     The separator with the highest share of such records is preferred, then a comma, then the one with the most columns.
     """
@@ -174,8 +174,8 @@ def _log_separator(path: Path, separator: str) -> None:
 
 
 def is_stsb(first_line: str) -> bool:
-    """Return whether a file begins like those of STS-B: no header, the score in column 5, the sentences in columns 6
-    and 7, and possibly more columns.
+    """Return whether a file has the columns of the original STS-B files: no header, the score in column 5, the
+    sentences in columns 6 and 7, and possibly more columns.
     """
     cells = first_line.split("\t")
     try:

@@ -36,7 +36,7 @@ EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas wri
 
 
 class DocumentReader(Lines):
-    """Reader of a file as a single row, which contains its Markdown source and its visible text."""
+    """Reader that returns a document as a single row with two values: its Markdown source and its visible text."""
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         yield 1, None
@@ -83,8 +83,8 @@ def _convert(data: bytes, path: Path, form: str) -> str | BadRow:
 
 @cache
 def _converter() -> "MarkItDown":
-    """Return a converter for the four supported formats only, because converters of other formats would follow links or
-    start programs.
+    """Return a markitdown converter for HTML, PDF, Word, and Excel only, because its other converters would follow
+    links or start programs.
     """
     from markitdown import MarkItDown
     from markitdown.converters import DocxConverter, HtmlConverter, PdfConverter, XlsxConverter

@@ -1,4 +1,6 @@
-"""Download files with pooch from their host or a mirror, or find them in a folder. Files are written atomically."""
+"""Download files with pooch from their original host or a mirror, or find them in a local folder. Files are written
+atomically.
+"""
 
 import json
 import logging
@@ -39,7 +41,7 @@ class HostUnreachableError(DownloadError):
 
 
 def find_in_folder(folder: Path, name: str) -> Path:
-    """Return the path of a file in a source folder.
+    """Return the path of the file ``name`` in a source folder.
 
     Raises:
         DownloadError: the file does not exist.
@@ -152,8 +154,8 @@ def _folder(source: str) -> Path:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return the original error (of the operating system or the remote host) at the start of a chain of ``requests``
-    and ``urllib3`` exceptions.
+    """Return the original error, of the operating system or the remote host, from which a chain of ``requests`` and
+    ``urllib3`` exceptions started.
     """
     while error.__context__ is not None:
         error = error.__context__

@@ -1,5 +1,5 @@
-"""Find the files that a user's path refers to: a file, a folder, or a pattern such as ``texts/*.jsonl``, local or at an
-address, or a list of these.
+"""Find the files that a user's setting refers to: a file, a folder, a pattern such as ``texts/*.jsonl``, or a list of
+these, each local or remote.
 """
 
 import difflib
@@ -47,7 +47,8 @@ def list_files(
     any_name: bool = False,
     documents: Literal["none", "named", "all"] = "none",
 ) -> list[TextFile]:
-    """Return the given files in order. Folders and patterns are replaced by their files, in sorted order.
+    """Return the files at ``paths``, in the given order. Folders and patterns are replaced by their files, in sorted
+    order.
 
     In the output folder of a synthesis only the shards count, because other tables are next to and below them. A
     README, or another file with a name in capitals, describes the rows next to or below it and is not read as a
@@ -102,7 +103,8 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
 
 
 def local_path(path: str | Path, key: str, forms: Container[str] = FORMS) -> Path:
-    """Return the local path for a path or address that the user set. Files at an address are downloaded.
+    """Return the local path of a file or folder that the user set as a path or an address. Files at an address are
+    downloaded.
 
     Raises:
         InputError: there is nothing at the address, or it cannot be downloaded.
@@ -118,8 +120,8 @@ def _each_path(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[s
 
 
 def _split_existing(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """Split a path into the longest leading path that exists (even if its names contain brackets) and the names or
-    patterns after it.
+    """Split a path into its longest existing leading part, whose names may contain brackets, and the remaining names or
+    patterns.
     """
     there = next(one for one in (path, *path.parents) if one.exists())
     return there, path.relative_to(there).parts
@@ -134,7 +136,9 @@ def _matches(path: Path) -> list[Path]:
 
 
 def _pattern_matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    """Return whether a pattern matches a path, given as its components, or one of its parent folders."""
+    """Return whether a glob pattern matches a path or one of its parent folders. Both are given as lists of
+    components.
+    """
     if not pattern:
         return True
     if pattern[0] == "**":
@@ -184,7 +188,9 @@ def count_kinds(files: Sequence[Path]) -> dict[str, int]:
 def count_skipped(
     paths: str | Path | Sequence[str | Path], files: Sequence[TextFile], key: str = "data.path"
 ) -> dict[str, int]:
-    """Count, by extension, the files in the folders of ``paths`` that are not hidden and not among ``files``."""
+    """Count the files that are skipped, by extension: those in the folders of ``paths`` that are neither hidden nor
+    among ``files``.
+    """
     here = (Path(given).expanduser() for given in _each_path(paths, key) if not is_address(given))
     folders = [match for path in here for match in _matches(path) if match.is_dir()]
     visible = {path for folder in folders for path in _visible_files(folder)}

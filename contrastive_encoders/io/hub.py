@@ -52,7 +52,7 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
 
 
 def hub_answers(dataset: str, revision: str | None = None) -> bool:
-    """Return whether the Hub answers a request about a data set, even if the data set does not exist."""
+    """Return whether the Hub answers a request about a data set, which need not exist."""
     return model_info(dataset, "dataset", revision).reached
 
 
@@ -112,6 +112,6 @@ def weights_of(files: Sequence[str]) -> list[str]:
 
 
 def _is_cached(name: str, commit: str, file: str) -> bool:
-    """Return whether this version of a file is in the cache and is the version that is read when offline."""
+    """Return whether the file of this commit is in the cache, as the version that is read when offline."""
     found = try_to_load_from_cache(name, file)
     return isinstance(found, str) and commit in Path(found).parts

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face Hub that are also contained in Python packages, for machines without access to the Hub."""
+"""Find models of the Hugging Face Hub in installed Python packages, for machines without access to the Hub."""
 
 import functools
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Package(NamedTuple):
-    """A Python package with the weights of a model."""
+    """A Python package that contains the weights of a model."""
 
     name: str
     path: str  # of the model, a directory or a GGUF file, within the package
@@ -42,14 +42,16 @@ PACKAGES = {
 
 
 def hub_name(path: str) -> str:
-    """Return the name on the Hub of a model in one of `PACKAGES`. Return any other path or name unchanged."""
+    """Return the Hub name of the model at ``path``, a path in one of the `PACKAGES`. Return any other path or name
+    unchanged.
+    """
     names = (name for name, package in PACKAGES.items() if path.endswith(f"/{package.name}/{package.path}"))
     return next(names, path)
 
 
 @functools.cache
 def find_installed(name: str) -> str | None:
-    """Return the path of an installed package's copy of the model ``name``.
+    """Return the path of the copy of the model ``name`` in an installed package.
 
     Return ``None`` if ``name`` is a directory, if the Hub or its cache has the model, or if no package has it.
 

@@ -1,5 +1,5 @@
-"""``item_scores.npz``: scores of single test items, from which comparisons are computed; it is stored next to
-``results.json``.
+"""Read and write ``item_scores.npz``, which contains the scores of single test items, from which comparisons are
+computed. It is stored next to ``results.json``.
 """
 
 import io

@@ -41,7 +41,7 @@ def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int
 
 
 class _Text:
-    """The part of the stream in memory, and the position up to which it was parsed."""
+    """Buffer of the part of the stream that is in memory, with the position up to which it was parsed."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.decode = stream, codecs.getincrementaldecoder("utf-8-sig")().decode

@@ -1,4 +1,4 @@
-"""Read and write provenance records: JSON files with the size, sha256, and origin of each input file."""
+"""Read and write records (JSON objects), such as the size, sha256, and origin of each input file."""
 
 import hashlib
 import json
@@ -48,8 +48,8 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a run has finished, that is, has written its results. Damaged results do not count, because the
-    run writes them again.
+    """Return whether a run has finished and its results are undamaged. Damaged results do not count, because the run
+    writes them again.
     """
     path = folder / "results.json"
     return path.is_file() and not find_damage(path)
@@ -67,7 +67,6 @@ def find_damage(path: Path) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -96,8 +95,8 @@ def read_origin(path: Path) -> dict[str, Any]:
 
 
 def describe_files(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return manifest entries for the files that were read: path, size, and SHA-256, and the address of downloaded
-    files. All files are read.
+    """Return the manifest of the files that were read: their paths, sizes, and SHA-256 checksums, and the addresses of
+    downloaded files. All files are read.
     """
     files = [
         {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} | read_origin(path)

@@ -1,4 +1,4 @@
-"""Extract the visible text of Markdown: its blocks, including headings, without markup.
+"""Extract the visible text of Markdown as a sequence of blocks, such as headings and paragraphs, without markup.
 
 A link is replaced by its text, code is kept as text, and a table row is a line. Front matter, comments, and images are
 removed.
@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
 
 def plain_text(text: str) -> str:
-    """Return the visible text of a Markdown string, with a blank line between two blocks."""
+    """Return the visible text of a Markdown string, with blank lines between its blocks."""
     return "\n\n".join(block.text for block in blocks(text))
 
 
@@ -63,7 +63,7 @@ def blocks(text: str) -> list[Block]:
 
 
 class _Page:
-    """Collector that groups text into blocks."""
+    """Collector that groups the texts of a Markdown document into blocks."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[int, list[str]]] = [(0, [])]

@@ -14,7 +14,7 @@ def read_rows(path: str | Path) -> list[Row]:
 
 
 def parse_rows(content: str) -> list[Row]:
-    """Return the rows of the content of a ``metrics.csv``, as `read_rows` does."""
+    """Parse the content of a ``metrics.csv``, and return its rows as `read_rows` does."""
     whole, _, _ = content.rpartition("\n")
     rows = csv.DictReader(io.StringIO(whole + "\n"))
     return [

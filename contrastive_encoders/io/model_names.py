@@ -38,7 +38,7 @@ class ModelLocation(NamedTuple):
 
     @property
     def options(self) -> dict[str, str]:
-        """Further arguments of ``from_pretrained``, in addition to the name."""
+        """Arguments of ``from_pretrained`` that are needed in addition to the name."""
         return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
 
 
@@ -103,13 +103,13 @@ def _check_version(run: Path, product: Path | None, setting: str) -> None:
 
 
 def has_checkpoint(name: str) -> bool:
-    """Return whether ``name`` is the directory of a run that contains its best checkpoint."""
+    """Return whether ``name`` is a run directory that contains the best checkpoint."""
     return (Path(name) / "checkpoints" / "best.ckpt").is_file()
 
 
 def _transformer_directory(name: str) -> str:
-    """Return the subdirectory of a sentence-transformers directory that contains the transformer, or ``name`` if there
-    is none.
+    """Return the subdirectory that contains the transformer of the sentence-transformers directory ``name``, or
+    ``name`` if there is no such subdirectory.
     """
     modules = Path(name) / "modules.json"
     if (Path(name) / "config.json").is_file() or not modules.is_file():
@@ -154,8 +154,8 @@ def _transformer_options(name: str) -> dict[str, Any]:
 
 
 def append_eos(tokenizer: Any, name: str) -> None:
-    """Make the tokenizer append the end-of-sequence token to every text, within the maximum length, if it does not
-    already.
+    """Make the tokenizer append the end-of-sequence token to every text, unless it already does. The token counts
+    toward the maximum length.
 
     Raises:
         InputError: it has no such token, or the token cannot be appended.

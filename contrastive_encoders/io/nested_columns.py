@@ -7,7 +7,7 @@ MISSING = object()
 
 
 def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Return the top-level columns to read for these column names: ``answers.text`` needs the column ``answers``.
+    """Return the top-level columns that must be read for the given columns: for ``answers.text``, this is ``answers``.
 
     Return no names, which means all columns, if the first name is missing.
     """
@@ -17,8 +17,8 @@ def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
 
 
 def value_in(values: Any, name: str) -> Any:
-    """Return the value with this name, which may be nested or in a column whose name contains dots, or MISSING if there
-    is none.
+    """Return the value ``name`` of a row, or MISSING if there is none. The value may be nested, or in a column whose
+    name contains dots.
     """
     if isinstance(values, dict) and name in values:
         return values[name]

@@ -1,4 +1,4 @@
-"""Output folders: markers that record which files belong to this project, and locks.
+"""Check, mark, and lock output folders; a marker file records which files in a folder belong to this project.
 
 These rules apply to every command that writes to a folder:
 
@@ -74,7 +74,7 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
         raise InputError(
             key=key,
             value=error,
-            expected="the intact file in which this project lists what it may overwrite in the folder",
+            expected="an undamaged marker file, which lists what this project may overwrite in the folder",
             location=str(folder / MARKER),
             hint=f"Choose another {key}, or remove the folder {folder} yourself.",
         ) from error
@@ -90,8 +90,8 @@ def write_marker(folder: Path, kind: str, entries: Sequence[str], identity: Mapp
 
 
 def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
-    """Check that a command may write to a folder, and return the marker of the folder, or None if it is empty or does
-    not exist.
+    """Check that a command may write to a folder, and return the marker of the folder, or None if the folder is empty
+    or does not exist.
 
     Args:
         key: the name of the setting that gave the folder.
@@ -197,8 +197,8 @@ def lock_folder(key: str, folder: Path) -> None:
 
 
 def remove_entries(folder: Path) -> None:
-    """Remove the entries that the marker lists, in the order of the list, and their partial files. The marker and the
-    lock are kept.
+    """Remove the entries that the marker of a folder lists, in the order of the list, and their partial files. The
+    marker and the lock are kept.
     """
     marker = read_marker(folder)
     for path in _entries(folder, marker.entries) if marker else ():
@@ -211,7 +211,8 @@ def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
-    """Describe the differences between two mappings of settings that identify an output; empty if they are equal.
+    """Describe the differences between the settings that identify an output and the current settings; empty if they are
+    equal.
 
     Hashes are truncated to 8 digits.
     """
@@ -268,7 +269,7 @@ def _write_problem(folder: Path) -> str:
 
 
 def lock_output_file(output: Path) -> Path:
-    """Lock a file that will be written, and return the lock file for `release_lock`.
+    """Lock an output file before it is written, and return the path of the lock file, which `release_lock` takes.
 
     Raises:
         InputError: another process is writing it.
@@ -285,7 +286,7 @@ def lock_output_file(output: Path) -> Path:
 
 
 def acquire_lock(lock: Path) -> bool:
-    """Lock a file until this process exits, and return whether this succeeded.
+    """Take the lock file ``lock`` until this process exits, and return whether this succeeded.
 
     Wait for worker processes of an earlier holder (`register_worker`). The file is kept; the lock on it ends with the
     process.
@@ -305,7 +306,7 @@ def acquire_lock(lock: Path) -> bool:
 
 
 def release_lock(lock: Path) -> None:
-    """Release a lock if this process holds it, and remove its file."""
+    """If this process holds the lock ``lock``, release it and remove its lock file."""
     if held := _locks.pop(_resolve(lock), None):
         lock.unlink(missing_ok=True)
         held.release()
@@ -389,7 +390,7 @@ def _differences(
 
 
 def _member_differences(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
-    """Describe how two lists differ, by the members that only one of them contains."""
+    """Describe the difference between two lists: the members that only one of them contains."""
     more, fewer = [one for one in here if one not in there], [one for one in there if one not in here]
     return " and ".join([f"also has {shown(more)}"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
 

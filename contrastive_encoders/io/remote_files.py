@@ -115,7 +115,7 @@ def _is_selected(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
 
 
 def _copy(file: RemoteFile, home: Path) -> Path:
-    """Return the local path of this version of a file, and download the file if it is not in the cache."""
+    """Return the path of the cached copy of a file; if this version of the file is not cached, download it."""
     directory, name = home / file.digest, _local_name(file.address)
     path = directory / name
 
@@ -141,7 +141,9 @@ def _copy(file: RemoteFile, home: Path) -> Path:
 
 
 def _link_copies(address: str, files: tuple[RemoteFile, ...], copies: list[Path], home: Path) -> Path:
-    """Link the local copies into a folder with the same relative paths as at the address, and return its path."""
+    """Link the cached copies into one folder, with the same relative paths as at the address, and return the path of
+    the folder.
+    """
     directory = home / _digest([address, *(file.digest for file in files)])
 
     def build(folder: Path) -> None:
@@ -157,7 +159,7 @@ def _link_copies(address: str, files: tuple[RemoteFile, ...], copies: list[Path]
 
 
 def _local_name(address: str) -> Path:
-    """Return the path of an address relative to the cache: BUCKET/FOLDER/FILE."""
+    """Convert an address to the relative path BUCKET/FOLDER/FILE, at which the cache stores the file."""
     parts = PurePosixPath(without_secrets(address).partition("://")[2]).parts
     return Path(*(part for part in parts if part not in ("/", "..")))
 
@@ -248,8 +250,8 @@ def _http_cause(error: BaseException) -> BaseException:
 
 
 def _is_unreachable(error: BaseException) -> bool:
-    """Return whether an error means that the server did not respond; each library reports this with different
-    messages.
+    """Return whether an error means that the server did not respond, which each library reports with a different
+    error.
     """
     error = _http_cause(error)
     if isinstance(error, RemoteUnreachableError | ConnectionError | TimeoutError):
@@ -260,7 +262,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """Return the HTTP status code in an error of a web server or Google Cloud Storage."""
+    """Return the HTTP status code of an error from a web server or Google Cloud Storage, or None."""
     found = getattr(error, "status", None) or getattr(error, "code", None)
     found = found or getattr(getattr(error, "response", None), "status_code", None)
     return found if isinstance(found, int) else None
@@ -310,8 +312,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _missing_part(address: str) -> tuple[str, str]:
-    """For an address that does not exist, return what was expected in its place, with the first component that is
-    missing, and a hint with similar names.
+    """Return (expected, hint) for the message about an address that does not exist: the missing component, and similar
+    names.
     """
     protocol = address.partition(":")[0]
     if protocol in WEB:

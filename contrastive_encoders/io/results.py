@@ -1,4 +1,4 @@
-"""``results.json``: the scores, the cost, and the provenance of a finished run."""
+"""Read and write ``results.json``: the scores, the cost, and the provenance of a finished run."""
 
 import math
 import platform
@@ -64,7 +64,7 @@ def read_results(path: str | Path) -> Results:
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak memory of this process: memory of CUDA's allocator if there is a GPU, otherwise resident
+    """Return the peak memory of this process, in bytes: allocated CUDA memory if CUDA is in use, otherwise resident
     memory.
     """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -74,8 +74,8 @@ def peak_memory_bytes() -> int:
 
 
 def current_memory_bytes() -> int:
-    """Return the current memory of this process, measured as in `peak_memory_bytes`, or the peak if the system does not
-    report the current memory.
+    """Return the memory that this process currently uses, of the same kind as `peak_memory_bytes`, or the peak if the
+    system does not report the current memory.
     """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.memory_allocated()

@@ -77,7 +77,7 @@ def read_windows(
     advice: str = "",
     encoding: Encoding = AUTO,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the index and the texts of each selected window. A window is a block of ``size`` rows, counted as in
+    """Yield (index, texts) for each selected window of rows. A window is a block of ``size`` rows, counted as in
     `count_rows`.
 
     Args:
@@ -109,7 +109,7 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
 
 
 def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Encoding = AUTO) -> int:
-    """Count all lines of .txt files, and the rows of other files that are not blank, without decoding them.
+    """Count the rows of files without decoding them: all lines of .txt files, and the non-blank rows of other files.
 
     Raises:
         InputError: a file is truncated.
@@ -118,7 +118,7 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Enc
 
 
 def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow:
-    """Return the text of the value ``name``, from which HTML is removed if ``strip_html`` is set. If it is not a text
+    """Return the value ``name`` of a row as text, without HTML if ``strip_html`` is set. If the value is not a text
     that UTF-8 can encode, return the reason.
 
     A number is returned as the text that a .csv file would contain.
@@ -181,7 +181,7 @@ def _nonblank_pieces(paths: Iterable[Path], columns: Sequence[str], encoding: En
 
 
 class _DuplicateNames(dict[str, Any]):
-    """A JSON object that contains a name twice."""
+    """A JSON object in which at least one name occurs twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -193,7 +193,9 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 class JsonLines(Form):
-    """Reader of .jsonl: one JSON object per line. An object without values is a blank row, as a blank line is."""
+    """Reader of .jsonl files, which contain one JSON object per line. An object without values is a blank row, as a
+    blank line is.
+    """
 
     blank = re.compile(rb"%(s)s*(?:\{%(s)s*\}%(s)s*)?" % {b"s": SPACE})
 
@@ -220,7 +222,9 @@ def _json_row(found: Any, line: int) -> ParsedRow | BadRow:
 
 
 class JsonList(Form):
-    """Reader of .json: a list of JSON objects. A .json file that contains one object per line is read as .jsonl."""
+    """Reader of .json files, which contain a list of JSON objects. A .json file that contains one object per line is
+    read as .jsonl.
+    """
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         line = 1
@@ -243,8 +247,8 @@ class JsonList(Form):
 
 
 def _is_list(path: Path, encoding: Encoding) -> bool:
-    """Return whether a .json file is read as a JSON list instead of as one object per line. This includes a single
-    object over several lines, so that the reader of lists reports the error.
+    """Return whether a .json file is read as a JSON list; otherwise, it is read as one JSON object per line. A single
+    object over several lines is read as a list, so that the reader of lists reports the error.
     """
     try:
         with open_text(path, encoding) as stream:

@@ -29,7 +29,7 @@ Sums = dict[str, tuple[int, int]]  # file name -> its size in bytes and its crc3
 
 
 def can_write_shards() -> bool:
-    """Return whether the installed torch writes shards as safetensors."""
+    """Return whether the installed version of torch can write shards as safetensors files."""
     try:
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     except ImportError:
@@ -38,7 +38,8 @@ def can_write_shards() -> bool:
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
-    """Write full or sharded tensors to a new folder. This is a collective operation; every rank has the same names.
+    """Write full or sharded tensors to a new folder of shards, and return the sizes and checksums of its files. This is
+    a collective operation; every rank has the same names.
 
     Raises:
         OSError: a rank cannot write; it is raised on all ranks.
@@ -54,7 +55,9 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
 
 
 def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Load full or sharded tensors in place. Other names in the folder are ignored. This is a collective operation."""
+    """Load the values of full or sharded tensors in place from a folder of shards. Other names in the folder are
+    ignored. This is a collective operation.
+    """
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
     with _plain_errors():
@@ -126,7 +129,7 @@ class Shards(Mapping[str, Tensor]):
         return sorted(self._shards[self.full(name)])
 
     def full(self, name: str) -> str:
-        """Return the name under which a tensor is stored in the folder of shards."""
+        """Return the full name under which the tensor ``name`` is stored in the folder of shards."""
         return self.prefix + self.same.get(name, name)
 
     def _read(self, path: Path, name: str) -> Tensor:
@@ -136,7 +139,7 @@ class Shards(Mapping[str, Tensor]):
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors without reading them."""
+    """Return a mapping from names to shapes, without reading the tensors."""
     if isinstance(tensors, Shards):
         return {name: tensors.shape(name) for name in tensors}
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -153,8 +156,8 @@ def _open(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Context manager that unwraps errors raised on ranks, which torch wraps in an exception that `except Exception`
-    does not catch.
+    """Context manager that raises the original error of a rank instead of the exception in which torch wraps it, which
+    `except Exception` does not catch.
     """
     try:
         yield

@@ -1,4 +1,6 @@
-"""Read Excel files as tables: the first visible sheet that is not empty. Its first row contains the column names."""
+"""Read Excel files as tables. Of several sheets, the first visible sheet that is not empty is read. Its first row
+contains the column names.
+"""
 
 import io
 import logging
@@ -25,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class Sheet(Form):
-    """Reader of ``.xlsx`` files that returns every value as a string, as it would be in a ``.csv``, and an empty cell
-    as None.
+    """Reader of ``.xlsx`` files that returns every value as a string, as in a ``.csv`` file, and an empty cell as
+    None.
     """
 
     header: Sequence[str] = ()

@@ -44,7 +44,9 @@ UNREADABLE = (EOFError, zlib.error, OSError)
 
 
 class ParsedRow(NamedTuple):
-    """One row, with its values as in the file. A blank line has no values. A line of a .txt file is its ``text``."""
+    """A row that was read, with the values that it contains in the file. A blank line has no values. A line of a .txt
+    file is its ``text``.
+    """
 
     values: dict[str, Any]
     line: int  # 1-based line where it begins, or row of a Parquet file
@@ -145,7 +147,7 @@ def lines_of(
 
 
 def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
-    """Yield lines, including their line endings."""
+    """Split a stream into lines, including their line endings."""
     rest = b""
     while data := stream.read(max(LINES_BLOCK, len(rest))):
         rest += data
@@ -160,7 +162,9 @@ def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
 
 
 def decode_piece(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
-    """Decode the raw content of a row. If a byte cannot be decoded, return a `BadRow` with its position."""
+    """Decode the raw content of a row, or return a `BadRow` with the position of the first byte that cannot be
+    decoded.
+    """
     try:
         return text.decode()
     except UnicodeDecodeError as error:
@@ -170,14 +174,14 @@ def decode_piece(text: bytes, number: int, encoding: Encoding, of: str = "line")
 
 
 def require_valid_row(row: ParsedRow | BadRow, path: Path) -> ParsedRow:
-    """Return the row, or raise InputError with its location."""
+    """Return a valid row unchanged, or raise InputError with the location of an invalid row."""
     if isinstance(row, BadRow):
         raise bad_row_error(row, path)
     return row
 
 
 def bad_row_error(row: BadRow, path: Path, hint: str = "") -> InputError:
-    """Return the error about an unreadable row, whose value is the problem with the row."""
+    """Convert an unreadable row to an InputError, whose ``value`` is the kind of problem."""
     location = f"{path}:{row.line}" if row.line else str(path)
     return InputError(
         f"{location}: {row.message}. {hint}".strip(), value=row.fault, location=location, hint=hint or None
@@ -218,8 +222,8 @@ def open_text(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
 
 
 def _wide_codec(begin: bytes) -> str:
-    """Detect UTF-16 or UTF-32, from the first bytes of a file without a byte-order mark. Return the codec, or "" for
-    neither.
+    """Return the UTF-16 or UTF-32 codec that the first bytes of a file without a byte-order mark suggest, or "" for
+    other encodings.
 
     Such a file has zero bytes next to its line ends, or else next to its spaces and at least one line end, or else next
     to its first two characters.
@@ -238,7 +242,7 @@ def _wide_codec(begin: bytes) -> str:
 
 @cache  # a command reads a file several times
 def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
-    """Return whether a file that is not UTF-8 is read as cp1252; log a warning if it is.
+    """Return whether a file that is not valid UTF-8 should be read as cp1252, and if so, log a warning.
 
     It is not if cp1252 lacks one of its bytes. It is also not if its valid multi-byte UTF-8 characters are at least as
     many as its invalid bytes: then it is a UTF-8 file with a few damaged bytes.
@@ -267,7 +271,7 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
 
 
 def describe_read_error(error: Exception, line: int) -> BadRow:
-    """Return a `BadRow` that says why a file cannot be read beyond a line, and what to do."""
+    """Return a `BadRow` that explains why the rest of a file, from a line on, cannot be read, and how to fix this."""
     if isinstance(error, EOFError):
         message = "the gzip stream ends early: the file is truncated. Copy or download it again (check with `gzip -t`)"
     elif isinstance(error, zlib.error | gzip.BadGzipFile):

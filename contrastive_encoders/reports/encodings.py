@@ -12,12 +12,12 @@ FREE_SCALE = alt.Scale(zero=False)
 
 
 def color(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Color:
-    """Return the encoding of names by colors, in the order of the page's legend."""
+    """Return the Altair encoding that shows names as colors, in the order of the page's legend."""
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names)), **more)
 
 
 def shape(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Shape:
-    """Return the encoding of names by shapes, so that color is never the only distinction."""
+    """Return the Altair encoding that shows names as shapes, so that color is never the only distinction."""
     shapes = [shape_of(place) for place in range(len(names))]
     return alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(names), range=shapes), **more)
 

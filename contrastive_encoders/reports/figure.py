@@ -116,8 +116,8 @@ def library() -> str:
 
 
 def shape_of(place: int) -> str:
-    """Return the shape that encodes the name at a position in the legend. The ninth name has the color of the first,
-    but another shape.
+    """Return the shape that stands for the name at the position ``place`` in the legend. The ninth name has the color
+    of the first, but another shape.
     """
     return SHAPES[(place + place // len(SHAPES)) % len(SHAPES)]
 

@@ -126,8 +126,8 @@ def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapT
 
 
 def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """Return (3, N, C) terms. Their sums over the N pairs determine, for each of C seeds, the correlation of its ranks
-    with the centered gold ranks.
+    """Return three terms for each of N pairs and C seeds, (3, N, C), from whose sums over the pairs `_correlation`
+    computes the correlations with the centered gold ranks.
     """
     return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])
 

@@ -88,7 +88,7 @@ def _set_folders(folder: Path) -> list[Path]:
 
 
 def _splits(folder: Path | None, part: str) -> dict[str, list[Path]]:
-    """Return a mapping from the name of each split to its files of one kind: ``part`` is "corpus", "queries", or
+    """Return a mapping from the name of each split to its files of the kind ``part``, which is "corpus", "queries", or
     "qrels".
 
     A file that is named like the part has the split "".

@@ -1,4 +1,4 @@
-"""Resolve the entries of ``custom_tasks``, which are YAML files with task definitions, data files, or folders.
+"""Resolve the entries of ``custom_tasks``. Each is a YAML file that defines tasks, a data file, or a folder.
 
 mine:                      # name in scores: mine/cosine/ndcg@10
   kind: retrieval          # null: determined by the columns of the file
@@ -30,7 +30,7 @@ TaskEntries = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 class CustomTaskEntry(NamedTuple):
-    """A requested custom task. Only the column names of its files have been read."""
+    """A custom task that the key ``custom_tasks`` requests. Only the column names of its files have been read."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""SentEval's classification and probing sets, raw and as preprocessed by its download script.
+"""SentEval's classification and probing sets, raw and as preprocessed by SentEval's download script.
 
 MR, CR, SUBJ, MPQA: ``cat -v`` and the Treebank tokenizer on files in Windows-1252. SNLI: only the tokenizer. TREC:
 Latin-1, backticks and apostrophes deleted. SST, MRPC, and the ten probing tasks: unchanged.

@@ -48,7 +48,7 @@ MAX_EPOCHS = 21
 
 
 class CaptionedImages(NamedTuple):
-    """Embeddings of images, in a file, and the captions of the images."""
+    """Images, given by a file of their embeddings, and the captions of the images."""
 
     name: str
     vectors: Path  # a safetensors file with ``images`` (I, V) float32

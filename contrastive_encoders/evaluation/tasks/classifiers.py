@@ -67,7 +67,7 @@ class SentEvalClassifier:
 
 
 class LogisticRegressions(NamedTuple):
-    """Logistic regressions with the interface of `linear_probe.Fits`."""
+    """Trained logistic regressions, with the interface of `linear_probe.Fits`."""
 
     accuracy_FR: np.ndarray
     hits: list[Tensor]
@@ -78,7 +78,8 @@ class LogisticRegressions(NamedTuple):
 
 
 class Sklearn:
-    """``LogisticRegression(C=..., random_state=seed)`` with the other defaults of the installed scikit-learn.
+    """Trainer of ``LogisticRegression(C=..., random_state=seed)``; all other arguments have the defaults of the
+    installed scikit-learn.
 
     SentEval specifies no more. The default solver was liblinear before scikit-learn 0.22 and is lbfgs since then.
     """
@@ -162,7 +163,7 @@ def min_rows_per_class(folds: int, nested: bool) -> int:
 
 
 def _plain(features: Features, rows_N: Tensor) -> np.ndarray:
-    """Return the features without the bias column of ones, (N, D)."""
+    """Return the features (N, D), without the bias column of ones."""
     return features.take(rows_N.to(features.index_device))[:, :-1].cpu().numpy()
 
 

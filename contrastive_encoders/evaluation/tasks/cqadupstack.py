@@ -183,7 +183,7 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
 
 
 def _corpus(path: Path) -> dict[str, dict[str, str]]:
-    """Read the texts of each forum by their ids."""
+    """Return a mapping from each forum to its texts: {forum: {id: text}}."""
     corpus: dict[str, dict[str, str]] = {}
     for row in read_table(path, ["forum", "id", "text"]):
         corpus.setdefault(row.values["forum"], {})[row.values["id"]] = row.text("text", may_be_empty=True)

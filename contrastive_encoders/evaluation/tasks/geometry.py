@@ -134,7 +134,8 @@ def _log_mean(sums: Tensor, sentences: int, key: str | None) -> Estimate:
 
 
 def kernel_sums(units_UD: Tensor, weights_UW: Tensor) -> Tensor:
-    """For each of U texts u and W weightings, return the sum over all v, including u, of weight_v exp(-2 |u - v|^2).
+    """Return, for each of U texts u and each of W weightings, the sum over all texts v, including u, of weight_v exp(-2
+    |u - v|^2).
 
     Each pair is computed once. No logarithms are needed, because the exponent is between -8 and 0 for unit vectors.
     """

@@ -54,8 +54,8 @@ class KNNKMeansTask:
         return unit_rows(pool.lookup(part.sides[0]).double(), self.name)
 
     def _voted(self, test_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:
-        """Predict the labels of N texts, (N,): the most frequent label among the nearest neighbors, and of equally
-        frequent labels, the first.
+        """Predict the label of each of N texts, (N,), as the most frequent label of its nearest neighbors; of equally
+        frequent labels, the one with the smallest index.
         """
         known_MD, labels_M = known
         predicted = []

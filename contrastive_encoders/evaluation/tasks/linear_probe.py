@@ -1,4 +1,4 @@
-"""Train SentEval's classifiers; the classifiers of all regularization values and data splits are trained as one batch.
+"""Train SentEval's classifiers for all regularization values and data splits in one batch.
 
 The members of one split draw the same rows in the same order, because SentEval resets the seed for each classifier. So
 a batch is gathered once per split and multiplied with the weights of all members. Initial weights, batch order,

@@ -70,7 +70,7 @@ class Relatedness:
         return [f"{test}/spearman", f"{test}/pearson", f"{test}/mse", f"{dev}/spearman", f"{dev}/pearson"]
 
     def score(self, pool: EmbeddingPool, options: ScoringOptions) -> dict[str, Estimate]:
-        """Return the correlations x 100, and ``mse`` in squared ratings."""
+        """Return 100 x the correlations, and the mean squared error of the ratings, ``mse``."""
         train = batch_order(self.train)
         dev_gold = torch.from_numpy(self.dev.gold)
         dev_NF, test_NF = features(self.dev, pool), features(self.test, pool)
@@ -114,8 +114,8 @@ def batch_order(pairs: RatedPairs) -> RatedPairs:
 
 
 def features(pairs: RatedPairs, pool: EmbeddingPool) -> Tensor:
-    """Return the features |a - b|, a * b, and 1 of N pairs of embeddings, (N, F). All are 0 for a pair with an
-    embedding that is not finite.
+    """Return the features |a - b|, a * b, and a constant 1 of N pairs of embeddings a and b: (N, F). All are 0 for a
+    pair with an embedding that is not finite.
     """
     left_ND, right_ND = pool.lookup(pairs.left), pool.lookup(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)
@@ -170,7 +170,9 @@ def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float]
 
 
 def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarray:
-    """Return d/dz of mean((softmax(z) - t)^2), (5, B): p (d - sum(d p)) with d = 2 (p - t) / (5 B)."""
+    """Return the gradient of mean((p - t)^2), where p = softmax(z), for the logits z, (5, B): p (d - sum(d p)) with d =
+    2 (p - t) / (5 B).
+    """
     p_5B = np.exp(logits_5B - logits_5B.max(0))
     p_5B /= p_5B.sum(0)
     d_5B = p_5B - target_5B

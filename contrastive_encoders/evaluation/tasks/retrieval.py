@@ -70,7 +70,7 @@ class RetrievalTask:
         return self.scores("cosine", self.cosines(pool, device), intervals=options.intervals)
 
     def cosines(self, pool: EmbeddingPool, device: str) -> Callable[[int, int], Tensor]:
-        """Return a function of (start, stop) that computes the cosines of queries start to stop with all N documents,
+        """Return a function that computes the cosines of the queries from ``start`` to ``stop`` with all N documents,
         (B, N) float64.
         """
         message = "embeddings contain NaN or infinity; their cosines count as 0"
@@ -179,8 +179,8 @@ class RetrievalTask:
     def scores(
         self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True
     ) -> dict[str, Estimate]:
-        """Score the ranking by ``similarities``, a function of (start, stop) that returns similarities of queries and
-        all N documents, (B, N).
+        """Score the ranking by ``similarities``, a function that returns the similarities of the queries from ``start``
+        to ``stop`` with all N documents, (B, N).
 
         All protocols use the same resamples.
         """

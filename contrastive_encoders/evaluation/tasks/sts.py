@@ -43,7 +43,7 @@ class RatedPairTask:
 
 
 class SimilarityTask(RatedPairTask):
-    """Task that correlates the cosines of text pairs with their ratings, such as STS."""
+    """Task that correlates the cosines of text pairs with human ratings of the pairs, as STS does."""
 
     def __init__(self, pairs: RatedPairs) -> None:
         super().__init__(pairs)
