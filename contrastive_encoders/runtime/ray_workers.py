@@ -79,8 +79,8 @@ def _connect(ray: Any, cluster: str) -> None:
         raise InputError(
             key="cluster",
             value=cluster,
-            expected="auto on a node of the cluster, ray://HOST:PORT on another host, or ray to start a cluster here, "
-            f"with the same versions of Python and Ray on all nodes ({why})",
+            expected="auto (on a node of the cluster), ray://HOST:PORT (on another host), or ray (to start a cluster "
+            f"here), and the same versions of Python and Ray on all nodes ({why})",
         ) from None
 
 

@@ -167,7 +167,7 @@ def check_values(run: ResolvedRun) -> None:
         raise InputError(
             key="max_steps",
             value=run.max_steps,
-            expected="at least 1, or -1 to train for max_epochs",
+            expected="at least 1, or -1 so that max_epochs determines the number of steps",
         )
 
 
