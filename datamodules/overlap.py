@@ -88,7 +88,9 @@ def _equal_to_a_text(store: TokenStore, needles: Sequence[np.ndarray]) -> np.nda
             offsets = store.offsets[first : first + BLOCK_TOKENS + 1]
             starts = offsets[:-1][np.diff(offsets) == length]
             ids = store.ids[starts[:, None] + np.arange(length)]
-            texts |= {row.tobytes() for row in ids[np.isin(ids.astype(np.uint64) @ factors, hashes)]}
+            # kind: by default, numpy 2.0 overflows
+            found = np.isin(ids.astype(np.uint64) @ factors, hashes, kind="sort")
+            texts |= {row.tobytes() for row in ids[found]}
     return np.array([needle.tobytes() in texts for needle in needles], dtype=bool)
 
 
