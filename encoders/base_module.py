@@ -51,7 +51,6 @@ class TrainedModule(pl.LightningModule):
 
     @property
     def transformer(self) -> PreTrainedModel:
-        """The backbone of the module."""
         raise NotImplementedError
 
     def check_batch(self, batch: Any) -> None:

@@ -486,7 +486,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self.encode_chunk(ids_BT, mask_BT, None)[0].float()
 
     def _chunk_threads(self, chunks: int, autocast: torch.dtype | None) -> int:
-        """Return the number of chunks that are computed at the same time: several on a CPU if no setting is global."""
+        """Return the number of chunks that are computed at the same time: 1, except on a CPU if forward passes can run
+        concurrently.
+        """
         overlaps = self.device.type == "cpu" and autocast is None and not self.sharded and not self.pooler.decodes
         overlaps = overlaps and not self.pooler.options and is_thread_safe(self.trunk.config)
         return min(torch.get_num_threads(), chunks) if overlaps else 1

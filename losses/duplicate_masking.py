@@ -30,7 +30,7 @@ class EqualTexts(NamedTuple):
     answers: Sequence["Answers"] = ()
 
     def excluded(self, block: slice) -> Tensor:
-        """Return the mask of C candidates for a block of K rows, (K, C) bool: also true for the row's partner."""
+        """Return the mask of C candidates for a block of K rows, (K, C) bool. It is true for the row's partner."""
         (row_R, candidate_C), *others = self.pairs
         equal_KC = row_R[block, None] == candidate_C
         for row_R, candidate_C in others:
@@ -48,7 +48,9 @@ class KnownPairs(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Mask of the candidates that are, in a known pair, the answer to the row's text; `match_answers` creates it."""
+    """Mask of the candidates that a known pair lists as the answer to the row's text; `match_answers` creates this
+    mask.
+    """
 
     text_P: Tensor  # texts of the known pairs
     label_P: Tensor  # labels of the answers: the label of an equal candidate, or C if there is none
@@ -70,7 +72,7 @@ class Answers(NamedTuple):
 
 
 def match_answers(known: KnownPairs, row_R: Tensor, candidate_C: Tensor, group_C: Tensor | None = None) -> Answers:
-    """Create the mask of the candidates that are, in a known pair, the answer to a row's text."""
+    """Create the mask of the candidates that a known pair lists as the answer to a row's text."""
     order_C = candidate_C.sort().values
     place_P = torch.searchsorted(order_C, known.answer_P).clamp_(max=len(order_C) - 1)
     label_P = torch.where(order_C[place_P] == known.answer_P, place_P, len(order_C))

@@ -282,7 +282,6 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
 
 
 def _is_packable(layer: nn.Module) -> bool:
-    """Return whether the layer is a plain ``nn.Linear`` whose weight is not sharded."""
     if type(layer) is not nn.Linear or isinstance(layer.weight, DTensor):
         return False
     return available(_product_type(layer.weight.dtype))

@@ -85,7 +85,7 @@ def check_graph(path: Path, encoder: "SentenceEncoder", *, finished: bool = True
 
 
 def quantize_graph(graph: Path, small: Path) -> None:
-    """Quantize the weights of linear layers to 8 bits with a scale per channel, and activations dynamically."""
+    """Quantize a graph to 8 bits: linear layers' weights with one scale per channel, and activations dynamically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     level = logging.root.level

@@ -196,7 +196,7 @@ AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 
 
 class AttentionPlan(NamedTuple):
-    """Whether a training step computes attention over packed rows or over padded sequences, with the reason."""
+    """Decision whether training steps compute attention over packed rows or over padded sequences, with its reason."""
 
     is_packed: bool  # False: sequences are padded
     first: int  # position id of a sequence's first token

@@ -1,4 +1,4 @@
-"""Load encoders with `load_encoder`.
+"""`load_encoder`: loading of encoders from runs, checkpoints, folders, hub ids, GGUF files, and word vectors.
 
 An encoder is a run or checkpoint of this package, a sentence-transformers or transformers model (folder or hub id), a
 GGUF file, or a file of word vectors.
@@ -226,7 +226,7 @@ def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
 
 
 def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
-    """Load an encoder from a checkpoint file of a run.
+    """Load an encoder from a checkpoint file.
 
     The config and the tokenizer are loaded from the run's ``encoder/`` or ``backbone/`` folder, or from its backbone.
     """

@@ -73,7 +73,7 @@ class LoadedEncoder(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Device on which the weights are."""
+        """Device on which the weights are stored."""
         return torch.device("cpu")
 
     @property

@@ -345,7 +345,7 @@ def _prompt_suffix(name: str, options: dict[str, Any], *, decodes: bool) -> str:
     if "message" not in options.get("modality_config", {}):
         if decodes:
             raise UnsupportedModelError(
-                "its decoder is pooled, but it has no chat template that replaces </s> inside texts"
+                "its pooling uses the decoder, but it has no chat template that replaces </s> inside texts"
             )
         return ""
     found = find_file(name, TEMPLATE_FILE, local_files_only=only_local(name, weights=False))

@@ -29,8 +29,8 @@ class DistilScoresConfig(EmbeddingConfig):
     )
     similarity: Literal["dot", "cosine"] = config_field(
         "dot",
-        "similarity of embeddings that is trained to match the teacher's scores; if these scores exceed the range -1 "
-        "to 1, only dot with normalize=false can reach them",
+        "similarity of the encoder's embeddings, which is trained to match the teacher's scores; scores outside -1 to "
+        "1 can only be matched by dot with normalize=false",
     )
     temperature: float = config_field(1.0, "temperature for loss=kl; the scores of both models are divided by it", gt=0)
     teacher_scale: float = config_field(1.0, "factor by which the teacher's scores are multiplied", gt=0)

@@ -27,7 +27,7 @@ class CoSENTConfig(SentencePairConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AnglEConfig(CoSENTConfig):
-    """Configuration of AnglE (Li and Li 2023): CoSENT plus a loss on angles in complex space.
+    """Configuration of AnglE (Li and Li, ACL 2024): CoSENT with a similarity based on angles in the complex plane.
 
     Example:
         >>> from contrastive_encoders import AnglEConfig
