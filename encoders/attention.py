@@ -69,7 +69,7 @@ def is_decoder_alone(config: Any) -> bool:
 
 
 def set_dropout(config: Any, everywhere: float | None, in_attention: float | None, backbone: str) -> None:
-    """Set the dropout probabilities in a transformers config; their names depend on the model family.
+    """Set the dropout probabilities in a transformers config, under the names that the model family uses.
 
     Args:
         config: Config to change in place.

@@ -151,7 +151,7 @@ class ContrastiveObjective(Objective):
         return contrast_diagnostics(left, right)
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return the number of negatives of each anchor, which are the texts of all other views except those that the
+        """Return, for each anchor, the number of its negatives: the texts of all other views, except those that the
         loss excludes.
         """
         return count_negatives(

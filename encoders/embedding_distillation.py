@@ -1,4 +1,4 @@
-"""Distillation of a teacher's embeddings: the distance to these embeddings, and projections to their width.
+"""Distillation of a teacher's embeddings: the loss, and projections to the teacher's width.
 
 Shape letters: N rows, C texts of a row, W width of the teacher's embeddings, D width of the encoder's embeddings.
 """
@@ -17,7 +17,7 @@ DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_
 
 
 class EmbeddingDistillationLoss(nn.Module):
-    """Loss that is the distance from a model's embeddings, or from prefixes of them, to the embeddings of a teacher.
+    """Loss: the distance between a model's embeddings, or prefixes of them, and the embeddings of a teacher.
 
     Each size that differs from ``width`` has a linear projection. Projections are trained and saved in checkpoints, but
     are not part of the encoder.

@@ -155,7 +155,7 @@ class Objective(TrainedModule):
         raise NotImplementedError
 
     def checked_views(self, batch: Any) -> Sequence[Ragged]:
-        """Return the views of a batch.
+        """Return the views of a batch, after checking their type.
 
         Raises:
             InputError: `views` returned something other than a list of token sequences.
@@ -235,8 +235,8 @@ class Objective(TrainedModule):
         return {"loss": computed.loss, "metrics": computed.metrics, "spent": spent}
 
     def all_equal(self, left: Ragged, right: Ragged) -> bool:
-        """Return whether the two texts of every pair have equal embeddings, because they are equal and there is no
-        dropout.
+        """Return whether the two texts of every pair have equal embeddings, because the two texts are equal and there
+        is no dropout.
         """
         left_N, right_N = (text_hashes(one.ids, one.lengths) for one in (left, right))
         return torch.equal(left_N, right_N) and not has_dropout(self.encoder)

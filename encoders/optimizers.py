@@ -245,7 +245,7 @@ def names_of_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> list
 
 
 def _with_current_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
-    """Return the optimizer state of a checkpoint with the options of the current parameter groups.
+    """Return the optimizer state of a checkpoint, with its options replaced by those of the current parameter groups.
 
     Moments and step counts are restored. Learning rate, weight decay, betas, and epsilon are those of the config.
 

@@ -373,8 +373,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that affects `embed`, which is recomputed on each access, because training changes
-        it.
+        """SHA-256 of everything that affects `embed`; it is recomputed on each access, because training changes the
+        weights.
         """
         described = {
             "config": config_description(self.trunk.config),

@@ -1,4 +1,4 @@
-"""Adapt an encoder to documents without labels, and embed the documents with the better encoder.
+"""Adapt an encoder to documents without labels, and embed the documents with the adapted encoder if it is better.
 
     python adapt_to_documents.py my_documents adapted
 

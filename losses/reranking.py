@@ -1,4 +1,4 @@
-"""Losses for a cross-encoder, which returns one logit for a query and a document.
+"""Losses for a cross-encoder, which returns one logit for each query-document pair.
 
 Shape letters: P pairs, B lists on this rank, L documents of a list.
 """

@@ -26,7 +26,7 @@ class BF16WeightMixin:
 
 
 class BF16Embedding(BF16WeightMixin, nn.Embedding):  # type: ignore[override]
-    """Embedding that casts only the rows that it looks up, because the entire weight has the size of the vocabulary."""
+    """Embedding that casts to float32 only the rows that it looks up, not the weight of the entire vocabulary."""
 
     def forward(self, input: Tensor) -> Tensor:
         return nn.functional.embedding(input, raw_parameters(self)["weight"], self.padding_idx).float()

@@ -268,7 +268,7 @@ WORTH_IT_TOKENS = 2_048  # packing the weights costs about as much as 50 tokens
 
 @contextlib.contextmanager
 def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
-    """Context manager in which oneDNN computes every plain ``nn.Linear`` of ``module``, with weights in its packed
+    """Context manager in which oneDNN computes every plain ``nn.Linear`` of ``module``, with weights in oneDNN's packed
     layout.
 
     It is for inference without gradients, and uses the autocast type if autocast is enabled. Neither the weights nor
@@ -294,8 +294,8 @@ def _product_type(alone: torch.dtype) -> torch.dtype:
 
 @functools.cache
 def available(dtype: torch.dtype) -> bool:
-    """Return whether this build of PyTorch has the internal oneDNN operators, and whether they are fast on this CPU and
-    correct.
+    """Return whether this build of PyTorch has the internal oneDNN operators, and whether these operators are fast and
+    correct on this CPU.
     """
     if dtype not in (torch.float32, torch.bfloat16):
         return False

@@ -188,7 +188,7 @@ def load_states(
 
 
 def states_class(config: Any, *, decoder: bool) -> Any:
-    """Return the auto class of transformers that loads a model without heads, which returns hidden states.
+    """Return the auto class of transformers for models without heads, which return hidden states.
 
     The encoder of a T5 has a separate class, which saves a standard model folder.
     """

@@ -1,4 +1,4 @@
-"""Load backbones without weights, for processes that receive their weights when the model is sharded.
+"""Load backbones without weights, for processes that receive the weights when the model is sharded.
 
 Rank 0 loads a backbone and sends every rank its part (`encoders.sharding.shard`). The other ranks need only the
 structure of the model, and drop its weights: no data of a safetensors file is read, and no host has one copy of the

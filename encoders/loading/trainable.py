@@ -37,8 +37,8 @@ class TrainableBackbone:
 
     @cached_property
     def adapter_base(self) -> AdapterBase:
-        """Model from which the weights are loaded: the backbone, or the base model of its adapters if this run keeps
-        them.
+        """Model from which the weights are loaded: the backbone, or, if this run keeps the adapters of the backbone,
+        their base model.
         """
         return base_and_adapters(self.settings.backbone, self.settings.lora.keys)
 

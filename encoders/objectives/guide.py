@@ -21,7 +21,7 @@ from contrastive_encoders.io.model_names import prompt_ids
 
 
 class GuideEncoder:
-    """Callable that returns the guide's embeddings of texts, given as token ids of the trained model's tokenizer."""
+    """Callable that maps texts, as token ids of the trained model's tokenizer, to the guide's embeddings."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.encoder = load_encoder_of("model.guide", name, "cpu")

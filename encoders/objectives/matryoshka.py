@@ -64,7 +64,7 @@ def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width
 
 
 def over_prefixes(loss: Callable[..., Any], chosen: Sequence[Prefix], *views: Tensor) -> tuple[Any, dict[str, Tensor]]:
-    """Compute a loss on all Matryoshka prefixes of the views, each of which is (B, D).
+    """Compute a loss on all Matryoshka prefixes of the embeddings of each view, (B, D).
 
     Returns:
         The named tuple that ``loss`` returns for the longest prefix, with the weighted sum over all prefixes as its
