@@ -105,7 +105,7 @@ class ModelRecipe(ModelConfig, Recipe):
                     key="base_url",
                     value=self.base_url,
                     expected="null if engine=local",
-                    hint="Remove base_url, or set engine=openai to use a server.",
+                    hint="Remove base_url, or choose the engine openai to use a server.",
                 )
             if self.cluster is None:
                 check_devices(self.devices, self.device)

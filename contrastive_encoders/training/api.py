@@ -310,8 +310,8 @@ def _train(config: RunConfig) -> tuple[Path, Results]:
         raise InputError(
             key="devices",
             value=config.devices,
-            expected="1 or auto on one node if train is called from Python, since only the command "
-            "contrastive-encoders train starts several processes",
+            expected="1 or auto on one node if train is called from Python, since only the command train "
+            "starts several processes",
         )
     if not _run_lock.acquire(blocking=False):
         raise InputError("Another run is in progress in this process. Wait until it ends.")
