@@ -213,6 +213,7 @@ STEP = "gpu_step --documents 64 --token-budgets 131072"
 JOBS = {  # part -> benchmarks with their options; those for a GPU are ordered by importance
     "cpu": [
         "start_up",
+        "scale",
         "nt_xent",
         "equal_texts",
         "chunk_memory",
