@@ -257,8 +257,8 @@ def pair_form(tokenizer: Any) -> PairForm:
         raise InputError(
             key="backbone",
             value=type(tokenizer).__name__,
-            expected=f"a tokenizer that encodes the text pair (a, b) as the ids of a, {first}, and later the ids of b, "
-            f"{second}, but it returns {both['input_ids']}",
+            expected=f"a tokenizer that concatenates the ids of the two texts of a pair; the ids of 'a' are {first}, "
+            f"those of 'b' {second}, and those of the pair {both['input_ids']}",
             hint="Choose another backbone.",
         )
     ids = np.array(both["input_ids"], np.int64)

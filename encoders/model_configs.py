@@ -198,7 +198,9 @@ class EncoderConfig(TrainableConfig):
         "are evenly spaced from the first to the last; null: all layers",
     )
     append_eos: bool | None = config_field(
-        None, "whether to append the end-of-sequence token to every text, for pooling=last with a decoder"
+        None,
+        "whether to append the end-of-sequence token to every text, which pooling=last of a decoder needs; null: only "
+        "if the backbone's tokenizer does so",
     )
     attention: str | None = config_field(
         None, "attention of a causal language model: causal or bidirectional; null: as in the model's config"

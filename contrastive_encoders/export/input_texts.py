@@ -15,8 +15,8 @@ ADVICE = " Set column to the column of the texts, or correct the row."
 
 
 class InputTexts(NamedTuple):
-    """Texts from files: a text for each line of a .txt file, even if the line is blank, and for each non-blank row of
-    another file.
+    """Texts from files. In a .txt file, each line is a text, even if it is blank. In files of other formats, each
+    non-blank row is a text.
     """
 
     files: tuple[Path, ...]

@@ -112,6 +112,6 @@ def weights_of(files: Sequence[str]) -> list[str]:
 
 
 def _is_cached(name: str, commit: str, file: str) -> bool:
-    """Return whether the file of this commit is in the cache, as the version that is read when offline."""
+    """Return whether the cache contains the file of this commit, and offline loading would read that version."""
     found = try_to_load_from_cache(name, file)
     return isinstance(found, str) and commit in Path(found).parts

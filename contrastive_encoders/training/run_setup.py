@@ -258,8 +258,8 @@ def _refuse_lost_pooling(before: ResolvedRun, pooling: str | None, after: Resolv
             raise InputError(
                 key=f"stages.{after.stage_name}.model.pooling",
                 value=own,
-                expected=f"a pooling that does not require {layer}, which stage {before.stage_name} with "
-                f"pooling={pooling} removes",
+                expected=f"a pooling that does not require {layer}, because stage {before.stage_name} has "
+                f"pooling={pooling} and therefore removes this layer",
                 hint=f"Set stages.{before.stage_name}.model.pooling={own}.",
             )
 

@@ -38,7 +38,7 @@ MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functi
 
 
 def check_targets(run: ResolvedRun) -> None:
-    """Check the classes that the ``_target_`` keys of a run name.
+    """Check that the class in each ``_target_`` key of a run exists and is allowed.
 
     Raises:
         InputError: a class is not allowed, or does not exist.

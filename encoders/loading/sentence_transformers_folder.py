@@ -162,7 +162,9 @@ def _post_pooling_modules(name: str, modules: list[dict[str, Any]]) -> tuple[tup
     for module in modules:
         options = read_json(name, f"{module['path']}/config.json") or {} if module["path"] else {}
         if _kind(module) not in ("Dense", "Normalize"):
-            raise UnsupportedModelError(f"its pooling is followed by the module {_kind(module)}")
+            raise UnsupportedModelError(
+                f"its pooling is followed by a module other than Dense and Normalize: {_kind(module)}"
+            )
         if _kind(module) == "Normalize" and module is not modules[-1]:
             raise UnsupportedModelError("its pooling is followed by a Normalize module that is not the last module")
         if not all(options.get(key) in (None, place) for key, place in VECTOR_MODULE_NAMES.items()):
@@ -321,11 +323,13 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
     options = _options(folder)
     unknown = sorted(options.keys() - SUPPORTED_OPTIONS)
     if unknown:
-        raise UnsupportedModelError(f"its transformer has the option {unknown[0]}")
+        raise UnsupportedModelError(
+            f"the config of its Transformer module contains the unsupported option {unknown[0]}"
+        )
     for group in ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"):
         foreign = sorted((options.get(group) or {}).keys() - HARMLESS_ARGUMENTS)
         if foreign:
-            raise UnsupportedModelError(f"its transformer is loaded with the argument {foreign[0]}")
+            raise UnsupportedModelError(f"its transformer is loaded with the unsupported argument {foreign[0]}")
     modality = options.get("modality_config", {"text": {}}).get("text", {"method_output_name": None})
     output = modality.get("method_output_name", "last_hidden_state")
     if (options.get("transformer_task", "feature-extraction"), output) not in (

@@ -264,7 +264,9 @@ class PrefixState(NamedTuple):
         return PrefixState([KeyValues(keys[index], values[index]) for keys, values in self.layers], self.real_RT[index])
 
     def ending_together(self) -> list[KeyValues]:
-        """Return the keys and values with the gaps moved to the beginning, so that each row ends at the last column."""
+        """Return the attention keys and values of each layer as a left-padded batch: the padding of each row is
+        moved to its beginning, so that its last token is in the last column.
+        """
         order_RT = self.real_RT.long().argsort(dim=1, stable=True)
         order_RHTD = order_RT[:, None, :, None].expand_as(self.layers[0].keys_RHTD)
         return [KeyValues(*(part.gather(2, order_RHTD) for part in layer)) for layer in self.layers]

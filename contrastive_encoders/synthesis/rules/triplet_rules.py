@@ -73,7 +73,7 @@ class Rules:
     )
 
     def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
-        """Return the rules that a hypothesis violates, regardless of the discriminator."""
+        """Return the violated rules among those that depend only on the texts, not on the discriminator's answer."""
         broken = set()
         if not text or text.isspace():
             broken.add(EMPTY)  # no switch: an empty text has no training value, and readers reject it
