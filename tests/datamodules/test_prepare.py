@@ -72,8 +72,8 @@ def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
         texts = [one.texts for one in RecordSource(str(hosted / "tsdae" / f"{name}.txt"), SENTENCES)]
         assert texts == [(f"One of {name}.",), ("Another.",)]
     assert len(list(RecordSource(str(hosted / "qa"), QA))) == 3 * 5
-    assert "30,000 rows (30,000 published)" in caplog.text
-    advised = re.findall(r"Train on it: contrastive-encoders train (.*)", caplog.text)
+    assert re.search(r"\b30,000\b.*\b30,000\b", caplog.text)
+    advised = re.findall(r"contrastive-encoders train (.*)", caplog.text)
     assert len(advised) == len(HOSTED)
     for overrides in map(shlex.split, advised):
         for run in resolve(compose([*overrides, "backbone=tiny"])).trainings:
@@ -114,7 +114,7 @@ def test_files_that_somebody_brought(hosted, server, tmp_path, how):
 def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server, caplog):
     (server.folder / NLI).write_text(CSV.rpartition('"A')[0])
     assert got("simcse_nli", f"output={hosted}") == 2
-    assert "expected 40 rows, got 39" in caplog.text
+    assert re.search(r"\b40 .*\b39\b.* rows=any", caplog.text)
     assert not (hosted / "simcse_nli").exists()
     assert got("simcse_nli", f"output={hosted}", "rows=any") == 0
     assert len(list(RecordSource(str(hosted / "simcse_nli"), TRIPLETS))) == 39
@@ -123,7 +123,7 @@ def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server,
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
-        (WIKI, b"", "the file is empty"),
+        (WIKI, b"", WIKI),
         ("list.json", b"<html>", "JSON list"),
         ("0.parquet", b"PAR1 cut", "gooaq-0.parquet"),
     ],
@@ -141,18 +141,18 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
     with zipfile.ZipFile(server.folder / "data-train.zip", "a") as archive:
         archive.writestr("../askubuntu/unsupervised/train.txt", "bad")
     assert got("tsdae", f"output={hosted}") == 2
-    assert caplog.text.count("points outside of the archive") == 1
+    assert caplog.text.count("askubuntu/unsupervised/train.txt") == 1
 
 
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        ([], "NAME=null: expected one of .*simcse_nli"),
-        (["wiki"], "NAME=wiki: expected one of .*wiki1m"),
+        ([], "^NAME=null: .*simcse_nli"),
+        (["wiki"], "^NAME=wiki: .*wiki1m"),
         (["qa", "outptu=x"], r"outptu=x: .*\boutput\b"),
-        (["qa", "rows=some"], "rows=some: expected published, any"),
-        (["qa", "download_mirror=/no/such"], "download_mirror=/no/such: expected"),
-        (["qa", "output=/dev/null/x"], "output=/dev/null/x: expected a writable"),
+        (["qa", "rows=some"], "^rows=some: .*published, any"),
+        (["qa", "download_mirror=/no/such"], "^download_mirror=/no/such: "),
+        (["qa", "output=/dev/null/x"], "^output=/dev/null/x: "),
     ],
 )
 def test_wrong_arguments_are_refused(overrides, says, tmp_path, monkeypatch):

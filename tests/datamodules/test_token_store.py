@@ -1,9 +1,12 @@
 """The store contains the ids that transformers gives, once and complete, and only documents that are long enough."""
 
+import errno
 import hashlib
 import itertools
 import json
 import multiprocessing
+import os
+import re
 import shutil
 import threading
 import time
@@ -175,7 +178,7 @@ def test_rows_without_tokens_are_dropped_with_their_labels(tmp_path, tiny_bert):
     write_rows(path, [{"text_a": empty, "text_b": empty, "label": 0}])
     with pytest.raises(InputError) as error:
         rows(path, tokenizer, tmp_path, PAIRS)
-    assert (error.value.location, error.value.value) == ("data", "none in 1 rows")
+    assert (error.value.location, re.findall(r"\d+", error.value.value)) == ("data", ["1"])
 
 
 def test_manifest_has_the_sums(corpus, bpe, tmp_path):
@@ -387,7 +390,7 @@ def test_a_full_disk_raises_an_output_error(build, corpus, bpe, tmp_path, monkey
         return plain_open(Path("/dev/full") if self.name == "ids.bin" else self, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", open_on_a_full_disk)
-    with pytest.raises(OutputError, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):  # of the system
+    with pytest.raises(OutputError, match=rf"cache.tokens-.*{os.strerror(errno.ENOSPC)}.*data\.cache_dir"):
         build(corpus, bpe, tmp_path / "cache")
 
 

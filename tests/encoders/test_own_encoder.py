@@ -266,7 +266,7 @@ def test_a_prompt_behind_the_texts_is_kept_where_it_is_trained_and_refused_elsew
     np.testing.assert_allclose(encode(export(model, tmp_path / "again"))[0], expected, atol=1e-5, rtol=0)
     with pytest.raises(InputError) as refused:
         untrained("pairs", directory)
-    assert (refused.value.key, refused.value.hint) == ("backbone", "Set model=gense, which trains with a prompt.")
+    assert (refused.value.key, " model=gense," in refused.value.hint) == ("backbone", True)
 
 
 class Records(logging.Handler):

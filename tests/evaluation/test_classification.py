@@ -1,5 +1,7 @@
 """Truth: SentEval's schemes with one classifier at a time, in float64 on small sizes; scikit-learn for the rest."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -214,23 +216,24 @@ def test_nothing_of_the_global_generators_is_used_or_moved():
 
 
 @pytest.mark.parametrize(
-    ("counts", "protocol", "value", "minimum"),
+    ("counts", "protocol", "found", "minimum"),
     [
-        ({"all": [40, 11]}, "default", "11 rows with the label 1", "at least 12"),
-        ({"train": [40, 9], "test": [5, 5]}, "default", "9 rows with the label 1", "at least 10"),
-        ({"train": [8, 8], "test": [5, 5]}, "fast", "16 rows", "at least 20"),
-        ({"train": [8, 8], "dev": [0, 0], "test": [5, 5]}, "fast", "no rows", ""),
+        ({"all": [40, 11]}, "default", [11, 1], 12),
+        ({"train": [40, 9], "test": [5, 5]}, "default", [9, 1], 10),
+        ({"train": [8, 8], "test": [5, 5]}, "fast", [16], 20),
+        ({"train": [8, 8], "dev": [0, 0], "test": [5, 5]}, "fast", [], None),
     ],
 )
-def test_too_few_rows_are_refused(counts, protocol, value, minimum):
+def test_too_few_rows_are_refused(counts, protocol, found, minimum):
     parts = {}
     for name, (zeros, ones) in counts.items():
         texts = [f"{name} {n}" for n in range(zeros + ones)]
         parts[name] = LabeledSplit("x.tsv", (texts,), np.array([0] * zeros + [1] * ones, dtype=np.int64))
     with pytest.raises(InputError) as refused:
         task("mr", parts, protocol, 2)
-    assert (refused.value.location, refused.value.value) == ("x.tsv", value)
-    assert minimum in refused.value.expected
+    assert refused.value.location == "x.tsv"
+    assert list(map(int, re.findall(r"\d+", refused.value.value))) == found
+    assert next(map(int, re.findall(r"\d+", refused.value.expected)), None) == minimum
 
 
 def test_no_hidden_units_for_scikit_learn_nor_where_a_task_forbids_them():
@@ -253,7 +256,7 @@ def test_vectors_that_are_not_finite_count_as_zeros(protocol, combination, caplo
     pool.vectors_UD[3] = float("nan")
     pool.vectors_UD[50, 2] = float("inf")
     found = one.score(pool, ScoringOptions())
-    assert " embeddings contain NaN or infinity" in caplog.text
+    assert "NaN" in caplog.text
     pool.vectors_UD[[3, 50]] = 0.0
     assert {name: e.value for name, e in found.items()} == {
         name: e.value for name, e in one.score(pool, ScoringOptions()).items()

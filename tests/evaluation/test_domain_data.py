@@ -1,5 +1,6 @@
 """The on-disk tables of the domain tasks: small ones written here, and the published ones if they are available."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -114,9 +115,9 @@ def test_a_forum_s_documents_are_all_its_questions_but_the_queries(cqadupstack):
 @pytest.mark.parametrize(
     ("rows", "location", "value"),
     [
-        (["gis|77|3"], "test.tsv:2", "'77' of forum 'gis'"),
-        (["golf|1|3"], "test.tsv:2", "'1' of forum 'golf'"),
-        ([], "test.tsv", "no rows"),
+        (["gis|77|3"], "test.tsv:2", ["77", "gis"]),
+        (["golf|1|3"], "test.tsv:2", ["1", "golf"]),
+        ([], "test.tsv", []),
     ],
 )
 def test_damaged_cqadupstack(cqadupstack, rows, location, value):
@@ -124,7 +125,7 @@ def test_damaged_cqadupstack(cqadupstack, rows, location, value):
     with pytest.raises(InputError) as refused:
         read(cqadupstack, "cqadupstack")
     assert refused.value.location == str(cqadupstack / "CQADupStack" / location)
-    assert refused.value.value == value
+    assert re.findall(r"'(\w+)'", refused.value.value) == value
 
 
 # -------------------------------------------------------------------------- TwitterPara, BIOSSES
@@ -140,7 +141,7 @@ def test_votes_out_of_range_and_empty_tables(tmp_path):
     write(tmp_path, "TwitterURL/test_with_debatable", header)
     with pytest.raises(InputError) as refused:
         read(tmp_path, "twitterurl")
-    assert (refused.value.location, refused.value.value) == (str(path), "no rows")
+    assert (refused.value.location, refused.value.key) == (str(path), None)
 
 
 def test_the_published_twitter_sets_agree_with_their_labels(real_data):

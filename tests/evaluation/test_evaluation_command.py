@@ -1,6 +1,7 @@
 """``contrastive-encoders evaluate`` as a user types it."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_the_json_is_a_results_file(scored, small_tables, small_word_vectors):
     for name, (low, high) in results["intervals"].items():
         assert low <= scores[name] <= high or name.startswith("stsb/geometry"), name
     assert "STS13/test.tsv" in results["skipped"]["sts13"]
-    assert results["row_count_mismatches"]["STS12/test.tsv"] == "60 rows, not 3108"
+    assert re.findall(r"\d+", results["row_count_mismatches"]["STS12/test.tsv"]) == ["60", "3108"]
     assert results["backbone"] == str(small_word_vectors)
     assert set(results["data"][0]["tables"]) >= {"MR/all", "STS12/test", "STSBenchmark/train"}
 
@@ -62,16 +63,16 @@ def test_two_processes_find_the_same(scored, small_tables, small_word_vectors, t
 
 
 BAD = [
-    (["data_root={data}"], ["encoder is not set"]),
+    (["data_root={data}"], ["encoder"]),
     (["encoder={vectors}", "data_root=/nowhere"], ["data_root=/nowhere", "action=list"]),
-    (["encoder={vectors}", "data_root={data}", "suite=stss"], ["suite=stss", "nearest is sts."]),
-    (["encoder={vectors}", "suite=stss"], ["suite=stss", "nearest is sts."]),
-    (["encoder={vectors}", "data_root={data}", "suite=cr"], ["task cr: expected", "CR/all.tsv"]),
+    (["encoder={vectors}", "data_root={data}", "suite=stss"], ["suite=stss: ", " sts."]),
+    (["encoder={vectors}", "suite=stss"], ["suite=stss: ", " sts."]),
+    (["encoder={vectors}", "data_root={data}", "suite=cr"], ["task cr: ", "CR/all.tsv"]),
     (["encoder={vectors}", "data_root={data}", "suite=trec@senteval"], ["expected", "TREC/train.senteval.tsv"]),
     (["encoder={vectors}", "data_root={data}", "protocol=slow"], ["protocol=slow", "default, fast, sklearn"]),
-    (["encoder={vectors}", "data_root={data}", "suite=biosses", "output={vectors}/a/b.json"], ["/a/b.json: expected"]),
-    (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7: expected auto"]),
-    (["encoder={vectors}", "data_root={data}", "encodr=x"], ["encodr=x", "nearest is encoder"]),
+    (["encoder={vectors}", "data_root={data}", "suite=biosses", "output={vectors}/a/b.json"], ["/a/b.json: "]),
+    (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7: ", "auto"]),
+    (["encoder={vectors}", "data_root={data}", "encodr=x"], ["encodr=x: ", " encoder."]),
 ]
 
 

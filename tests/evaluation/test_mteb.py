@@ -1,6 +1,7 @@
 """``suite=mteb``: the official library's scores of the encoder equal those of this package for shared protocols."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -133,7 +134,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 def test_unavailable_data_is_refused(small_word_vectors, tmp_path):
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
     said = refused(evaluate(tmp_path, f"encoder={small_word_vectors}", "mteb_tasks=[STS13]"))
-    assert "task STS13: expected the data set mteb/sts13-sts" in said
+    assert re.search(r"task STS13: .*\bmteb/sts13-sts", said)
 
 
 @pytest.mark.parametrize(

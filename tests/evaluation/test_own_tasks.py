@@ -263,16 +263,16 @@ def test_a_tasks_prompts_take_the_place_of_the_encoders(tiny_bert, tmp_path):
 
 ROWS = {"sentence1": "a b", "sentence2": "c d", "score": 1}
 BAD = [
-    ("x.tsv", None, "task x: path=x.tsv: "),
-    ("stsb", None, "Set suite=stsb"),
-    ({"m": {"path": "{file}", "colums": ["a"]}}, [ROWS], "The nearest is pairs.columns"),
-    ({"sts12": {"path": "{file}"}}, [ROWS], "published task"),
-    ("{file}", [{"left": "a", "right": "b"}], "got 'left', 'right'."),
-    ("{file}", [ROWS, ROWS], "got 1 in all 2 rows"),
-    ("{file}", [ROWS, {**ROWS, "score": "high"}], "rows.jsonl:2, score: expected a number, got 'high'"),
-    ("{file}", [ROWS, {"sentence1": "a"}], "rows.jsonl:2: expected the columns sentence1, sentence2, score"),
-    ({"m": {"path": "{file}", "split": "dev"}}, [{**ROWS, "split": "test"}], "split=dev: expected one of "),
-    ({"m": {"path": "{file}", "kind": "retrieval", "corpus": "{file}"}}, [ROWS], "rows.jsonl, queries: expected"),
+    ("x.tsv", None, ["task x: path=x.tsv: "]),
+    ("stsb", None, [" suite=stsb"]),
+    ({"m": {"path": "{file}", "colums": ["a"]}}, [ROWS], ["colums", " pairs.columns"]),
+    ({"sts12": {"path": "{file}"}}, [ROWS], ["sts12", "published"]),
+    ("{file}", [{"left": "a", "right": "b"}], ["'left', 'right'."]),
+    ("{file}", [ROWS, ROWS], ["score", " 1 ", " 2 "]),
+    ("{file}", [ROWS, {**ROWS, "score": "high"}], ["rows.jsonl:2, score: ", "'high'"]),
+    ("{file}", [ROWS, {"sentence1": "a"}], ["rows.jsonl:2: ", "sentence1, sentence2, score"]),
+    ({"m": {"path": "{file}", "split": "dev"}}, [{**ROWS, "split": "test"}], ["split=dev: ", "test"]),
+    ({"m": {"path": "{file}", "kind": "retrieval", "corpus": "{file}"}}, [ROWS], ["rows.jsonl, queries: "]),
 ]
 
 
@@ -284,13 +284,13 @@ def filled(entry, **given):
     return {key: filled(one, **given) for key, one in entry.items()} if isinstance(entry, dict) else entry
 
 
-@pytest.mark.parametrize(("entry", "rows", "expected"), BAD, ids=[one[2][:30] for one in BAD])
+@pytest.mark.parametrize(("entry", "rows", "expected"), BAD, ids=[one[2][0][:30] for one in BAD])
 def test_invalid_custom_tasks_are_refused(entry, rows, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = lines(tmp_path / "rows.jsonl", rows or [])
     with pytest.raises(InputError) as caught:
         scored(filled(entry, file=file), BagOfWords())
-    assert expected in str(caught.value)
+    assert all(part in str(caught.value) for part in expected), caught.value
 
 
 def test_a_folder_with_ids_that_do_not_meet(tmp_path, bag_of_words, caplog):
@@ -298,8 +298,10 @@ def test_a_folder_with_ids_that_do_not_meet(tmp_path, bag_of_words, caplog):
     folder = beir(tmp_path / "a", gains)
     found = scored(str(folder), bag_of_words)
     assert found["a/cosine/recall@100"] <= 75, "one of three relevant documents cannot be found"
-    assert "1 relevant documents are not in" in caplog.text
-    assert "1 queries of" in caplog.text
+    assert {record.args for record in caplog.records} >= {
+        ("a", 1, folder / "qrels" / "test.tsv", folder / "queries.jsonl"),
+        ("a", 1, folder / "corpus.jsonl"),
+    }
     with (folder / "corpus.jsonl").open("a") as file:
         file.write('{"_id": "d1", "text": "again"}\n')
     with pytest.raises(InputError) as caught:
@@ -385,7 +387,7 @@ def test_a_querys_own_document_is_not_ranked(tmp_path, bag_of_words, caplog):
         return list(scored({"t": task}, bag_of_words).values())
 
     assert found(folder, "auto") == found(folder, True) == [100, 100]
-    assert caplog.text.count("4 queries have a document with the same id") == 2
+    assert [record.args[:2] for record in caplog.records] == [("t", 4), ("t", 4)]
     assert found(folder, False) == [50, 0], "the query itself comes first, its answer second"
     caplog.clear()
     assert found(other, "auto") == found(other, False) == [100, 100], "equal ids of other texts"

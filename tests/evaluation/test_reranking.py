@@ -123,7 +123,7 @@ def test_a_score_that_is_nan_puts_its_document_behind_the_others_and_is_told(bag
     reranking = RerankingScorer([task], lambda: bag_of_words, 4)
     found = reranking.score(Broken(), intervals=False).values["mine/reranked/ndcg@10"]
     assert found == pytest.approx(100 / math.log2(1 + 4))
-    assert "mine: 1 of 4 scores of the reranker are NaN" in caplog.text
+    assert [record.args[:3] for record in caplog.records] == [("mine", 1, 4)]
 
 
 def test_no_text_is_embedded_twice(bag_of_words):
@@ -139,10 +139,10 @@ def test_no_text_is_embedded_twice(bag_of_words):
 
 def test_invalid_rerankers_are_refused(tiny_bert, small_reranker, small_tables, task, tmp_path):
     words = {
-        "an encoder is wanted": ([f"reranker={small_reranker}", f"custom_tasks={task}"], "encoder is not set"),
+        "an encoder is wanted": ([f"reranker={small_reranker}", f"custom_tasks={task}"], "^encoder"),
         "sts alone": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"data_root={small_tables}", "suite=[stsb,sts12]"],
-            ": expected a retrieval task",
+            "retrieval",
         ),
         "no cross-encoder": (
             [f"encoder={tiny_bert}", f"reranker={tiny_bert}", f"custom_tasks={task}"],
@@ -150,11 +150,11 @@ def test_invalid_rerankers_are_refused(tiny_bert, small_reranker, small_tables, 
         ),
         "nothing there": (
             [f"encoder={tiny_bert}", f"reranker={tmp_path / 'no'}", f"custom_tasks={task}"],
-            "reranker=.*/no: expected an existing",
+            "^reranker=.*/no: ",
         ),
         "no document": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"custom_tasks={task}", "rerank_top=0"],
-            "rerank_top=0: expected 1 or more",
+            "^rerank_top=0: ",
         ),
     }
     for given, message in words.values():

@@ -1,5 +1,7 @@
 """SentEval's and the probing tables: contents, order, and messages for damaged tables."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -112,14 +114,14 @@ def test_probing_labels_are_those_of_the_training_rows_in_alphabetical_order(tmp
 @pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
-        ("MR/all", [*movies(), ["2", "word"]], "all.tsv:42, label: expected one of 0, 1, got '2'."),
-        ("MR/all", [*movies(), ["1", ""]], "all.tsv:42, sentence: expected a text, got an empty cell."),
-        ("MR/all", [["1", f"word {n}"] for n in range(40)], "got 0 rows with the label 0."),
-        ("PROBING/tense", [["xx", "A", "b"]], "tense.tsv:2, split: expected one of tr, va, te, got 'xx'."),
+        ("MR/all", [*movies(), ["2", "word"]], r"all\.tsv:42, label: .* 0, 1, .*'2'"),
+        ("MR/all", [*movies(), ["1", ""]], r"all\.tsv:42, sentence: "),
+        ("MR/all", [["1", f"word {n}"] for n in range(40)], r"all\.tsv: .*\b0 .*label 0\b"),
+        ("PROBING/tense", [["xx", "A", "b"]], r"tense\.tsv:2, split: .* tr, va, te, .*'xx'"),
         (
             "PROBING/tense",
             [*probing_rows(["A", "B"]), ["te", "C", "word"]],
-            "tense.tsv:38, label: expected one of A, B, got 'C'.",
+            r"tense\.tsv:38, label: .* A, B, .*'C'",
         ),
     ],
 )
@@ -128,7 +130,7 @@ def test_damage_is_one_clear_message(tmp_path, name, rows, message):
     write(tmp_path / f"{name}.tsv", header, rows)
     with pytest.raises(InputError) as caught:
         read(tmp_path, "mr" if name == "MR/all" else "tense")
-    assert message in str(caught.value)
+    assert re.search(message, str(caught.value))
     assert str(tmp_path) in str(caught.value)
 
 

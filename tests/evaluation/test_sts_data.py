@@ -1,4 +1,5 @@
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -79,10 +80,11 @@ def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, ca
 def test_a_table_that_differs_from_the_published_one_is_reported(tmp_path, tsv, caplog):
     tsv(tmp_path / "STSBenchmark" / "test.tsv", 700, 0)
     chosen = load_tasks(tmp_path, "stsb,stsb-geometry", EvaluateConfig(alignment_threshold=3.0))
-    assert chosen.row_count_mismatches == {"STSBenchmark/test.tsv": "700 rows, not 1379"}
+    [(table, difference)] = chosen.row_count_mismatches.items()
+    assert (table, re.findall(r"\d+", difference)) == ("STSBenchmark/test.tsv", ["700", "1379"])
     [record] = caplog.records
     assert record.levelname == "WARNING"
-    assert "700 rows, not 1379" in record.getMessage()  # once, although two tasks read it
+    assert difference in record.getMessage()  # once, although two tasks read it
 
 
 @pytest.mark.parametrize(
@@ -105,15 +107,15 @@ HEADER = b"sentence1\tsentence2\tscore\n"
 
 
 BROKEN = [
-    ("stsb", HEADER + b"a\tb\t1\na\tb\n", r"test\.tsv:3: .*3 columns.* got 2"),
-    ("stsb", HEADER + b"a\tb\thigh\n", r"test\.tsv:2, score: expected a number from 0 to 5, got 'high'"),
-    ("stsb", HEADER + b"a\tb\tNaN\n", r"test\.tsv:2, score: expected a number from 0 to 5, got 'NaN'"),
+    ("stsb", HEADER + b"a\tb\t1\na\tb\n", r"test\.tsv:3: .*\b3\b.*\b2\b"),
+    ("stsb", HEADER + b"a\tb\thigh\n", r"test\.tsv:2, score: .*\b0 to 5\b.*'high'"),
+    ("stsb", HEADER + b"a\tb\tNaN\n", r"test\.tsv:2, score: .*\b0 to 5\b.*'NaN'"),
     ("stsb", HEADER + b"a\t \t1\n", r"test\.tsv:2, sentence2: "),
-    ("stsb", b"sentence1\tscore\na\t1\n", r"test\.tsv:1: expected a header .*Add sentence2"),
+    ("stsb", b"sentence1\tscore\na\t1\n", r"test\.tsv:1: .* sentence2"),
     (
         "stsb",
         HEADER + b"a\tb\t1\nna\xefve\tb\t1\n",
-        r"test\.tsv:3: expected UTF-8, got byte 0xef at byte 3 of",
+        r"test\.tsv:3: .*UTF-8, .* 0xef .*\b3\b",
     ),
     ("sickr", HEADER + b"a\tb\t0.5\n", "from 1 to 5"),
 ]

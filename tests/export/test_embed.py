@@ -1,5 +1,6 @@
 """``contrastive-encoders embed``: row i is the embedding of the i-th text, even after interruptions."""
 
+import errno
 import gzip
 import json
 import multiprocessing
@@ -127,23 +128,23 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
     (tmp_path / "o.npy.part").write_text("somebody's, which has no .progress")
     with caplog.at_level("INFO"):
         command(*overrides)
-    assert "is finished" in caplog.text
+    assert "overwrite=true" in caplog.text
     (tmp_path / "o.npy.part").unlink()  # it still exists
     with pytest.raises(InputError) as refused:
         command(*overrides, "dtype=float16")
     assert (refused.value.key, refused.value.value) == ("output", tmp_path / "o.npy")
-    assert "dtype is float16 instead of float32" in refused.value.hint
+    assert re.search("dtype .*float16 .*float32", refused.value.hint)
     assert "overwrite=true" in refused.value.hint
     other = tmp_path / "other" / small_word_vectors.name
     other.parent.mkdir()
     other.write_text(small_word_vectors.read_text().replace("1", "2"))
     with pytest.raises(InputError) as refused:
         command(f"encoder={other}", *overrides[1:])
-    assert re.search("encoder is [0-9a-f]{8} instead of [0-9a-f]{8}[.]", refused.value.hint)
+    assert re.search(r"encoder .*\b[0-9a-f]{8} .*\b[0-9a-f]{8}[.]", refused.value.hint)
     lines(path, TEXTS[:-1])
     with pytest.raises(InputError) as refused:
         command(*overrides)
-    assert "input is t.txt" in refused.value.hint
+    assert re.search(r"input .*t\.txt", refused.value.hint)
     assert (tmp_path / "o.npy").stat().st_mtime_ns == before
     command(*overrides, "overwrite=true")
     assert len(np.load(tmp_path / "o.npy")) == len(TEXTS) - 1
@@ -243,14 +244,14 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
 @pytest.mark.parametrize(
     ("name", "content", "overrides", "message"),
     [
-        ("t.txt", "ä\n".encode() + b"b\xff\nc", [], "t.txt:2: expected UTF-8.*set encoding=NAME[.]$"),
-        ("t.csv", b"title\na\n", [], "^t.csv: text is missing; the columns are 'title'. Set column"),
-        ("t.txt", b"a", ["column=text"], "column=text: expected null"),
-        ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "the gzip stream ends early"),
-        ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "t.jsonl:2: text is missing; the columns are 'txt'"),
-        ("t.txt", b"a", ["output=o.csv"], "ends in .npy or .parquet"),
-        ("t.txt", b"a", ["dtype=int8"], "quantization_ranges=null: expected FILE"),
-        ("t.txt", b"a", ["dtype=binary", "quantization_ranges=x.npy"], "expected null with dtype=binary"),
+        ("t.txt", "ä\n".encode() + b"b\xff\nc", [], "^t.txt:2: .*UTF-8.* encoding=NAME[.]$"),
+        ("t.csv", b"title\na\n", [], "^t.csv: .*'title'[.] .*column "),
+        ("t.txt", b"a", ["column=text"], "^column=text: "),
+        ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "^t.txt.gz.*gzip"),
+        ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "^t.jsonl:2: .*'txt'"),
+        ("t.txt", b"a", ["output=o.csv"], "^output=o.csv: .*[.]npy"),
+        ("t.txt", b"a", ["dtype=int8"], "^quantization_ranges=null: "),
+        ("t.txt", b"a", ["dtype=binary", "quantization_ranges=x.npy"], "^quantization_ranges=x.npy: .* dtype=binary"),
     ],
 )
 def test_wrong_input_is_told_in_one_message(
@@ -283,11 +284,11 @@ def test_a_value_beyond_float16_is_refused(tmp_path):
 
 def test_a_full_disk_is_reported_before_anything_is_computed(tmp_path, small_word_vectors, monkeypatch):
     def full(*_):
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     path = lines(tmp_path / "t.txt", TEXTS)
-    with pytest.raises(OutputError, match="do not fit at this path"):
+    with pytest.raises(OutputError, match=r"o\.npy: "):
         command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
     assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
 
@@ -298,9 +299,8 @@ def test_other_settings_of_the_encoder_are_shown_instead_of_hashes(tmp_path, tin
     command(*overrides)
     with pytest.raises(InputError) as refused:
         command(*overrides, "max_length=7", "dtype=float16")
-    assert "max_length is 7 instead of" in refused.value.hint
-    assert "; dtype is float16 instead of float32." in refused.value.hint
-    assert "encoder is" not in refused.value.hint
+    assert re.search(r"max_length .*\b7 .*; dtype .*float16 .*float32\.", refused.value.hint)
+    assert "encoder" not in refused.value.hint
     record = json.loads((tmp_path / "o.npy.json").read_text())
     del record["encoder_settings"]  # as in a file of an earlier version
     (tmp_path / "o.npy.json").write_text(json.dumps(record))

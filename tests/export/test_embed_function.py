@@ -110,7 +110,7 @@ def test_role_takes_the_prompt_of_the_encoder(tiny_bert, tmp_path):
         (b"a", {}, {"key": "texts"}),
         ({"a": 1}, {}, {"key": "texts"}),
         ("one text", {}, {"key": "texts", "value": "one text"}),
-        (["a"], {"dtyp": "int8"}, {"key": "dtyp", "hint": "The nearest is dtype."}),
+        (["a"], {"dtyp": "int8"}, {"key": "dtyp", "value": "int8"}),
         (["a"], {"devices": 2}, {"key": "devices"}),
         (["a"], {"dtype": "float64"}, {"key": "dtype", "value": "float64"}),
         (["a"], {"dtype": "int8"}, {"key": "quantization_ranges", "value": None}),

@@ -156,23 +156,23 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
     assert "Traceback" not in again.stderr
     typo = typed("fromat=onnx")
     assert typo.returncode == 2
-    assert "nearest is format" in typo.stderr
+    assert "fromat=onnx: " in typo.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run={encoder}"], "output=null: expected a directory to write"),
-        (["run={encoder}", "output={encoder}"], "expected a directory other than"),
+        (["run={encoder}"], "^output=null: "),
+        (["run={encoder}", "output={encoder}"], "^output=.*/tiny_mlm[^/]*: .*encoder"),
         (
             ["run={encoder}", "output={tmp}/new", "similarity=dot", "format=transformers"],
-            "similarity=dot: expected null with format=transformers",
+            "^similarity=dot: .* format=transformers",
         ),
-        (["run={encoder}", "output={tmp}/file"], "not a file"),
-        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "years.txt"),
-        (["run={encoder}", "output={tmp}/file/deeper"], "writable"),
-        (["run={vectors}", "output={tmp}/new"], "is word vectors"),
+        (["run={encoder}", "output={tmp}/file"], "^output=.*/file: (?!.*writable)"),
+        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], r"^output=.*/thesis: .*years\.txt"),
+        (["run={encoder}", "output={tmp}/file/deeper"], "^output=.*/file: .*writable"),
+        (["run={vectors}", "output={tmp}/new"], r"^run=.*\.(txt|vec): "),
     ],
 )
 def test_invalid_input_is_refused_and_nothing_is_written(tiny_mlm, small_word_vectors, tmp_path, arguments, message):
@@ -180,7 +180,7 @@ def test_invalid_input_is_refused_and_nothing_is_written(tiny_mlm, small_word_ve
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "years.txt").write_text("work")
     filled = [argument.format(encoder=tiny_mlm, tmp=tmp_path, vectors=small_word_vectors) for argument in arguments]
-    with pytest.raises(InputError, match=re.escape(message)):
+    with pytest.raises(InputError, match=message):
         command(*filled)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "thesis", "years.txt"]
 
@@ -220,7 +220,7 @@ finally:
         for name, arguments in {"help": ["--help"], "export": valid}.items()
     }
     assert runs["help"].returncode == runs["export"].returncode == 0, runs
-    assert "width: the width of the embeddings" in " ".join(runs["help"].stdout.split())
+    assert "width: the width " in " ".join(runs["help"].stdout.split())
     assert runs["help"].stdout.rstrip().endswith("False")
     assert (tmp_path / "out" / "width.txt").read_text() == "32"
 

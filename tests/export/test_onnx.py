@@ -124,7 +124,7 @@ def test_a_graph_that_is_wrong_is_not_kept(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "contrastive_encoders.encoders.kernels.onnx_graph.run_graph", lambda *_: np.zeros((3, 32), dtype=np.float32)
     )
-    with pytest.raises(RuntimeError, match="differ from the encoder"):
+    with pytest.raises(RuntimeError, match="graph"):
         export_onnx(tmp_path / "o", encoder)
     assert not list(tmp_path.iterdir())
 

@@ -53,7 +53,7 @@ def test_queries_take_the_ranges_of_their_corpus(tmp_path, tiny_mlm, dtype):
             tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"quantization_ranges={tmp_path / 'other.npy'}"
         )
     assert (refused.value.key, refused.value.value) == ("output", tmp_path / "queries.npy")
-    assert "ranges is" in refused.value.hint
+    assert "ranges" in refused.value.hint
 
 
 def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
@@ -62,10 +62,8 @@ def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     np.savez(tmp_path / "several.npz", np.zeros((2, 32)))
     (tmp_path / "text.npy").write_text("ranges")
-    cases = {"wide.npy": "not (2, 33)", "turned.npy": "(2, 32) with the minimum and maximum"}
-    for name, expected in (
-        cases | dict.fromkeys(("objects.npy", "several.npz", "text.npy"), "a readable file")
-    ).items():
+    cases = {"wide.npy": "(2, 33)", "turned.npy": "minimum"}
+    for name, expected in (cases | dict.fromkeys(("objects.npy", "several.npz", "text.npy"), "readable")).items():
         with pytest.raises(InputError) as refused:
             embedded(tmp_path, tiny_mlm, MANY, "few", "dtype=int8", f"quantization_ranges={tmp_path / name}")
         assert (refused.value.key, refused.value.value) == ("quantization_ranges", str(tmp_path / name))

@@ -1,6 +1,7 @@
 """Output folders: a folder without a marker is refused, and only the entries of the marker are removed."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_a_file_is_refused_and_an_empty_folder_is_accepted(tmp_path, command):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError) as error:
         COMMANDS[command](tmp_path / "file")
-    assert (error.value.value, "not a file" in error.value.expected) == (tmp_path / "file", True)
+    assert (error.value.value, "file" in error.value.expected) == (tmp_path / "file", True)
     (tmp_path / "empty").mkdir()
     COMMANDS[command](tmp_path / "empty")
 
@@ -149,16 +150,16 @@ def test_an_export_replaces_an_export_without_other_files(tmp_path):
     ("before", "now", "expected"),
     [
         ({"a": 1, "b": [1, 2]}, {"b": (1, 2), "a": 1}, ""),
-        ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, 'a.b is 2 instead of 1; c is "y" instead of "x"'),
-        ({"a": "69fe19f8" * 8}, {"a": "bab731cd" * 8}, "a is bab731cd instead of 69fe19f8"),
-        ({"a": 1}, {"b": None, "c": 0}, "a is null instead of 1; c is 0 instead of null"),
-        ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, "a also has [3] and lacks [1]"),
-        ({"a": 1}, {"a": "x" * 90}, f'a is "{"x" * 56}... instead of 1'),
+        ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, r'a\.b .*\b2 .*\b1; c .*"y" .*"x"'),
+        ({"a": "69fe19f8" * 8}, {"a": "bab731cd" * 8}, "a .* bab731cd .* 69fe19f8"),
+        ({"a": 1}, {"b": None, "c": 0}, "a .* null .* 1; c .* 0 .* null"),
+        ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, r"a .*\[3\] .*\[1\]"),
+        ({"a": 1}, {"a": "x" * 90}, rf'a .* "{"x" * 56}\.\.\. .* 1'),
     ],
     ids=["equal", "nested", "hashes", "missing", "lists", "long"],
 )
 def test_the_differences_of_two_identities_are_described(before, now, expected):
-    assert differences(before, now) == expected
+    assert re.fullmatch(expected, differences(before, now))
 
 
 def test_the_owner_of_a_lock_may_acquire_it_again(tmp_path):

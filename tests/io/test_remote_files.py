@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 import sys
 from types import SimpleNamespace
 
@@ -94,7 +95,7 @@ def test_each_version_is_downloaded_once_and_named_in_the_manifest(bucket):
     with pytest.raises(InputError) as error:
         list_files(url)
     assert (error.value.key, error.value.value) == ("data.path", url)
-    assert f"{bucket.url} does not contain t.jsonl" in error.value.expected
+    assert re.search(rf"{bucket.url} .*\bt\.jsonl", error.value.expected)
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_a_file_of_a_web_server_is_downloaded(web):
     assert (entry["path"], entry["version"]) == (f"{web.url}/t.txt", "first")
     with pytest.raises(InputError) as error:
         list_files(f"{web.url}/none.txt")
-    assert (error.value.value, "existing file" in error.value.expected) == (f"{web.url}/none.txt", True)
+    assert (error.value.value, "existing" in error.value.expected) == (f"{web.url}/none.txt", True)
     assert without_secrets("https://me:secret@host/a/t.txt?sig=secret#x") == "https://host/a/t.txt"
     assert without_secrets("sftp://me:secret@host/a/b:c@d") == "sftp://host/a/b:c@d"
     assert without_secrets("s3://bucket/a:b@c/d") == "s3://bucket/a:b@c/d"
@@ -139,7 +140,7 @@ def test_an_interrupted_download_leaves_no_file(web):
 
 WRONG = [  # address, environment, a part of what is expected, and a part of the hint
     ("s3://no-such-bucket-is-here/t.txt", {}, "no-such-bucket-is-here", ""),
-    ("URL/t.jsn", {}, "does not contain t.jsn", "t.jsonl"),
+    ("URL/t.jsn", {}, " t.jsn", "t.jsonl"),
     ("URL/t.jsonl", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "access", "AWS_ACCESS_KEY_ID"),
     ("gs://bucket/t.txt", {}, "gcsfs", "pip install 'contrastive-encoders[gcs]'"),
     ("http://127.0.0.1:9/t.txt", {}, "responds", "network"),
@@ -168,13 +169,13 @@ def test_an_inaccessible_address_is_refused(address, env, expected, hint, bucket
 def test_an_address_without_readable_files_is_refused(bucket):
     with pytest.raises(InputError) as raised:
         list_files(bucket.url)
-    assert raised.value.expected == "an address with files of a supported type (no files found)"
-    for number, found in enumerate(("1 other file found, 0.bin", "2 other files found, such as 0.bin")):
+    assert (raised.value.key, raised.value.value) == ("data.path", bucket.url)
+    for number in range(2):
         bucket.system.pipe(f"{bucket.name}/{number}.bin", b"0")
         clear_caches()
         with pytest.raises(InputError) as raised:
             list_files(bucket.url)
-        assert raised.value.expected == f"an address with files of a supported type ({found})"
+        assert re.search(rf"\({number + 1} .*\b0\.bin\)", raised.value.expected)
 
 
 def test_remote_tasks_specs_and_texts_equal_local_ones(bucket, tmp_path):

@@ -1,5 +1,6 @@
 """Losses of pytorch-metric-learning by name: the same number as calling the library, and clear refusals."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 from pytorch_metric_learning import losses, miners
 from torch import Tensor
 
-from contrastive_encoders.losses.metric_learning import metric_loss
+from contrastive_encoders.losses.metric_learning import UNFIT, metric_loss
 
 FIT = [
     "AngularLoss",
@@ -79,22 +80,26 @@ def test_autocast_and_bfloat16_are_computed_in_float32():
 
 
 REFUSED = [
-    (("NTXent",), {}, r"no loss 'NTXent'.*Did you mean NTXentLoss"),
-    (("TripletLoss",), {}, "Did you mean .*TripletMarginLoss"),
-    (("qqqq",), {}, "There are AngularLoss, ArcFaceLoss"),
+    (("NTXent",), {}, "'NTXent'.* NTXentLoss"),
+    (("TripletLoss",), {}, "'TripletLoss'.* TripletMarginLoss"),
+    (("qqqq",), {}, "'qqqq'.* AngularLoss, ArcFaceLoss"),
     (("ArcFaceLoss",), {}, "num_classes"),
-    (("ProxyNCALoss",), {"num_classes": 3, "embedding_size": 6}, "has weights"),
-    (("SelfSupervisedLoss",), {}, "no loss 'SelfSupervisedLoss'"),
-    (("VICRegLoss",), {}, "takes no labels"),
-    (("GenericPairLoss",), {}, "base class"),
-    (("DynamicSoftMarginLoss",), {}, "running histogram"),
+    (("ProxyNCALoss",), {"num_classes": 3, "embedding_size": 6}, "ProxyNCALoss .*weights"),
+    (("SelfSupervisedLoss",), {}, "'SelfSupervisedLoss'"),
+    (("VICRegLoss",), {}, UNFIT["VICRegLoss"]),
+    (("GenericPairLoss",), {}, UNFIT["GenericPairLoss"]),
+    (("DynamicSoftMarginLoss",), {}, UNFIT["DynamicSoftMarginLoss"]),
     (("RankedListLoss",), {"margin": 0.1}, "Tn"),
     (("TripletMarginLoss",), {"marign": 0.1}, "marign"),
-    (("MarginLoss",), {"learn_beta": True, "num_classes": 3}, "has weights"),
-    (("TripletMarginLoss", "TripletMiner"), {}, "no miner 'TripletMiner'.*TripletMarginMiner"),
-    (("TripletMarginLoss", "BaseMiner"), {}, "base class"),
-    (("TripletMarginLoss", "EmbeddingsAlreadyPackagedAsTriplets"), {}, "triplets already"),
-    (("TripletMarginLoss", None, {"margin": 0.1}), {}, "there is no miner"),
+    (("MarginLoss",), {"learn_beta": True, "num_classes": 3}, "MarginLoss .*weights"),
+    (("TripletMarginLoss", "TripletMiner"), {}, "miner 'TripletMiner'.* TripletMarginMiner"),
+    (("TripletMarginLoss", "BaseMiner"), {}, UNFIT["BaseMiner"]),
+    (
+        ("TripletMarginLoss", "EmbeddingsAlreadyPackagedAsTriplets"),
+        {},
+        UNFIT["EmbeddingsAlreadyPackagedAsTriplets"],
+    ),
+    (("TripletMarginLoss", None, {"margin": 0.1}), {}, "^miner_options="),
 ]
 
 
@@ -105,10 +110,9 @@ def test_unsuitable_losses_and_miners_are_refused(names, options, message):
 
 
 def test_an_unknown_name_lists_those_that_fit():
-    with pytest.raises(ValueError, match="There are") as refusal:
+    with pytest.raises(ValueError, match="'qqqq'") as refusal:
         metric_loss("qqqq")
-    offered = str(refusal.value).split("There are ")[1].rstrip(".").split(", ")
-    assert set(FIT) <= set(offered)
+    assert set(FIT) <= set(re.findall(r"\w+", str(refusal.value)))
 
 
 @pytest.mark.rotates

@@ -1,5 +1,6 @@
 """The published tables are complete; each known error is found in a damaged copy."""
 
+import re
 import shutil
 import time
 
@@ -56,18 +57,18 @@ def test_an_empty_folder_is_not_well(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "state", "said"),
+    ("name", "old", "new", "state", "facts"),
     [
-        ("MRPC/test", None, b"label\tid1\tid2\tsentence1\tsentence2\n", "short", "0 rows instead of 1725"),
-        ("MRPC/test", b"\n1\t1089874", b"\n2\t1089874", "damaged", "labels '2'"),
-        ("MRPC/test", b"\n1\t1089874", b"\n0\t1089874", "damaged", "1146 rows of label 1 instead of 1147"),
-        ("SUBJ/all", b"smart and alert", b"sm\xc3\x83\xc2\xa9rt and alert", "damaged", "1 sentences are garbled"),
-        ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", "expected UTF-8, got byte 0xff"),
-        ("CR/all", b"im a more happier person after discovering the i/p button ! .", b"", "damaged", "5 rows with"),
-        ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", "a number from 1 to 5, got '5.6'"),
+        ("MRPC/test", None, b"label\tid1\tid2\tsentence1\tsentence2\n", "short", {"0", "1725"}),
+        ("MRPC/test", b"\n1\t1089874", b"\n2\t1089874", "damaged", {"2"}),
+        ("MRPC/test", b"\n1\t1089874", b"\n0\t1089874", "damaged", {"1146", "1", "1147"}),
+        ("SUBJ/all", b"smart and alert", b"sm\xc3\x83\xc2\xa9rt and alert", "damaged", {"1", "sentences"}),
+        ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", {"UTF", "0xff"}),
+        ("CR/all", b"im a more happier person after discovering the i/p button ! .", b"", "damaged", {"5"}),
+        ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", {"1", "5", "5.6"}),
     ],
 )
-def test_traps(real_data, tmp_path, name, old, new, state, said):
+def test_traps(real_data, tmp_path, name, old, new, state, facts):
     path = copy(real_data, tmp_path, name)
     if old is None:
         path.write_bytes(new)
@@ -75,7 +76,7 @@ def test_traps(real_data, tmp_path, name, old, new, state, said):
         change(path, old, new)
     found, detail = state_of(tmp_path, name)
     assert found == state
-    assert said in detail
+    assert facts <= set(re.findall(r"\w+(?:\.\d+)?", detail.replace(str(path), "")))
     assert str(path) in detail
 
 
