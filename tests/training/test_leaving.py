@@ -28,4 +28,6 @@ def test_no_group_outlives_the_interpreter():
         timeout=120,
         check=True,
     )
-    assert done.stdout.splitlines() == ["group: True", "group: False"]
+    # gloo itself prints to stdout in torch 2.9
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]
+    assert lines == ["group: True", "group: False"]
