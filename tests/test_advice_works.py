@@ -478,9 +478,7 @@ def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, s
     assert said(SENTENCES)[0] is None
     with pytest.raises(InputError) as refused:
         run_here("compare", compare.run, ["runs=[run]", "output=comparison"])
-    command, name = re.search(
-        r"contrastive-encoders evaluate (.*), and add (\S+) to runs\.$", str(refused.value)
-    ).groups()
+    command, name = re.search(r"contrastive-encoders evaluate (.*), .* (\S+) to runs\.$", str(refused.value)).groups()
     arguments = shlex.split(command.replace("EVAL", files["tables"]))
     run_here("evaluate", evaluate.run, arguments)
     run_here("compare", compare.run, [f"runs=[{name}]", "output=comparison"])
@@ -491,9 +489,9 @@ def test_a_preview_shows_the_selected_stage(files, capsys):
     arguments = [Template(argument).substitute(files) for argument in STAGES]
     preview(arguments)
     shown = capsys.readouterr().out
-    assert "Stage a. Set only_stage=NAME" in shown
+    assert re.search(r"[Ss]tage a\b.* only_stage=NAME", shown)
     preview([*arguments, "only_stage=b"])
-    assert "Stage b. Set only_stage=NAME" in capsys.readouterr().out
+    assert re.search(r"[Ss]tage b\b.* only_stage=NAME", capsys.readouterr().out)
 
 
 @pytest.mark.advice("contrastive_encoders.datamodules.documents:DocumentSpans._report#1")
@@ -503,11 +501,11 @@ def test_short_documents_are_kept_with_the_span_of_the_message(said, tmp_path):
     (tmp_path / "short.txt").write_text("".join(f"{text} {n}\n" for n, text in enumerate(texts * 4)))
     refused, log = said(arguments)
     assert refused is None
-    [(dropped, advised)] = re.findall(r"dropped (\d+) of .*set (data\.max_span=auto)\.", log)
+    [(dropped, advised)] = re.findall(r"dropped (\d+) .* (data\.max_span=auto)\.", log)
     shutil.rmtree("run")
     refused, log = said(followed(arguments, advised))
     assert refused is None
-    assert int(dropped) > sum(map(int, re.findall(r"dropped (\d+) of", log)))
+    assert int(dropped) > sum(map(int, re.findall(r"dropped (\d+) ", log)))
 
 
 @pytest.mark.advice("contrastive_encoders.datamodules.store.token_store:TokenStore._damaged")

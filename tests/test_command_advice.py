@@ -4,6 +4,7 @@ import pytest
 
 from contrastive_encoders.cli import compare, embed, evaluate, export, mine_negatives
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.key_suggestions import unknown_key
 from tests.advice import advice, followed
 from tests.in_process import run_here
 
@@ -98,4 +99,4 @@ def test_a_refused_command_gets_further_as_advised(name, command, arguments, sho
     assert shown in message
     further = refusal(command, followed(arguments, taken or shown))
     assert not pattern.search(further), further
-    assert "expected a key that exists" not in further
+    assert str(unknown_key("k", None, [], "").expected) not in further

@@ -10,18 +10,20 @@ from safetensors import SafetensorError
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 
+FULL = os.strerror(errno.ENOSPC)
+
 
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
     [
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "F/x"), 1, "F/x: No space left on device."),
-        (OSError(errno.EFBIG, os.strerror(errno.EFBIG)), 1, "this command: File too large."),
-        (Exception("File too large (os error 27)"), 1, "File too large."),  # tokenizers
-        (OSError("23040 requested and 22496 written"), 1, "No space left on device."),  # numpy
-        (SafetensorError("I/O error: No space left on device (os error 28)"), 1, "No space left on device."),
-        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "F"), 2, "F: Permission denied."),
-        (NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), "F"), 2, "F: Not a directory."),
-        (OSError(errno.EROFS, os.strerror(errno.EROFS), "F"), 2, "F: Read-only file system."),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "F/x"), 1, f"F/x: {os.strerror(errno.ENOSPC)}"),
+        (OSError(errno.EFBIG, os.strerror(errno.EFBIG)), 1, f": {os.strerror(errno.EFBIG)}"),
+        (Exception(f"{os.strerror(errno.EFBIG)} (os error 27)"), 1, f": {os.strerror(errno.EFBIG)}"),  # tokenizers
+        (OSError("23040 requested and 22496 written"), 1, f": {os.strerror(errno.ENOSPC)}"),  # numpy
+        (SafetensorError(f"I/O error: {FULL} (os error 28)"), 1, f": {FULL}"),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "F"), 2, f"F: {os.strerror(errno.EACCES)}"),
+        (NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), "F"), 2, f"F: {os.strerror(errno.ENOTDIR)}"),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS), "F"), 2, f"F: {os.strerror(errno.EROFS)}"),
     ],
 )
 def test_a_disk_error_ends_with_one_line_and_its_exit_code(capsys, error, status, reason):

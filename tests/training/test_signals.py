@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -116,7 +117,7 @@ def with_a_bad_loss(rank, folder):
 def test_a_nan_on_one_rank_stops_both(tmp_path):
     assert on_two_ranks(with_a_bad_loss, tmp_path) == [1, 1]
     for rank in (0, 1):
-        assert "The loss of step 8 is NaN" in (tmp_path / f"message{rank}").read_text()
+        assert re.search(r"\bstep 8 .*NaN", (tmp_path / f"message{rank}").read_text())
     assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 5
 
 

@@ -104,7 +104,7 @@ def test_the_end_of_a_curve(losses, end):
         ),
         ({"losses": FAST}, ["300"], " max_steps=150."),
         ({"losses": TOO_SLOW}, ["300"], " model.lr=6.0e-05."),
-        ({"losses": KNOWN, "rate": None}, ["300"], "too low."),
+        ({"losses": KNOWN, "rate": None}, ["300"], " low."),
         ({"copies": 0.12, "files": "faq.csv"}, ["12%"], " faq.csv."),
         (
             {"examples": 270, "unknown": "9.0% of the tokens are unknown", "multilingual": "backbone=OWNER/NAME"},
