@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from transformers import PreTrainedModel
 
-# ------------------------------------------------------------------------------------------ torch 2.9 to 2.13
+# ------------------------------------------------------------------------------------------ torch 2.11 to 2.13
 
 
 def raw_parameters(module: Any) -> dict[str, Any]:
