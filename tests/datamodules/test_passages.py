@@ -9,7 +9,17 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.datamodules.data_configs import DocumentDataConfig
-from contrastive_encoders.datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
+from contrastive_encoders.datamodules.passages import (
+    LONGEST,
+    NEIGHBORS,
+    SHORTEST,
+    SPANS,
+    TITLES,
+    PassagePairs,
+    pairs_of,
+    passages_of,
+    spans_of,
+)
 from contrastive_encoders.datamodules.sources.raw_documents import RawDocument
 from tests.data import as_rank, write_rows
 from tests.objectives import settings
@@ -37,15 +47,15 @@ def test_a_title_goes_with_each_passage_and_neighbors_with_each_other():
     passages = passages_of(RawDocument(sentences(20), "a:1", "On wings"))
     found = list(pairs_of(passages))
     texts = [one.text for one in passages]
-    assert [pair for _, kind, pair in found if kind == "title and passage"] == [("On wings", text) for text in texts]
-    assert [pair for _, kind, pair in found if kind == "neighboring passages"] == list(itertools.pairwise(texts))
+    assert [pair for _, kind, pair in found if kind == TITLES] == [("On wings", text) for text in texts]
+    assert [pair for _, kind, pair in found if kind == NEIGHBORS] == list(itertools.pairwise(texts))
     assert all(pair[1] in texts[place] for place, _, pair in found)
 
 
 def test_a_title_without_letters_is_none():
     assert {kind for _, kind, _ in pairs_of(passages_of(RawDocument(sentences(20), "a:1", "12.3 --")))} == {
-        "neighboring passages",
-        "spans of a passage",
+        NEIGHBORS,
+        SPANS,
     }
 
 
@@ -88,7 +98,7 @@ def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
     assert len(groups) <= found["passages"]
     assert max(map(len, groups.values())) == 3
     assert all(max(rows) - min(rows) < 3 for rows in groups.values())
-    assert set(found["pairs_by_kind"]) == {"title and passage", "neighboring passages", "spans of a passage"}
+    assert set(found["pairs_by_kind"]) == {TITLES, NEIGHBORS, SPANS}
 
 
 def test_pairs_that_are_made_are_no_copies_of_the_user(tmp_path, tiny_bert):
@@ -103,7 +113,7 @@ def test_pairs_that_are_made_are_no_copies_of_the_user(tmp_path, tiny_bert):
 
 @pytest.mark.parametrize(
     ("title", "kind", "query_kind"),
-    [(True, "title and passage", "titles"), (False, "spans of a passage", "spans")],
+    [(True, TITLES, "titles"), (False, SPANS, "spans")],
 )
 def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_bert, title, kind, query_kind):
     path = corpus(tmp_path / "corpus.jsonl", title=title)

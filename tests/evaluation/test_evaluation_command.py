@@ -63,7 +63,7 @@ def test_two_processes_find_the_same(scored, small_tables, small_word_vectors, t
 
 
 BAD = [
-    (["data_root={data}"], ["encoder"]),
+    (["data_root={data}"], [" encoder=..."]),
     (["encoder={vectors}", "data_root=/nowhere"], ["data_root=/nowhere", "action=list"]),
     (["encoder={vectors}", "data_root={data}", "suite=stss"], ["suite=stss: ", " sts."]),
     (["encoder={vectors}", "suite=stss"], ["suite=stss: ", " sts."]),

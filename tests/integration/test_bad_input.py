@@ -52,15 +52,15 @@ def refused(tiny_run, command, tmp_path):
 # --------------------------------------------------------------------------------- before anything runs
 
 ALONE = [
-    (["data=text"], ["model=null: expected one of", "Set model=declutr"]),
-    (["model=declutr"], ["data=null: expected one of", "pydocs"]),
-    (["model=declutrr", "data=text"], ["declutrr", "nearest is declutr"]),
-    (["model={}", "data=text"], ["model={}: expected one of", "declutr"]),
+    (["data=text"], ["model=null: ", "model=declutr"]),
+    (["model=declutr"], ["data=null: ", "pydocs"]),
+    (["model=declutrr", "data=text"], ["model=declutrr: ", " declutr."]),
+    (["model={}", "data=text"], ["model={}: ", "declutr"]),
     (["model=declutr", "data=text", "data.max_spam=3"], ["data.max_spam", "data.max_span"]),
     (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
     (
         ["model=declutr", "data=pydocs", "backbone=${installed:no_such_weights/model}"],
-        ["no_such_weights is not installed", "another model"],
+        ["${installed:no_such_weights/model}: ", "package no_such_weights"],
     ),
 ]
 
@@ -74,28 +74,28 @@ def test_a_config_that_cannot_be_composed_is_refused(overrides, expected, comman
 
 
 VALUES = [
-    ("model.temperature=hot", ["model.temperature=hot", "a number"]),
-    ("batch_size=six", ["batch_size=six", "an integer"]),
+    ("model.temperature=hot", ["model.temperature=hot: ", "number"]),
+    ("batch_size=six", ["batch_size=six: ", "integer"]),
     ("batch_size=0", ["batch_size=0"]),
     ("batch_size=41", ["batch_size=41", "40", "batch_size=40"]),
     ("max_steps=0", ["max_steps=0"]),
-    ("accumulate=4", ["accumulate=4: expected no gradient accumulation", "batch_size", "token_budget"]),
-    ("+trainer.accumulate_grad_batches=2", ["trainer.accumulate_grad_batches=2: expected no gradient accumulation"]),
+    ("accumulate=4", ["accumulate=4: ", "batch_size", "token_budget"]),
+    ("+trainer.accumulate_grad_batches=2", ["trainer.accumulate_grad_batches=2: ", "batch_size"]),
     ("precision=fp64", ["precision=fp64", "fp32, bf16, fp16"]),
-    ("precision=fp16", ["precision=fp16: expected bf16 or fp32", "precision=bf16"]),
+    ("precision=fp16", ["precision=fp16: ", "fp32", "precision=bf16"]),
     ("devices=4", ["batch_size=6", "4 or 8"]),
-    ("data.max_span=4000", ["data.max_span", "the longest has"]),
+    ("data.max_span=4000", ["data: ", "longest", "data.max_span="]),
     ("data.anchor_placement=grille", ["data.anchor_placement", "grid"]),
-    ("data.path=nowhere.txt", ["data.path=nowhere.txt: expected"]),
+    ("data.path=nowhere.txt", ["data.path=nowhere.txt: "]),
     ("model.lr_schedule=cosine", ["cosine", "linear"]),
-    ("model.lr=-1", ["model.lr=-1", "0 or more"]),
+    ("model.lr=-1", ["model.lr=-1: ", "0"]),
     ("model.metric_loss=ArcFaceLoss", ["ArcFaceLoss", "class"]),
-    ("backbone=nobody/nothing", ["backbone=nobody/nothing: expected"]),
-    ("backbone=/no/such/folder", ["backbone=/no/such/folder: expected"]),
-    ("monitor=stsb-dev/cosine/spearman", ["monitor=stsb-dev/cosine/spearman: expected null", "every_n_steps"]),
-    ("monitor=train/accuracies", ["monitor=train/accuracies: expected", "train/contrastive", "train/mlm"]),
-    ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere: expected"]),
-    ("resume=nowhere.ckpt", ["resume=nowhere.ckpt: expected a checkpoint file"]),
+    ("backbone=nobody/nothing", ["backbone=nobody/nothing: "]),
+    ("backbone=/no/such/folder", ["backbone=/no/such/folder: "]),
+    ("monitor=stsb-dev/cosine/spearman", ["monitor=stsb-dev/cosine/spearman: ", "null", "every_n_steps"]),
+    ("monitor=train/accuracies", ["monitor=train/accuracies: ", "train/contrastive", "train/mlm"]),
+    ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere: "]),
+    ("resume=nowhere.ckpt", ["resume=nowhere.ckpt: "]),
 ]
 
 
@@ -116,14 +116,14 @@ def test_an_invalid_model_is_refused_before_texts_are_read(refused, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["evaluation.suite=stsbb"], ["evaluation.suite=stsbb", "nearest is stsb."]),
+        (["evaluation.suite=stsbb"], ["evaluation.suite=stsbb: ", " stsb."]),
         (
             ["evaluation.suite=stsb", "evaluation.every_n_steps=1", "evaluation.during_training=stsbdev"],
-            ["evaluation.during_training=stsbdev: expected one of stsb"],
+            ["evaluation.during_training=stsbdev: ", " stsb"],
         ),
         (
             ["evaluation.suite=stsb-dev", "evaluation.every_n_steps=1", "monitor=stsb-dev/cosine/speerman"],
-            ["stsb-dev/cosine/speerman", "nearest is stsb-dev/cosine/spearman", "pearson"],
+            ["monitor=stsb-dev/cosine/speerman: ", " stsb-dev/cosine/spearman", "pearson"],
         ),
     ],
     ids=str,
@@ -140,10 +140,10 @@ FILES = {
     "short.txt": ("a few words\nand a few more\n", ["short.txt"]),
     "broken.txt": (f"{GOOD}ä".encode() + b"\n\xff broken\n", ["broken.txt:2", "UTF-8"]),
     "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "truncated"]),
-    "table.xlsx": ("a,b", ["table.xlsx:1: ", ".xlsx file", "save it again"]),
-    "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: expected UTF-16", "byte 5 of the file", "write it as UTF-8"]),
+    "table.xlsx": ("a,b", ["table.xlsx:1: ", "valid .xlsx"]),
+    "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: ", "UTF-16", "byte 5 ", "UTF-8"]),
     "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: ", "2 columns", "got 3", "quote"]),
-    "slides.pptx": ("PK", ["slides.pptx: expected", "Convert the file to one of these"]),
+    "slides.pptx": ("PK", ["slides.pptx: ", ".txt"]),
 }
 
 
@@ -159,9 +159,7 @@ def test_an_unreadable_file_is_refused_with_its_name(name, refused, tmp_path):
 def test_a_document_format_of_an_optional_dependency_is_refused_with_its_installation(refused, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "markitdown", None)
     said = refused([f"data.path={text_file(tmp_path, GOOD, 'page.html')}"])
-    assert not lacking(
-        said, ["page.html: expected the package markitdown", "pip install 'contrastive-encoders[documents]'"]
-    )
+    assert not lacking(said, ["page.html: ", "package markitdown", "pip install 'contrastive-encoders[documents]'"])
 
 
 # ---------------------------------------------------------------------------- backbones and checkpoints
@@ -175,7 +173,7 @@ def test_a_backbone_without_a_head_is_refused_if_mlm_is_requested(tiny_bert, ref
     folder = shutil.copytree(tiny_bert, tmp_path / "headless")
     AutoModel.from_pretrained(folder).save_pretrained(folder)
     for asked in ("model.mlm_weight=1", "model.contrastive_weight=0"):
-        assert not lacking(refused([f"backbone={folder}", asked]), ["masked-LM head", "model.mlm_weight=0"])
+        assert not lacking(refused([f"backbone={folder}", asked]), ["masked-LM", "model.mlm_weight=0"])
     settled, weights = list[str](), list[dict]()
     for name, given in (("default", []), ("trunk", ["model.mlm_weight=0"])):
         outcome = command(*tiny_run, f"backbone={folder}", *given, f"output_dir={tmp_path / name}")
@@ -192,8 +190,8 @@ def test_a_backbone_without_a_head_is_refused_if_mlm_is_requested(tiny_bert, ref
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"objective": "gense"}, "trained with gense"),
-        ({"state_dict": {"encoder.weight": torch.zeros(3)}}, "the weights of this model"),
+        ({"objective": "gense"}, "gense"),
+        ({"state_dict": {"encoder.weight": torch.zeros(3)}}, "lm_head.bias"),
         ({"loops": None}, "'loops'"),
     ],
     ids=str,
@@ -205,8 +203,8 @@ def test_a_checkpoint_of_something_else_is_refused(change, expected, finished, r
 
 
 def test_a_file_is_refused_as_an_output_directory(tiny_run, command, corpus_file):
-    assert "is a file" in one_line(command(*tiny_run, f"output_dir={corpus_file}"))
-    assert "is a file" in one_line(command(*tiny_run, f"output_dir={corpus_file}/below"))
+    assert f"output_dir={corpus_file}: " in one_line(command(*tiny_run, f"output_dir={corpus_file}"))
+    assert f"output_dir={corpus_file}/below: " in one_line(command(*tiny_run, f"output_dir={corpus_file}/below"))
 
 
 # ------------------------------------------------------------------------------------ while it runs
@@ -214,7 +212,7 @@ def test_a_file_is_refused_as_an_output_directory(tiny_run, command, corpus_file
 
 def test_a_nan_loss_keeps_the_last_good_checkpoint(refused, tmp_path):
     overrides = ["model.lr=1e30", "checkpoint.every_n_steps=1", "max_steps=5"]
-    assert not lacking(refused(overrides, status=1), ["step 2 is NaN", "rows"])
+    assert not lacking(refused(overrides, status=1), ["step 2 ", "NaN", "rows"])
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 1
     assert all(weight.isfinite().all() for weight in saved["state_dict"].values())
@@ -231,13 +229,10 @@ def test_an_error_of_wandb_is_not_reported_as_a_download(tiny_run, command, tmp_
     server.server_close()
     assert (outcome.status, outcome.err.count("Traceback")) == (1, 0), outcome.err[-2000:]
     *_, last = outcome.err.splitlines()
-    assert re.fullmatch(
-        r"contrastive-encoders train: W&B cannot be reached: .*403.*WANDB_MODE=offline.*",
-        last,
-    )
+    assert re.fullmatch(r"contrastive-encoders train: W&B .*403.*WANDB_MODE=offline.*", last)
 
 
 def test_the_real_command_line_exits_with_2(tiny_run, run_train, tmp_path):
     done = run_train([*tiny_run, "data.max_spam=3", f"output_dir={tmp_path}"])
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"contrastive-encoders train: data\.max_spam=3: .*nearest is data\.max_span\.\n", done.stderr)
+    assert re.fullmatch(r"contrastive-encoders train: data\.max_spam=3: .* data\.max_span\.\n", done.stderr)

@@ -105,14 +105,14 @@ def adapted(desk, overrides):
 def test_the_page_begins_with_what_is_recommended(adapted):
     done, folder = adapted
     numbers = json.loads((folder / "comparison.json").read_text())
-    assert numbers["recommended"].startswith(("Better: ", "Nothing is recommended: "))
+    assert numbers["recommended"].startswith(("Better: ", "Nothing "))
     assert numbers["recommended"] in " ".join(done.stdout.split())
     assert (folder / "encoder" / "modules.json").exists() == numbers["recommended"].startswith("Better")
     assert numbers["headline"]["name"] == "held_out/cosine/ndcg@10"
     assert {*ARMS, "untrained", "TF-IDF"} <= set(numbers["arms"])
     page = (folder / "report.html").read_text()
     assert page.index(numbers["recommended"][:30]) < page.index("Ranking")
-    assert "Five queries" in page
+    assert "five-questions" in page
 
 
 @pytest.mark.slow  # runs train.py eight times
@@ -210,7 +210,7 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, overri
     )
     assert done.returncode == 0, done.stderr
     # two arms with two rates each; two arms with one seed and the untrained encoder
-    assert re.search(r"4 runs .* 3 runs to compare", done.stderr)
+    assert re.search(r"\b4 runs .*\b3 runs", done.stderr)
     assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,7 @@
 """Training texts are cut at data.max_length, and the encoder reads model.max_length: the two are independent."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tests.encoders.test_behind_pooling import made
 from tests.integration.conftest import TINY
 
 TEXT = "The harbour was quiet when the ferry left for the islands on the other side of the bay. " * 6
-NO_LONGER = "model.max_length=24 applies to evaluation and export only."
+NO_LONGER = "model.max_length=24 "
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +33,14 @@ def overrides(tmp_path_factory):
         (["data.max_length=12"], 12, 64, ""),
         (["model.max_length=24", "train_max_length=20"], 20, 24, NO_LONGER),
         (["data.max_length=12", "model.max_length=24"], 12, 24, ""),
-        (["train_max_length=512"], 64, 64, "data.max_length is reduced from 512 to 64"),
-        ([], 64, 64, "texts are truncated to 64 tokens, the maximum of the encoder ("),  # every answer is longer
+        (["train_max_length=512"], 64, 64, r"data\.max_length .* 512 .* 64\b"),
+        ([], 64, 64, r"truncated .* 64 "),  # every answer is longer
     ],
 )
 def test_the_two_lengths_of_a_run(given, cut, read, said, overrides, command, tmp_path):
     done = command(*overrides, *given, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
-    assert said in done.err
+    assert re.search(said, done.err)
     assert (NO_LONGER in done.err) == (said == NO_LONGER)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "encoder")
     rows = [(f"{n}?", f"{n} {TEXT}") for n in range(12)]  # two batches of six: each once

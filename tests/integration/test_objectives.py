@@ -112,20 +112,20 @@ BAD = [
             "model.lora.rank=4",
             "model.frozen_dtype=nf4",
         ],
-        ["trainer=fsdp: expected ddp"],
+        ["trainer=fsdp: ", "ddp"],
     ),
     (["model=sroberta", "data=nli"], ["ScoredPairBatch", "model=sroberta", "NLIPairs", "NLIBatch"]),
-    (["model=simcse", "data=dino"], ["SentenceBatch or TripletBatch", "model=simcse"]),
+    (["model=simcse", "data=dino"], ["SentenceBatch", "TripletBatch", "model=simcse"]),
     (["model=declutr", "data=triplets"], ["SpanBatch", "model=declutr"]),
-    (["model=simcse", "data=sentences", "model.hard_negative_weight=1"], ["no hard negatives"]),
-    (["model=tsdae", "data=sentences", "deletion_ratio=1"], ["data.deletion_ratio=1", "between 0 and 1", "0.6"]),
+    (["model=simcse", "data=sentences", "model.hard_negative_weight=1"], ["model.hard_negative_weight=1: "]),
+    (["model=tsdae", "data=sentences", "deletion_ratio=1"], ["data.deletion_ratio=1: ", "0.6"]),
     (["model=simcse", "data=sentences", "tiny.dropout=0"], ["model.dropout"]),
     (["model=gense", "data=triplets", "data.max_length=8"], ["max_length=8"]),
     (
         ["model=simcse", "data=triplets", "train_max_length=32", "model.max_length=16"],
-        ["data.max_length=32: expected at most 16", "model.max_length"],
+        ["data.max_length=32: ", "16", "model.max_length"],
     ),
-    (["model=simcse", "data=triplets", "data.max_length=65"], ["data.max_length=65: expected at most 64", "backbone="]),
+    (["model=simcse", "data=triplets", "data.max_length=65"], ["data.max_length=65: ", "64", "backbone="]),
 ]
 
 

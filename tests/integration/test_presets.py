@@ -1,5 +1,6 @@
 """A preset monitors what its paper monitored, if the tables for it are available, and trains in any case."""
 
+import re
 import shutil
 
 import pytest
@@ -34,10 +35,10 @@ def test_a_preset_monitors_the_available_form_of_its_score(form, overrides, smal
     done = command(*overrides, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     said = {
-        PLAIN: "; stsb-dev is evaluated instead",
-        None: "evaluation.data_root is not set: no scores of sts, nor of stsb-dev@senteval",
+        PLAIN: r"; stsb-dev ",
+        None: r"evaluation\.data_root .*sts,.* stsb-dev@senteval",
     }
-    assert [said[one] in done.err for one in said] == [one == form for one in said]
+    assert [bool(re.search(said[one], done.err)) for one in said] == [one == form for one in said]
     scored = [row for row in read_rows(tmp_path / "run" / "metrics.csv") if form and row.get(form) and int(row["step"])]
     assert len(scored) == (3 if form else 0)
     best = max(scored, key=lambda row: float(row[form]))["step"] if form else 3
@@ -47,7 +48,7 @@ def test_a_preset_monitors_the_available_form_of_its_score(form, overrides, smal
 def test_a_monitor_of_the_command_line_is_not_dropped(overrides, command, tmp_path):
     done = command(*overrides, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 2
-    assert "evaluation.during_training=stsb-dev@senteval: expected" in done.err
+    assert "evaluation.during_training=stsb-dev@senteval: " in done.err
 
 
 def test_both_kinds_of_rows_are_learnt_from_and_scored(rows, small_eval, tiny_bert, command, tmp_path):

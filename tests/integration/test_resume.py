@@ -64,7 +64,7 @@ def test_a_stopped_run_saves_and_is_continued(number, status, overrides, referen
     run.kill(number)
     outcome = run.finish()
     assert outcome.status == status, outcome.err
-    assert f"Stopped by {signal.Signals(number).name}" in outcome.err
+    assert signal.Signals(number).name in outcome.err
     assert 2 <= saved(folder)["global_step"] < STEPS
     assert not (folder / "results.json").exists()
     again = command(*overrides, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
@@ -85,8 +85,8 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(overrid
 @pytest.mark.parametrize(
     ("damaged", "at", "said"),
     [
-        ("results.json", 0.5, "results.json: truncated or damaged"),
-        ("checkpoints/last.ckpt", 0.7, "Resuming from previous.ckpt"),
+        ("results.json", 0.5, "results.json: "),
+        ("checkpoints/last.ckpt", 0.7, " previous.ckpt"),
         ("checkpoints/best.ckpt", 0.5, "best.ckpt: "),
     ],
 )
@@ -113,9 +113,9 @@ def test_a_finished_run_leaves_another_one_nothing_to_train(overrides, reference
     outcome = command(*overrides, f"resume={reference}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
     said = outcome.err.strip().splitlines()[-1]
-    assert said.startswith(f"contrastive-encoders train: max_steps={STEPS}: expected at least {STEPS + 1}")
+    assert said.startswith(f"contrastive-encoders train: max_steps={STEPS}: ")
     assert "Traceback" not in outcome.err
-    [advised] = re.findall(r"Set (\S+=\d+) or more", said)
+    [advised] = re.findall(rf" (\S+={STEPS + 1})\b", said)
     assert (
         command(
             *overrides, f"resume={reference}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}", advised
@@ -170,7 +170,7 @@ def test_a_process_group_under_ddp_saves_and_exits_143(overrides, tmp_path):
 
 
 @pytest.mark.slow  # three starts, two of them with several processes
-@pytest.mark.parametrize(("first", "then", "said"), [(1, 2, "used 1 process up"), (2, 1, "used 2 processes up")])
+@pytest.mark.parametrize(("first", "then", "said"), [(1, 2, r"\b1 process .* 2\b"), (2, 1, r"\b2 processes .* 1\b")])
 def test_resuming_on_another_number_of_processes_keeps_the_batches(
     overrides, tmp_path, start, command, first, then, said
 ):
@@ -183,8 +183,8 @@ def test_resuming_on_another_number_of_processes_keeps_the_batches(
     assert run.finish().status == 143
     outcome = command(*overrides, f"output_dir={folder}", f"devices={then}")
     assert outcome.status == 0, outcome.err
-    assert f"This run {said}" in outcome.err
-    assert "dropout masks" not in outcome.err
+    assert re.search(said, outcome.err)
+    assert "dropout" not in outcome.err
     ours, theirs = (
         [float(row["train/loss"]) for row in without_times(one)] for one in (folder, tmp_path / "reference")
     )
@@ -236,7 +236,7 @@ def test_a_resumed_run_has_the_rates_of_its_own_config(overrides, reference, com
     ]
     assert "model.lr=0.001 (was 0.003)" in outcome.err
     assert "max_steps=20 (was 16)" in outcome.err
-    assert "other learning rates than in an uninterrupted run" in outcome.err
+    assert "learning rates" in outcome.err
 
 
 def test_settings_of_restored_tensors_are_refused_and_named(overrides, reference, command, tmp_path):
@@ -245,7 +245,7 @@ def test_settings_of_restored_tensors_are_refused_and_named(overrides, reference
         *overrides, "max_steps=20", "model.optimizer=adafactor", f"resume={last}", f"output_dir={tmp_path / 'run'}"
     )
     assert outcome.status == 2, outcome.err
-    assert "model.optimizer=adamw, not adafactor" in outcome.err
+    assert re.search("model.optimizer=adamw.* adafactor", outcome.err)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -299,7 +299,7 @@ def test_the_closing_line_gives_the_size_and_a_command_that_removes_checkpoints(
 ):
     folder, printed = best_before_last
     every = {path.stat().st_ino: path.stat().st_size for path in (folder / "run").rglob("*") if path.is_file()}
-    assert f"The directory takes {sum(every.values()) / 1e6:.1f} MB" in printed
+    assert f" {sum(every.values()) / 1e6:.1f} MB" in printed
     advised = re.search(r"(rm -r \S+checkpoints)\.", printed)[1]
     assert advised == f"rm -r {folder / 'run' / 'checkpoints'}"
     copied = shutil.copytree(folder / "run", tmp_path / "run")

@@ -195,7 +195,7 @@ def test_a_custom_class_without_the_required_attributes_is_refused(target, group
         tmp_path,
     )
     assert done.returncode == 2
-    assert f"{group}._target_=mine.Own: expected a class with the attribute {lacks}" in done.stderr
+    assert re.search(rf"{group}\._target_=mine\.Own: .*\b{lacks}\b", done.stderr)
     assert "Traceback" not in done.stderr
 
 

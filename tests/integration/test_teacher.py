@@ -141,7 +141,7 @@ def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
     save_file({name: 2 * weight for name, weight in load_file(weights).items()}, weights, {"format": "pt"})
     outcome = command(*run)
     assert outcome.status == 2
-    assert f"model.teacher={ours}: expected the teacher" in outcome.err
+    assert f"model.teacher={ours}: " in outcome.err
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == rows
     weights.write_bytes(first)
     assert command(*run).status == 0
@@ -235,8 +235,7 @@ def test_a_student_with_fewer_layers_is_compared_with_its_teacher(few, small_eva
     wanted, name = json.loads(evaluated.read_text())["scores"], "stsb/cosine/spearman"
     assert found["scores"][name] == pytest.approx(wanted[name], abs=1e-3)
     assert found["kept"][name] == pytest.approx(read_results(out / "results.json")["scores"][name] / wanted[name])
-    assert "Comparison with the teacher" in outcome.out
-    assert "texts per second" in outcome.out
+    assert f"{found['scores'][name]:.2f}" in outcome.out
     checkpoint = load_encoder(out / "checkpoints" / "last.ckpt", device="cpu")
     torch.testing.assert_close(checkpoint.embed(SENTENCES), load_encoder(out, device="cpu").embed(SENTENCES))
 

@@ -72,7 +72,7 @@ def test_a_curve_that_cannot_be_drawn_is_a_warning(tiny_run, command, tmp_path, 
     monkeypatch.setattr(figure, "SECONDS_EACH", 0)
     outcome = command(*tiny_run, f"output_dir={tmp_path / 'run'}", drawn=True)
     assert outcome.status == 0
-    assert outcome.err.count("/curve.png: drawing the figures took longer than 0.01 seconds") == 1
+    assert len(re.findall(r"/curve\.png: .*\b0\.01 ", outcome.err)) == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == LEFT_BY_A_RUN - {"curve.png"}
 
 
@@ -116,7 +116,7 @@ def test_a_rerun_of_a_finished_command_reports_that_it_is_finished(finished, tin
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     outcome = command(*tiny_run, f"output_dir={finished}")
     assert outcome.status == 0
-    assert f"{finished} is finished" in outcome.err
+    assert re.search(rf"{finished} .* overwrite=true", outcome.err)
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
@@ -285,9 +285,9 @@ def test_results_hold_scores_before_and_after_with_intervals_and_overlap(scored)
     assert set(results["scores"]) == set(results["scores_before"]) == set(results["intervals"]) == names
     assert all(low <= results["scores"][name] <= high for name, (low, high) in results["intervals"].items())
     assert set(results["overlap"]) == {"stsb-dev", "stsb"}
-    assert results["row_count_mismatches"] == {
-        "STSBenchmark/dev.tsv": "12 rows, not 1500",
-        "STSBenchmark/test.tsv": "12 rows, not 1379",
+    assert {name: re.findall(r"\d+", counts) for name, counts in results["row_count_mismatches"].items()} == {
+        "STSBenchmark/dev.tsv": ["12", "1500"],
+        "STSBenchmark/test.tsv": ["12", "1379"],
     }
 
 
@@ -309,13 +309,13 @@ def test_what_picks_the_best_is_scored_before_and_after_where_the_suite_lacks_it
     assert results["scores"].keys() == results["scores_before"].keys() >= {name, "stsb/cosine/spearman"}
     assert results["scores"][name] == pytest.approx(results["scores_before"][name])
     assert set(results["row_count_mismatches"]) == {"STSBenchmark/dev.tsv", "STSBenchmark/test.tsv"}
-    assert "Inconclusive: Spearman of stsb " in outcome.out
+    assert re.search("Inconclusive: Spearman .*stsb ", outcome.out)
     assert results["verdict"]["scores"] == ["stsb/cosine/spearman"]  # the best step was chosen by stsb-dev
 
 
 def test_the_closing_table_is_shown(scored):
     assert "stsb/cosine/spearman" in scored[1].out
-    assert "All files are in" in scored[1].out
+    assert str(scored[0]) in scored[1].out
 
 
 # -------------------------------------------------------------------------------------------- processes

@@ -58,7 +58,7 @@ def test_a_run_that_improved_the_encoder_reports_the_gain(overrides, better, com
     assert re.match(r"Better.*80 queries.*TF-IDF", verdict["sentence"])
     assert verdict["suggestions"] == []
     again = command(*overrides, f"output_dir={folder}")
-    assert (again.status, "is finished" in again.err, verdict["sentence"] in again.err) == (0, True, True)
+    assert (again.status, "overwrite=true" in again.err, verdict["sentence"] in again.err) == (0, True, True)
     assert verdict["sentence"] in outcome.out
     assert escape(verdict["sentence"]) in (folder / "encoder" / "README.md").read_text(encoding="utf-8")
     items = read_items(folder / "item_scores.npz")
@@ -83,7 +83,7 @@ def test_a_run_that_did_not_improve_reports_suggestions(
     verdict = verdict_in(tmp_path / "run")
     assert (verdict["outcome"], verdict["before"]) == (outcome, pytest.approx(verdict_in(better[0])["after"], abs=0.01))
     assert verdict["sentence"].startswith(begin)
-    assert ("Keep what you had." in verdict["sentence"]) == (outcome == "worse")
+    assert ("Keep " in verdict["sentence"]) == (outcome == "worse")
     assert any(re.search(shown, one) for one in verdict["suggestions"]), verdict["suggestions"]
     assert verdict["suggestions"][0] in done.out
 
@@ -120,8 +120,8 @@ def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(over
     verdict = results["verdict"]
     assert (verdict["outcome"], verdict["before"]) == ("worse", results["scores_before"][SCORE])
     assert (verdict["at_start"], verdict["after"]) == pytest.approx([at_start, at_start], abs=1e-3)
-    assert f"With model.pooling=cls, the score was {at_start:.1f} before training." in verdict["sentence"]
-    assert "model.pooling=cls; the backbone has model.pooling=mean" in changed.err
+    assert re.search(rf"model\.pooling=cls.* {at_start:.1f} ", verdict["sentence"])
+    assert re.search(r"model\.pooling=cls.* model\.pooling=mean", changed.err)
     results = read_results(tmp_path / "kept" / "results.json")
     assert results["scores_before"][SCORE] == pytest.approx(before, abs=1e-3)
     assert {"changed_keys", "scores_at_start"}.isdisjoint(results)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
@@ -74,21 +75,21 @@ def test_two_processes_leave_the_weights_of_one(reference, overrides, run_train,
 def test_a_reranker_is_refused(rows, command, tmp_path):
     overrides = ["model=reranker", "data=triplets", f"data.path={rows}", "initial_weights_fraction=0.5"]
     outcome = command(*overrides, f"output_dir={tmp_path / 'run'}")
-    message = "initial_weights_fraction=0.5: expected null for model=reranker"
-    assert (outcome.status, message in outcome.err) == (2, True), outcome.err
+    message = r"initial_weights_fraction=0\.5: .*null.*model=reranker"
+    assert (outcome.status, bool(re.search(message, outcome.err))) == (2, True), outcome.err
 
 
 @pytest.mark.rotates
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["+stages.one.max_steps=2", "+stages.two.max_steps=2"], "expected null in a run with stages"),
-        (["model.lora.rank=4"], "expected null if model.lora.rank=4"),
+        (["+stages.one.max_steps=2", "+stages.two.max_steps=2"], "initial_weights_fraction=.*null.*stages"),
+        (["model.lora.rank=4"], "initial_weights_fraction=.*null.*model.lora.rank=4"),
         (["trainer=fsdp"], "trainer=fsdp: "),
-        (["initial_weights_fraction=1"], "initial_weights_fraction=1: expected 0 or more, and less than 1"),
+        (["initial_weights_fraction=1"], "initial_weights_fraction=1: "),
     ],
 )
 def test_weights_that_cannot_be_averaged_are_refused(overrides, command, tmp_path, more, said):
     outcome = command(*overrides, f"output_dir={tmp_path / 'run'}", *more)
-    assert (outcome.status, said in outcome.err) == (2, True), outcome.err
+    assert (outcome.status, bool(re.search(said, outcome.err))) == (2, True), outcome.err
     assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """Workers on a Ray cluster of three nodes, one of which disappears; clusters that cannot be joined."""
 
 import itertools
+import re
 import socket
 import time
 
@@ -62,8 +63,8 @@ def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, clust
         ("nowhere", {}, r"cluster=nowhere: "),
         ("ray://127.0.0.1", {}, r"HOST:PORT\)"),
         ("127.0.0.1:port", {}, r"HOST:PORT\)"),
-        ("its own", {"num_gpus": 1}, r"1 GPU .*at most 0"),
-        ("its own", {"num_cpus": 2}, r"2 CPU .*at most 1"),
+        ("its own", {"num_gpus": 1}, r"\b1 GPU .*\b0\b"),
+        ("its own", {"num_cpus": 2}, r"\b2 CPU .*\b1\b"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_refused(cluster, address, resources, message):
@@ -92,7 +93,7 @@ def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):
     with open_pool(load, 2, cluster.address, num_cpus=1) as pool, pytest.raises(InputError) as refused:
         list(pool.run(slowly, [WorkItem(0)]))
     assert refused.value.key == "cluster"
-    assert refused.value.value == f"contrastive-encoders {here['contrastive-encoders']} instead of 9.0"
+    assert re.fullmatch(rf"contrastive-encoders {here['contrastive-encoders']} .* 9\.0", refused.value.value)
 
 
 @pytest.mark.slow
@@ -127,4 +128,4 @@ def test_a_sweep_on_a_cluster_loses_nothing_with_a_worker(tmp_path, cluster, mon
         pytest.raises(InputError) as refused,
     ):
         run_scheduler.run_all(pool, [job], tmp_path / "record.jsonl")
-    assert str(refused.value).startswith(f"output={tmp_path / 'unseen'}: expected a directory that the worker on ")
+    assert (refused.value.key, refused.value.value) == ("output", tmp_path / "unseen")

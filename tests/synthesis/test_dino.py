@@ -9,6 +9,7 @@ from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation
 from contrastive_encoders.synthesis.recipe_configs import Plan
 from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
+from contrastive_encoders.synthesis.rules.filters import NO_ROOM, UNCLOSED
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs
 from contrastive_encoders.synthesis.task_spec import parse_spec
 
@@ -82,7 +83,7 @@ def test_overgenerate_takes_all_that_pass_in_the_order_of_the_samples():
         prompt = group.begin(SPEC, range(5))
         answers = [answer(prompt, sample) for sample in range(5)]
         assert [entry["text_b"] for entry in group.entries()] == [one.text for one in answers if one.closed]
-        assert group.rejected["no quotation mark"] == sum(not one.closed for one in answers)
+        assert group.rejected[UNCLOSED] == sum(not one.closed for one in answers)
     rows = [row for shard in sorted(shards) for row in shard.rows]
     assert Counter(map(str, rows)) == Counter(str(entry) for group in groups for entry in group.entries())
 
@@ -108,7 +109,7 @@ def test_an_input_without_room_is_counted_and_not_tried_again(strategy):
         for sample in prompt.samples
     )
     *_, shard = map(job.take, answers)
-    assert shard.labels["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
+    assert shard.labels["1"] == {"samples": 2, "accepted": 0, "rejected": {NO_ROOM: 2}}
 
 
 def test_first_sentences_are_split_evenly_over_the_labels():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrastive_encoders.synthesis.rules.filters import Filters, NearDuplicates, fold
+from contrastive_encoders.synthesis.rules.filters import COPY, FEW_WORDS, UNCLOSED, Filters, NearDuplicates, fold
 
 
 def published(text, closed, keep_without_quote, allow_newlines):
@@ -30,12 +30,12 @@ def test_the_published_handling_is_the_default(text, closed, keep, newlines):
 
 def test_the_first_reason_counts():
     chosen = Filters(min_words=2, copies="exact")
-    assert chosen.rejected("A", False, "A") == "no quotation mark"
+    assert chosen.rejected("A", False, "A") == UNCLOSED
     assert chosen.rejected("A\nB", False, "A") == "newline"
     assert chosen.rejected(" ", True, "A") == "empty"
     assert chosen.rejected("A\n", True, "A") == "newline"
-    assert chosen.rejected("A", True, "A") == "too few words"
-    assert chosen.rejected("A b", True, "A b") == "copy of x1"
+    assert chosen.rejected("A", True, "A") == FEW_WORDS
+    assert chosen.rejected("A b", True, "A b") == COPY
     assert chosen.rejected(" A b", True, "A b") == "", "texts are not stripped"
 
 
@@ -53,8 +53,8 @@ def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
     chosen = Filters(copies="normalized")
     assert chosen.rejected("वह की है", True, "वह का है") == ""
     assert chosen.rejected("!!!", True, "?") == ""
-    assert chosen.rejected("?", True, "?") == "copy of x1"
-    assert chosen.rejected("Cafe\u0301", True, "café.") == "copy of x1"
+    assert chosen.rejected("?", True, "?") == COPY
+    assert chosen.rejected("Cafe\u0301", True, "café.") == COPY
     assert fold("हिन्दी, भाषा") == "हिन्दी भाषा"
 
 

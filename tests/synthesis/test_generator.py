@@ -78,7 +78,7 @@ def test_a_model_with_a_recurrent_state_is_refused(byte_tokenizer, tmp_path):
     with pytest.raises(InputError) as error:
         load_generator(str(tmp_path))
     assert (error.value.key, error.value.value) == ("generator", str(tmp_path))
-    assert "keys and values" in error.value.expected
+    assert "mamba" in error.value.expected
 
 
 def test_a_tokenizer_of_another_model_is_refused(toy_generator, byte_tokenizer):

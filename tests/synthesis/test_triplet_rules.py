@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from contrastive_encoders.synthesis.rules.triplet_rules import (
     AGREE,
     COPY,
+    CUT,
     EMPTY,
     HYPOTHESIS,
     PREMISE,
@@ -77,12 +78,12 @@ def test_each_rule_is_a_switch_of_its_own():
     off = Rules(agree=False, threshold=None, min_premise_words=0, min_hypothesis_words=0, drop_near_copies=False)
     worst = row("a b", "a", "a b", 0.2, 0.9, closed=False)
     assert not judge(worst, off).broken
-    assert judge(worst, replace(off, agree=True)).broken == {"discriminator disagrees"}
+    assert judge(worst, replace(off, agree=True)).broken == {AGREE}
     assert judge(worst, replace(off, threshold=0.9)).broken == {THRESHOLD}
     assert judge(worst, replace(off, min_premise_words=8)).broken == {PREMISE}
     assert judge(worst, replace(off, min_hypothesis_words=5)).broken == {HYPOTHESIS}
     assert judge(worst, replace(off, drop_near_copies=True)).broken == {COPY}
-    assert judge(worst, replace(off, drop_cut=True)).broken == {"cut off"}
+    assert judge(worst, replace(off, drop_cut=True)).broken == {CUT}
     assert judge(row(entailment=""), off).broken == {EMPTY}, "nobody can learn from it"
 
 
@@ -104,8 +105,8 @@ def test_counts_say_what_every_rule_leaves_out():
         tally.add(judge(row(p_e=p), Rules()))
     tally.add(judge(row(premise="short", p_e=0.3), Rules()))
     assert (tally.rows, tally.accepted) == (7, 3)
-    assert tally.rejected == {"discriminator disagrees": 2, THRESHOLD: 2}
-    assert tally.broken == {"discriminator disagrees": 2, THRESHOLD: 4, PREMISE: 1}
+    assert tally.rejected == {AGREE: 2, THRESHOLD: 2}
+    assert tally.broken == {AGREE: 2, THRESHOLD: 4, PREMISE: 1}
     assert {place: n for place, n in enumerate(tally.sureties) if n} == {60: 1, 85: 1, 90: 1, 95: 2}
 
 

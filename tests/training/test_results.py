@@ -95,7 +95,7 @@ def test_a_file_that_is_not_a_results_file_is_refused(content, tmp_path):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError) as error:
         read_results(tmp_path / "results.json")
-    assert (error.value.location, error.value.key) == (str(tmp_path / "results.json"), None)
+    assert (error.value.location, type(error.value.value)) == (str(tmp_path / "results.json"), str)
 
 
 def test_the_environment_is_the_one_we_run_in():
