@@ -9,6 +9,7 @@ import argparse
 import csv
 import itertools
 import os
+import re
 import subprocess
 import sys
 import time
@@ -49,13 +50,18 @@ class Point(NamedTuple):
 def run(*arguments: str, folder: Path) -> tuple[float, float]:
     """Run a command of the project; return its wall time and its peak memory."""
     command = [sys.executable, "-m", "contrastive_encoders", *arguments]
-    start = time.perf_counter()
+    start, peak = time.perf_counter(), 0
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(command, cwd=texts.ROOT, stdout=log, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
+        while process.poll() is None:
+            # not ru_maxrss of wait4, which begins at the memory of this process
+            peak = max(
+                peak, *map(int, re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())), 0
+            )
+            time.sleep(0.05)
+    if process.returncode:
         raise SystemExit(f"{' '.join(command)}\n{(folder / 'log.txt').read_text()[-2000:]}")
-    return time.perf_counter() - start, usage.ru_maxrss * 1024
+    return time.perf_counter() - start, peak * 1024
 
 
 def step(folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs: int, length: int) -> Point:

@@ -12,6 +12,7 @@ from benchmarks.texts import shared_data
 
 FIGURES = {
     "start_up": {"P11"},
+    "scale": {"S1", "S2", "S3", "S4", "S5"},
     "nt_xent": {"P3"},
     "equal_texts": {"P24"},
     "chunk_memory": {"P6"},
