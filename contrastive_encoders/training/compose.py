@@ -299,7 +299,7 @@ def _settings(node: Any, place: str, allowed: Sequence[str], explicit_keys: Sequ
 
         check_target(place, target, allowed)
         kind = settings_class(get_class(target))
-        unused = _unused_defaults(node, kind).difference(key.removeprefix(f"{place}.") for key in explicit_keys)
+        unused = {name for name in _unused_defaults(node, kind) if f"{place}.{name}" not in explicit_keys}
     plain = _plain(node, kind, unused)
     check_known_keys(plain, [one.name for one in keys_of(kind)], f"{place}.", choices_with_key)
     if "parts" in plain:
