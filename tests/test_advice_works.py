@@ -366,7 +366,10 @@ REFUSED = [
     (
         "contrastive_encoders.datamodules.sources.records:RecordSource._columns_hint",
         [*PAIRS, "data.path=$single"],
-        {"model=simcse data=sentences": "model=simcse data=sentences data.columns=[Frage]"},
+        {
+            "model=simcse model.dropout=0.1 data=sentences": "model=simcse model.dropout=0.1 data=sentences "
+            "data.columns=[Frage]"
+        },
     ),
     (
         "contrastive_encoders.io.atomic:translate_write_errors",

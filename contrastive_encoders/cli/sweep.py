@@ -35,7 +35,7 @@ from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_keys import config_from_arguments
 from contrastive_encoders.training.composition.key_docs import keys_of_settings, row
-from contrastive_encoders.training.composition.override_checks import refuse_option
+from contrastive_encoders.training.composition.override_checks import check_config_folders, refuse_option
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +71,7 @@ def read_arguments(arguments: Sequence[str]) -> SweepCommand:
     parser.error = refuse_option  # type: ignore[method-assign]
     parser.add_argument("--config-dir", "-cd", action="append", default=[], type=Path)
     known, rest = parser.parse_known_args(arguments)
-    if missing := [folder for folder in known.config_dir if not folder.is_dir()]:
-        raise InputError(
-            key="--config-dir",
-            value=missing[0],
-            expected="an existing directory of configs, with folders such as model/ or experiment/",
-        )
+    check_config_folders(known.config_dir)
     if others := [argument for argument in rest if argument.startswith("-")]:
         raise InputError(key=others[0], expected="no option other than --config-dir=FOLDER", hint="Remove this option.")
     config, rest = config_from_arguments(SweepConfig, rest)

@@ -1,6 +1,7 @@
 """Pairwise tests between arms on every task and on their average, and the resulting ranking."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -93,11 +94,13 @@ def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> Ranking
     scores = pair_scores(single) or retrieval_scores(single) or pair_scores(shared) or shared[:1]
     if not scores:
         scores_of_arms = "; ".join(f"{arm.runs[0].path}: {_first_names(arm.runs[0].results['scores'])}" for arm in arms)
+        common, _ = Counter(name for arm in arms for run in arm.runs for name in run.results["scores"]).most_common(1)[
+            0
+        ]
         raise InputError(
             key="runs",
             expected=f"runs with a score in common, but they report different scores: {scores_of_arms}",
-            hint=f"Set ranking_metric={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that "
-            "report this score.",
+            hint=f"Set ranking_metric={common} to compare the runs that report this score.",
         )
     return RankingMetric.mean_of(scores)
 

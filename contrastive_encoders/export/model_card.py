@@ -200,7 +200,7 @@ def _data_set(manifest: Mapping[str, Any]) -> str:
     rows = list(_flat(manifest))
     selected = [(name, value) for name, value in rows if value and _is_shown(name.split("."))]
     if counts := manifest.get("unknown_tokens"):
-        unknown, tokens, affected, of_rows = (counts[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
+        unknown, tokens, affected, of_rows = (counts[key] for key in ("unknown", "tokens", "rows_with_unknown", "rows"))
         selected.append(("unknown tokens", f"{unknown:,} of {tokens:,}, in {affected:,} of {of_rows:,} rows"))
     return "\n\n".join([_table(selected), _license(manifest), _details("All recorded details", _table(rows))])
 

@@ -23,6 +23,11 @@ def cache_folder(given: str | None) -> Path:
     return Path(folder).expanduser()
 
 
+def is_cached(path: str) -> bool:
+    """Return whether a path has the name of a file that `cache_rows` wrote."""
+    return re.fullmatch(r"rows-[0-9a-f]{16}\.jsonl", Path(path).name) is not None
+
+
 def cache_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
     """Write rows to a .jsonl file in ``folder``, unless a file with the same rows exists, and return the path of the
     file.

@@ -19,7 +19,7 @@ from contrastive_encoders.core.errors import input_error
 from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
-from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
+from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, sha256_of
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import error_in_stage, unknown_stage
@@ -248,10 +248,50 @@ def finished_before(run: ResolvedRun) -> bool:
 
 
 def log_already_finished(folder: Path) -> None:
-    log.info(FINISHED, folder)
+    """Log that the run in a folder is finished, its verdict, and its warnings.
+
+    Raises:
+        InputError: a data file of the run has changed since.
+    """
+    results: Mapping[str, Any] = {}
     with contextlib.suppress(OSError, CorruptFileError):
         results = read_record(folder / "results.json")
-        if verdict := results.get("verdict"):
-            log.info("%s", verdict["sentence"])
-        for warning in overlap_warnings(results.get("overlap", {})):
-            log.warning("%s", warning)
+    for file in _data_files(results.get("data")):
+        if _has_changed(file, folder / "results.json"):
+            raise InputError(
+                key="data.path",
+                value=file["path"],
+                expected=f"an unchanged file, since the run in {folder} is finished, but the file has changed",
+                hint="Set overwrite=true to train again, or another output_dir to keep that run.",
+            )
+    log.info(FINISHED, folder)
+    if verdict := results.get("verdict"):
+        log.info("%s", verdict["sentence"])
+    for warning in overlap_warnings(results.get("overlap", {})):
+        log.warning("%s", warning)
+
+
+def _data_files(manifest: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield path, size, and SHA-256 of each data file in the data manifest of a run."""
+    if isinstance(manifest, Mapping):
+        if {"path", "bytes", "sha256"} <= manifest.keys():
+            yield manifest
+        else:
+            for value in manifest.values():
+                yield from _data_files(value)
+    elif isinstance(manifest, list):
+        for value in manifest:
+            yield from _data_files(value)
+
+
+def _has_changed(file: Mapping[str, Any], since: Path) -> bool:
+    """Return whether a data file exists, but has another content than when its manifest was written. A file that is
+    older than ``since`` and has the same size is not read.
+    """
+    try:
+        now = Path(file["path"]).stat()
+    except OSError:
+        return False
+    if now.st_size != file["bytes"]:
+        return True
+    return now.st_mtime > since.stat().st_mtime and sha256_of(Path(file["path"])) != file["sha256"]

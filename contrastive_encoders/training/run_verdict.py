@@ -11,6 +11,7 @@ from typing import Any
 from contrastive_encoders.core import ITEMS_FILE, ItemScores, Results, Verdict
 from contrastive_encoders.datamodules.sources.hub_datasets import NAME
 from contrastive_encoders.datamodules.sources.records import list_setting
+from contrastive_encoders.io.cached_rows import is_cached
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.statistics.headline import RankingMetric, choose_verdict_metric
@@ -98,6 +99,7 @@ def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]
         place: names
         for place, names in paths.items()
         if not any(NAME.fullmatch(name) and not Path(name).exists() for name in names)
+        and not any(is_cached(name) for name in names)  # rows that were passed in Python
     }
     more = next(iter(shares), "")
     if files and not more:

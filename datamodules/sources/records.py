@@ -323,7 +323,9 @@ class RecordSource:
         if len(present) < min(map(len, self.kind.columns)):
             hint = f"{len(needed)} text columns are needed, separated by commas, semicolons, tabs, or bars."
             setting = f" {list_setting(key, present)}" if short else ""
-            advice = f" To train on the texts of one column, set model=simcse data=sentences{setting}."
+            advice = (
+                f" To train on the texts of one column, set model=simcse model.dropout=0.1 data=sentences{setting}."
+            )
             return f"{hint}{advice if self.tally.prefix else ''}"
         word = list_setting(key, present) if short and len(present) == len(needed) else f"{key}=[...]"
         order = "" if self.own_columns else f", in the order {', '.join(needed)}"

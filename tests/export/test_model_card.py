@@ -41,7 +41,7 @@ def results():
             {
                 "source": {"hub": [{"id": "Skylion007/openwebtext"}], "sha256": "0f" * 32},
                 "kept": 5,
-                "unknown_tokens": {"unknown": 119, "tokens": 108_562, "rows_affected": 10, "rows": 525},
+                "unknown_tokens": {"unknown": 119, "tokens": 108_562, "rows_with_unknown": 10, "rows": 525},
             },
             {
                 "kind": "text",

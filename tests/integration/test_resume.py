@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.conftest import SENTENCES
 from tests.damage import flip
 from tests.integration.curves import assert_same_run, reached, without_times
 
@@ -122,6 +123,24 @@ def test_a_finished_run_leaves_another_one_nothing_to_train(overrides, reference
         ).status
         == 0
     )
+
+
+@pytest.mark.advice("contrastive_encoders.training.resolve:log_already_finished")
+def test_a_finished_run_whose_data_file_has_changed_is_refused_until_it_is_overwritten(tiny_bert, command, tmp_path):
+    rows, text = tmp_path / "qa.csv", "".join(f'"{line[:20]}","{line[20:]}"\n' for line in SENTENCES)
+    rows.write_text(f"question,answer\n{text}")
+    arguments = ["model=pairs", "data=qa", f"data.path={rows}", f"backbone={tiny_bert}", "max_steps=1", "batch_size=4"]
+    arguments += [f"output_dir={tmp_path / 'run'}", "evaluation.suite=[]"]
+    assert command(*arguments).status == 0
+    os.utime(rows)  # newer, but the same content
+    assert command(*arguments).status == 0
+    for changed in (text.replace("ferry", "train"), f"{text}glass,sand\n"):
+        rows.write_text(f"question,answer\n{changed}")
+        refused = command(*arguments)
+        assert (refused.status, f"data.path={rows}: " in refused.err) == (2, True)
+        assert command(*arguments, "overwrite=true").status == 0
+    rows.unlink()  # nothing to compare with
+    assert command(*arguments).status == 0
 
 
 def test_a_clock_that_is_over_before_the_first_step_is_named(overrides, command, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
@@ -49,6 +50,7 @@ def check_options(config: str, arguments: Sequence[str]) -> None:
     parser = get_args_parser()
     parser.error = refuse_option  # type: ignore[method-assign]
     parsed, rest = parser.parse_known_args(arguments)
+    check_config_folders([parsed.config_dir] if parsed.config_dir else [])
     options = [argument for argument in rest if argument.startswith("-")]
     if options:
         raise unknown_option(config, options[0], arguments)
@@ -60,6 +62,21 @@ def check_options(config: str, arguments: Sequence[str]) -> None:
     modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
     if len(modes) > 1:
         raise InputError(key=" ".join(modes), expected="at most one of these options", hint=f"Use {modes[0]} only.")
+
+
+def check_config_folders(folders: Sequence[str | Path]) -> None:
+    """Check that the folders of ``--config-dir`` exist.
+
+    Raises:
+        InputError: a folder does not exist.
+    """
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise InputError(
+                key="--config-dir",
+                value=folder,
+                expected="an existing directory of configs, with folders such as model/ or experiment/",
+            )
 
 
 def refuse_option(message: str) -> NoReturn:
