@@ -38,7 +38,7 @@ def test_a_wrong_option_is_named_with_the_key_of_its_name(config, arguments, key
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--help"], ["a=1", "--multirun"], ["--config-dir", "x", "a=1"], ["--cfg", "job"], ["--info"]]
+    "arguments", [[], ["--help"], ["a=1", "--multirun"], ["--config-dir", ".", "a=1"], ["--cfg", "job"], ["--info"]]
 )
 def test_hydras_options_are_accepted(arguments):
     check_options("train", arguments)
