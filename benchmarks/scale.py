@@ -47,12 +47,14 @@ class Point(NamedTuple):
     memory: float
 
 
-def run(*arguments: str, folder: Path) -> tuple[float, float]:
+def run(*arguments: str, folder: Path, **environment: str) -> tuple[float, float]:
     """Run a command of the project; return its wall time and its peak memory."""
     command = [sys.executable, "-m", "contrastive_encoders", *arguments]
     start, peak = time.perf_counter(), 0
     with (folder / "log.txt").open("w") as log:
-        process = subprocess.Popen(command, cwd=texts.ROOT, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=texts.ROOT, env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT
+        )
         while process.poll() is None:
             # not ru_maxrss of wait4, which begins at the memory of this process
             peak = max(
@@ -102,8 +104,7 @@ def first_step(folder: Path, megabytes: int) -> Point:
             size += file.write(f"{number} {' '.join(document.split())}\n")
     keys = ["model=declutr", "data=text", f"data.path={corpus}", f"backbone={materials.packaged_minilm()}"]
     keys += ["max_steps=1", "batch_size=2", "quiet=true", "evaluation.suite=[]", f"output_dir={folder / 'run'}"]
-    os.environ["CONTRASTIVE_ENCODERS_CACHE"] = str(folder / "cache")
-    seconds, memory = run("train", *keys, folder=folder)
+    seconds, memory = run("train", *keys, folder=folder, CONTRASTIVE_ENCODERS_CACHE=str(folder / "cache"))
     return Point(f"{megabytes} MB of text to the end of a run of one step", megabytes, seconds, memory)
 
 

@@ -252,8 +252,9 @@ class Sentences(TextRows, StoredRows):
 
 
 class NLIPairs(TextRows, StoredRows):
-    """Data module of NLI pairs: a premise, a hypothesis, and the label of their relation. Pairs without a gold label
-    are dropped.
+    """Data module of natural language inference (NLI) pairs: a premise, a hypothesis, and a label such as entailment.
+
+    Pairs without a gold label are dropped.
     """
 
     settings: NLIDataConfig

@@ -13,10 +13,10 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
-    """Compute the CoSENT loss log(1 + sum of exp((cosine_k - cosine_i) / temperature)), in float32 (float64 inputs stay
-    float64).
+    """Compute the CoSENT loss log(1 + sum of exp((cosine_k - cosine_i) / temperature)).
 
-    The sum is over all pairs i and k, on any rank, where pair i has the higher score. The result is equal on all ranks.
+    The sum is over all pairs i and k, on any rank, for which pair i has the higher score. The result is equal on all
+    ranks. It is computed in float32, or in float64 for float64 inputs.
 
     Raises:
         ValueError: If the shapes do not match, or if the batch is empty.

@@ -170,7 +170,7 @@ class PromptIds:
         self.parts = {name: self.ids(texts) for name, texts in words.items()}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenize texts, and return their ids without special tokens."""
+        """Return the token ids of each text, without special tokens."""
         if not texts:
             return []
         return cast(list[list[int]], self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])

@@ -1,4 +1,4 @@
-"""Packages of the extra ``onnx``."""
+"""Check that the packages of the extra ``onnx`` are installed."""
 
 import os
 

@@ -14,8 +14,9 @@ from contrastive_encoders.reports.tables import Column, Table, markdown
 
 
 def export_product(folder: Path, model: Any, results: Results) -> None:
-    """Write the trained model atomically to ``folder``/encoder, ``folder``/generator, or ``folder``/reranker, according
-    to ``model.product``.
+    """Write the trained model atomically to a directory in ``folder`` that is named after its kind.
+
+    The kind, ``model.product``, is encoder, generator, or reranker.
     """
     write = {"encoder": _write_encoder, "generator": _write_generator, "reranker": write_reranker}[model.product]
     write(folder / model.product, model, results)

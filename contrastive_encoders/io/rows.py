@@ -222,8 +222,9 @@ def _json_row(found: Any, line: int) -> ParsedRow | BadRow:
 
 
 class JsonList(Form):
-    """Reader of .json files, which contain a list of JSON objects. A .json file that contains one object per line is
-    read as .jsonl.
+    """Reader of .json files that contain a list of JSON objects.
+
+    A .json file that contains one object per line is read like a .jsonl file.
     """
 
     def pieces(self) -> Iterator[Piece | BadRow]:

@@ -75,7 +75,7 @@ def facts(
 
 
 def changed_keys(changes: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return ``KEY=VALUE`` for each setting that makes the untrained encoder differ from its backbone."""
+    """Return, as ``KEY=VALUE``, the settings in which the encoder differs from its backbone before training."""
     return overrides({key: value for key, (_, value) in changes.items()})
 
 

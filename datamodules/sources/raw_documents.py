@@ -36,7 +36,7 @@ FAULTS = ("empty", "undecodable", "malformed")
 
 
 class RawDocument(NamedTuple):
-    """Text of a document, and its location, which messages name."""
+    """Text of a document, with its file and line for error messages."""
 
     text: str
     where: str  # "file:line"

@@ -87,7 +87,7 @@ class DataStatus(NamedTuple):
     ok: bool  # nothing that was requested is missing or wrong
 
     def render(self) -> "Iterator[RenderableType]":
-        """Yield the parts of the terminal output: a table, and a line that counts its rows by state."""
+        """Yield the terminal output: a table of files with their states, and a line with the count of each state."""
         from rich.table import Column, Table
         from rich.text import Text
 

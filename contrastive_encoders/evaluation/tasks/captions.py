@@ -268,7 +268,7 @@ def _hits(ranks: CaptionRanks) -> int:
 
 
 def _recalls(ranks: CaptionRanks, key: str | None) -> dict[str, Estimate]:
-    """Return the recalls, with intervals from a bootstrap over images, each resampled together with its captions."""
+    """Return each recall with its bootstrap interval. An image is resampled together with its captions."""
     recalls = {}
     for cutoff in CUTOFFS:
         recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.images_I < cutoff).double(), key)

@@ -330,7 +330,7 @@ class StopCriteria:
         self.eos = set() if how.ban_eos else set(generator.eos)
 
     def of(self, sample: Sample) -> Continuation | None:
-        """Return the continuation and mark the sample as finished, or return None if the sample is not finished."""
+        """Mark a sample as finished and return its text, or return None if it needs more tokens."""
         text = ""
         last = sample.tokens[-1]
         ended = last in self.eos

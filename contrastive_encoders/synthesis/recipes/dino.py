@@ -207,8 +207,9 @@ class WrittenTexts:
 
 
 def read_first_sentences(stage: "DinoStage") -> FirstSentences:
-    """Read the first sentences (x1) of the pairs from the dataset that the previous stage wrote. They are identified by
-    a hash of the stage's identity.
+    """Read the first sentences (x1) from the dataset that a stage wrote.
+
+    Their fingerprint is the hash of the settings that identify the stage.
     """
     identity = json.dumps(stage.identity, sort_keys=True).encode()
     texts = WrittenTexts(stage.folder)

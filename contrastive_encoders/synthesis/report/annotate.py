@@ -93,7 +93,7 @@ def _read_items(folder: Path) -> list[Item]:
 
 
 class Agreement(NamedTuple):
-    """Agreement of a person's labels with the intended labels.
+    """Agreement between the labels of a human annotator and the labels that were intended during generation.
 
     ``percent[human][dino]`` is the percentage of the items with the DINO label that got the human label.
     """

@@ -95,8 +95,10 @@ class Telemetry(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Count the examples and tokens of a batch, and log the metrics every ``every_n_steps`` steps and at the last
-        step. ``outputs`` is the ``StepOutput``, which is only a mapping in Lightning's signature.
+        """Count the examples and tokens of a batch, and log the metrics if a log step ends with it.
+
+        Log steps are every ``every_n_steps``-th step and the last one. Lightning passes the `StepOutput` as
+        ``outputs``.
         """
         for name in COUNTS:
             self._counts[name] += outputs["spent"][name]
