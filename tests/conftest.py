@@ -64,7 +64,7 @@ COMMON = "the a of and in on was with that for it as had by this from were which
 # Tests that start commands take longest; they come first, so that no process ends with a long file alone
 LONG = ("test_guide", "integration", "distributed", "comparison", "synthesis", "export", "training", "test_configs")
 
-# Of the tests with the mark `rotates`, each day runs one in so many
+# The number of days over which the tests with the mark `rotates` are distributed
 ROTATION = 4
 
 

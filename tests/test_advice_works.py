@@ -531,7 +531,7 @@ UNTESTED = {
     "contrastive_encoders.cli.completion:FISH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.cli.completion:ZSH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.runtime.exit_codes:_server_error": "W&B's server fails; the setting is tested at its login",
-    "contrastive_encoders.io.installed_models:find_installed": "pip installs a package anew, from the network",
+    "contrastive_encoders.io.installed_models:find_installed": "pip would download a package again",
 }
 
 

@@ -125,4 +125,4 @@ NEEDED = {  # function -> whether there is still no public way
 def test_there_is_still_no_public_way(name, tmp_path):
     if not name.startswith("_") and inspect.getmodule(getattr(compat, name)) is compat:
         needed = NEEDED[name]
-        assert needed(tmp_path) if inspect.signature(needed).parameters else needed(), f"{name} is no longer needed"
+        assert needed(tmp_path) if inspect.signature(needed).parameters else needed(), f"{name} has become unnecessary"

@@ -208,7 +208,7 @@ def in_this_process(command, arguments):
 
 
 def wrong(status, said):
-    """Return the error of an outcome; empty if there is none."""
+    """Return the error of an outcome; empty without an error."""
     lines = [line for line in said.splitlines() if line.strip()]
     if "Traceback" in said:
         return f"a traceback: {lines[-1][:300]}"

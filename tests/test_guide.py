@@ -204,7 +204,7 @@ def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
 @pytest.mark.slow  # ten starts of train.py, two of them with several processes
 @pytest.mark.parametrize("command", [line for line in NEEDS_THE_HUB if line not in NEEDS_A_CLUSTER])
 def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path, request):
-    """They run as written, except for the corpus of the hub, its backbone, and the number of processes."""
+    """They run as written, except for the hub's corpus, its backbone, and the number of processes."""
     arguments = small_run(command, corpus_file, tmp_path)
     if "evaluation.data_root=eval" in arguments:
         data_root = request.getfixturevalue("shared_data") / "eval"

@@ -209,7 +209,7 @@ def test_a_refused_comparison_leaves_no_folder(run_folder, tmp_path, keys, key):
 
 @pytest.mark.rotates
 def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
-    """Read the records back from the file that W&B writes if there is no network."""
+    """Read the records back from the file that W&B writes without a network."""
     import wandb
 
     found, output, paths = written

@@ -535,10 +535,10 @@ def test_an_invalid_race_is_refused(tmp_path, race, budget, key, value):
 
 def test_a_failed_run_says_its_last_lines_without_what_a_bar_was_before():
     say, bar = "contrastive-encoders train: ", "".join(f"\rreading: {share} %" for share in range(100))
-    written = f"1\n2\r\n{bar}\n{say}data: no such file.\nIt is said in two lines."
-    assert processes.last_lines(written, True) == "data: no such file.\nIt is said in two lines."
+    written = f"1\n2\r\n{bar}\n{say}data: no such file.\nTwo lines explain it."
+    assert processes.last_lines(written, True) == "data: no such file.\nTwo lines explain it."
     assert processes.last_lines(written, False).splitlines()[:3] == ["1", "2", "reading: 99 %"]
-    assert processes.last_lines(f"{bar}{say}at once", True) == "at once"
+    assert processes.last_lines(f"{bar}{say}done", True) == "done"
     for path in (f"first\n{say}bad (see {say}other)", f"{say}bad (see {say}other)"):
         assert processes.last_lines(path, True) == f"bad (see {say}other)"
     assert processes.last_lines(f"{bar}\nKilled\n", True) == "reading: 99 %\nKilled"

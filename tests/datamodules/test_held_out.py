@@ -85,7 +85,7 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
     assert not asked & {question.lower() for question, _ in trained}
     assert not own & {plain(answer) for _, answer in trained}
     near = {run for answer in own for run in runs_of_eight(answer)}
-    for _, answer in trained:  # a text of 44 words would share 33 of its 37 runs
+    for _, answer in trained:  # 44 tokens would share 33 of its 37 runs
         assert len(near & runs_of_eight(plain(answer))) < 4
     assert sorted(map(plain, task.documents)) == sorted({plain(answer) for _, answer in rows})
     counts = source.manifest()["held_out"]
@@ -99,7 +99,7 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
 
 
 def test_right_are_the_answers_of_the_rows_of_a_query_and_near_copies_are_not_ranked(tmp_path):
-    rows = [*questions(), *((question, f"{answer} once more") for question, answer in questions(60, seed=9))]
+    rows = [*questions(), *((question, f"{answer} again") for question, answer in questions(60, seed=9))]
     task = HeldOutSplit(Rows(rows), 0.2, tmp_path).tasks(["ask: ", "text: "])[0]
     assert (task.queries.prompt, task.documents.prompt) == ("ask: ", "text: ")
     answers = {plain(answer): runs_of_eight(plain(answer)) for _, answer in rows}
@@ -108,7 +108,7 @@ def test_right_are_the_answers_of_the_rows_of_a_query_and_near_copies_are_not_ra
         own = {plain(answer) for question, answer in rows if plain(question) == query}
         runs = {run for answer in own for run in answers[answer]}
         right |= {(query, answer) for answer in own}
-        copies |= {(query, answer) for answer in answers.keys() - own if answers[answer] & runs}  # at most 4 new words
+        copies |= {(query, answer) for answer in answers.keys() - own if answers[answer] & runs}  # at most 4 new ones
     assert {(plain(query), plain(document)) for query, document in right_pairs(task)} == right
     unranked = task.unranked_documents
     assert (

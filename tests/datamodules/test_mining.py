@@ -337,7 +337,7 @@ def test_a_finished_job_is_left_alone_and_another_loses_nothing(given, tmp_path,
 def test_vectors_are_kept_for_each_encoder_and_half_a_file_is_thrown_away(given, tmp_path):
     folder = tmp_path / "vectors"
     cached = [*given, f"cache_folder={folder}"]
-    assert command(*given, f"output={tmp_path / 'whole.jsonl'}") == 0
+    assert command(*given, f"output={tmp_path / 'uninterrupted.jsonl'}") == 0
     assert command(*cached, f"output={tmp_path / 'first.jsonl'}") == 0
     (corpus,) = folder.glob("*/corpus_*.npy")
     vectors = np.load(corpus)

@@ -140,7 +140,7 @@ def test_titles_are_ranked_among_all_passages_also_of_documents_without_a_title(
 
 
 def test_documents_of_a_few_words_are_refused(tmp_path, tiny_bert):
-    (tmp_path / "short.txt").write_text("a few words\n" * 50)
+    (tmp_path / "short.txt").write_text("a short line\n" * 50)
     with pytest.raises(InputError) as error:
         as_rank(module(tmp_path / "short.txt", tmp_path, tokenizer=str(tiny_bert)), 0, 1)
     assert error.value.location == str(tmp_path / "short.txt")

@@ -144,7 +144,7 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
         ("{query}\n\n{start} and what was never said before, in words that fill this line.", False),  # half of it
         ("QUITE ANOTHER SUMMARY.\n\n  {upper}", False),  # white space and case
         ("{query}\n\nOther words than those of what is asked for stand below this very same summary.", False),
-        ("Quite another summary.\n\n{start8} {other}", True),  # one common run of words
+        ("Quite another summary.\n\n{start8} {other}", True),  # one common run of tokens
     ],
 )
 def test_near_copies_of_the_task_are_not_trained_on(text, taken):
@@ -171,7 +171,7 @@ def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
     assert {(tuple(anchor), tuple(positive)) for anchor, positive in drawn} <= known
     assert first.negatives is None
     assert len(data.held_out()[0].queries) > 0
-    # The vocabulary of the tiny tokenizer lacks most words of docstrings.
+    # The vocabulary of the tiny tokenizer covers docstrings badly.
     assert [name for name, _ in account_of(data.manifest())] == ["length", "unknown"]
 
 

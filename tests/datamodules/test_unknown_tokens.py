@@ -20,7 +20,7 @@ WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, **{word: 4 + n for n, w
 
 @pytest.fixture(scope="module")
 def four_words(tmp_path_factory):
-    """Return a tokenizer that knows four words."""
+    """Return a tokenizer with a vocabulary of four entries."""
     tokenizer = Tokenizer(models.WordLevel(WORDS, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     ends = [("[CLS]", 2), ("[SEP]", 3)]

@@ -1,4 +1,4 @@
-"""A text after deletion consists of its words (split here by a regular expression) in their order."""
+"""The words of a text after deletion (split here by a regular expression) keep their order."""
 
 import re
 
@@ -69,7 +69,7 @@ def test_what_is_left_depends_on_seed_epoch_and_row_alone(tmp_path, tiny_bert):
 
 
 def test_words_are_deleted_before_a_text_is_cut(tmp_path, tiny_bert):
-    """The end of a long text may be among the remaining words and in its special tokens."""
+    """The end of a long text may remain, with its special tokens."""
     path = tmp_path / "s.txt"
     path.write_text("\n".join("the " * 30 + "ferry " * 10 for _ in range(4)))
     keys = {"path": path, "tokenizer": tiny_bert, "cache_dir": tmp_path, "max_length": 24}

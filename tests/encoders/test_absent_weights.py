@@ -14,7 +14,7 @@ LORA = {"rank": 4, "alpha": None, "dropout": 0.0, "targets": "auto", "stages": "
 CASES = {
     "masked LM": ("declutr", "encoder", {"mlm_weight": 1.0}),
     "adapter over 16 bits": ("pairs", "decoder", {"pooling": "last", "lora": LORA, "frozen_dtype": "bf16"}),
-    "layers behind the pooling": ("simcse", "encoder", {"mlp": True, "mlp_only_train": False}),
+    "layers after the pooling": ("simcse", "encoder", {"mlp": True, "mlp_only_train": False}),
 }
 
 

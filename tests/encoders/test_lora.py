@@ -28,7 +28,7 @@ def folders(tmp_path_factory, tiny_bert, tiny_t5):
 
 
 def adapted(folder, family="llama", **keys):
-    """Return an objective whose adapter is no longer zero."""
+    """Return an objective whose adapter has nonzero weights."""
     own = {"llama": DECODER, "gpt2": DECODER, "bert": {"pooling": "mean"}, "t5": {"pooling": "first_decoder"}}[family]
     return unzeroed(built("gense" if family == "t5" else "sroberta", folder, **own, **{"lora": LORA} | keys))
 

@@ -182,7 +182,7 @@ def test_options_of_a_directory_are_kept(tiny_mlm, tmp_path, kind, name):
         write(tmp_path / "made", Directory(max_length=48), {"tiny_bert": tiny_mlm}), tmp_path / "it"
     )
     if name == "tsdae" and kind == "truncate_dim":
-        pytest.skip("its decoder reads whole embeddings")
+        pytest.skip("its decoder reads complete embeddings")
     expected = encode(directory)[0]
     model = untrained(name, directory)
     assert model.changes == {}

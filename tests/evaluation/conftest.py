@@ -35,7 +35,7 @@ WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool re
 
 
 def sentence_pairs(count: int, seed: int) -> Iterator[tuple[str, str, float]]:
-    """Make pairs that share a number of words, rated by it with some noise, on a grid of 0.2 so that there are ties."""
+    """Make pairs rated by the size of their overlap with some noise, on a grid of 0.2 so that there are ties."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         left = list(rng.choice(WORDS, size=6, replace=False))

@@ -239,7 +239,7 @@ def test_neighbors_and_clusters_are_sklearns(layout, tmp_path, bag_of_words):
         expected = voters.fit(vectors[:80], labels[:80]).score(asked, gold)
     found = scored({"mine": {"path": str(path)}}, bag_of_words)
     assert found["mine/knn/accuracy"] == pytest.approx(100 * expected)
-    order = np.argsort(gold, kind="stable")  # this package: texts with equally many words are ordered by their labels
+    order = np.argsort(gold, kind="stable")  # texts of equal length are ordered by their labels
     clusters = KMeans(3, n_init=10, random_state=1111).fit_predict(asked[order])
     assert found["mine/kmeans/v-measure"] == pytest.approx(100 * v_measure_score(np.array(gold)[order], clusters))
     assert found["mine/fast/accuracy"] > 70
@@ -379,7 +379,7 @@ def arguments(folder: Path, own: str = " a{n} b{n}  c{n}") -> Path:
 
 def test_a_querys_own_document_is_not_ranked(tmp_path, bag_of_words, caplog):
     caplog.set_level("INFO")
-    folder, other = str(arguments(tmp_path / "same")), str(arguments(tmp_path / "ids", own="other words"))
+    folder, other = str(arguments(tmp_path / "same")), str(arguments(tmp_path / "ids", own="another text"))
     metrics = ["mrr", "recall@1"]
 
     def found(path: str, ignore: bool | str) -> list[float]:

@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 def pairs_of(count: int, seed: int, low: float = 0.0) -> RatedPairs:
-    """Make sentences of unequal length, rated by their shared words, on a grid so that there are ties."""
+    """Make sentences of unequal length, rated by their overlap, on a grid so that there are ties."""
     rng = np.random.default_rng(seed)
     words = [f"w{i}" for i in range(30)]
     left, right, gold = [], [], []

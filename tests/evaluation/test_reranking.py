@@ -139,7 +139,7 @@ def test_no_text_is_embedded_twice(bag_of_words):
 
 def test_invalid_rerankers_are_refused(tiny_bert, small_reranker, small_tables, task, tmp_path):
     words = {
-        "an encoder is wanted": ([f"reranker={small_reranker}", f"custom_tasks={task}"], "^encoder"),
+        "a reranker instead of an encoder": ([f"reranker={small_reranker}", f"custom_tasks={task}"], "^encoder"),
         "sts alone": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"data_root={small_tables}", "suite=[stsb,sts12]"],
             "retrieval",

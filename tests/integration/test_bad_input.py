@@ -137,7 +137,7 @@ def test_unknown_scores_are_refused(overrides, expected, refused, small_eval):
 GOOD = "the ferry leaves the harbour before the market opens " * 60
 FILES = {
     "empty.txt": ("", ["empty"]),
-    "short.txt": ("a few words\nand a few more\n", ["short.txt"]),
+    "short.txt": ("a short line\nand another one\n", ["short.txt"]),
     "broken.txt": (f"{GOOD}ä".encode() + b"\n\xff broken\n", ["broken.txt:2", "UTF-8"]),
     "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "truncated"]),
     "table.xlsx": ("a,b", ["table.xlsx:1: ", "valid .xlsx"]),

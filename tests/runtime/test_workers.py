@@ -36,7 +36,7 @@ def square(loaded, tasks):
             if task.payload.name == "once":
                 task.payload.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        yield None, f"{task.number} has begun"
+        yield None, f"{task.number} has started"
         if len(under_way) == 2:
             first = under_way.pop(0)
             yield first.number, first.number**2

@@ -1,4 +1,4 @@
-"""A stand-in server for OpenAI's protocol, chats and completions, with faults on request."""
+"""A fake server for OpenAI's protocol, chats and completions, with faults on request."""
 
 import contextlib
 import hashlib
@@ -46,7 +46,7 @@ class Stand:
 
 
 def text_for(body):
-    """Return this many words, by a hash of the body, so that equal requests get equal texts."""
+    """Return a text that depends on a hash of the body, so that equal requests get equal texts."""
     number = int(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(), 16)
     return " ".join(WORDS[(number >> (8 * place)) % len(WORDS)] for place in range(6)).capitalize() + "."
 

@@ -24,7 +24,7 @@ def published(text, closed, keep_without_quote, allow_newlines):
 @pytest.mark.parametrize("newlines", [True, False])
 def test_the_published_handling_is_the_default(text, closed, keep, newlines):
     why = Filters(keep_unclosed=keep, allow_newlines=newlines).rejected(text, closed, "x1")
-    blank = not text.strip()  # not in the published code: a text of spaces is none
+    blank = not text.strip()  # the published code accepts a text of spaces
     assert (why == "") == (published(text, closed, keep, newlines) is not None and not blank)
 
 

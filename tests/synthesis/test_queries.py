@@ -1,4 +1,4 @@
-"""``recipe=queries`` as a command, with a toy model of a few words; and common prefixes of prompts, read once."""
+"""``recipe=queries`` as a command, with a toy model; and common prefixes of prompts, read once."""
 
 import csv
 import gzip
@@ -412,7 +412,7 @@ def test_only_missing_answers_are_requested_after_a_server_failure(place, tmp_pa
     stand = Stand()
     try:
         served = ["engine=openai", f"base_url={stand.url}", "requests.max_retries=2", "requests.timeout=2"]
-        served += ["requests.in_flight=2"]  # so many answers can be lost
+        served += ["requests.in_flight=2"]  # up to 2 answers can be lost
         overrides = overrides_for(place, tmp_path / "out", *served, "rules.max_rank=null", "negatives=0")
         overrides = [override for override in overrides if not override.startswith("precision")]
         stand.most_answered = 30

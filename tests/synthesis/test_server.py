@@ -103,8 +103,8 @@ def asked_twice(bodies):
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_every_text_is_what_the_server_answered(stand, texts, tmp_path, chat):
-    """The rows are compared with the stand-in's answers to the requests."""
-    patient = "requests.timeout=30"  # a busy machine is no fault
+    """The rows are compared with the fake server's answers to the requests."""
+    patient = "requests.timeout=30"  # tolerate a busy machine
     here(*dino(stand, texts, tmp_path / "out", f"chat_template={str(chat).lower()}", patient))
     assert len(stand.asked) == len(TEXTS) * 3 * 2
     by_text = {}

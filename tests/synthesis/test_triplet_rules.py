@@ -84,7 +84,7 @@ def test_each_rule_is_a_switch_of_its_own():
     assert judge(worst, replace(off, min_hypothesis_words=5)).broken == {HYPOTHESIS}
     assert judge(worst, replace(off, drop_near_copies=True)).broken == {COPY}
     assert judge(worst, replace(off, drop_cut=True)).broken == {CUT}
-    assert judge(row(entailment=""), off).broken == {EMPTY}, "nobody can learn from it"
+    assert judge(row(entailment=""), off).broken == {EMPTY}, "an empty text teaches nothing"
 
 
 def test_the_surest_candidate_that_is_no_copy_stands_for_a_row():

@@ -76,11 +76,11 @@ def two_at_once(campaign: Campaign, jobs: Sequence[Job]) -> None:
     both[0].wait(campaign.rng.uniform(0, campaign.whole[job][1]))
     both.append(Running(job, folder, campaign.warm))
     ended = [one.finish() for one in both]
-    campaign.faults["two at once"] += 1
+    campaign.faults["two processes"] += 1
     if ended[0].status != 0 or ended[1].status not in {0, 2} or any("Traceback" in one.said for one in ended):
         statuses = [one.status for one in ended]
-        campaign.differ(job, "two at once", [f"statuses {statuses}"], "\n---\n".join(one.said for one in ended))
-    campaign.to_the_end(job, folder, campaign.warm, reference, "two at once", ended[0])
+        campaign.differ(job, "two processes", [f"statuses {statuses}"], "\n---\n".join(one.said for one in ended))
+    campaign.to_the_end(job, folder, campaign.warm, reference, "two processes", ended[0])
 
 
 def input_changed(campaign: Campaign, jobs: Sequence[Job]) -> None:

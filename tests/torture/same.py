@@ -21,13 +21,13 @@ OF_A_CHECKPOINT = ("state_dict", "optimizer_states", "lr_schedulers", "global_st
 
 
 def differences(ours: Path, whole: Path) -> list[str]:
-    """Return the differences as text; empty if there are none."""
+    """Return the differences as text; empty without differences."""
     here, there = _files(ours), _files(whole)
     found = [f"{name} is {'missing' if name in there else 'too much'}" for name in sorted(here.keys() ^ there.keys())]
     for name in sorted(here.keys() & there.keys()):
         if (where := _differs(here[name], there[name])) is not None:
             found.append(f"{name} differs {where}".strip())
-    return found + [f"{name} was left behind" for name in sorted(_all(ours)) if LEFT_BEHIND.search(name)]
+    return found + [f"{name} remained" for name in sorted(_all(ours)) if LEFT_BEHIND.search(name)]
 
 
 def _all(output: Path) -> dict[str, Path]:

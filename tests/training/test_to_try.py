@@ -256,7 +256,7 @@ def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     [
         (["data=qa", "data.path=faq.csv"], {"used": 9}, "data.path=[faq.csv,ANOTHER_FILE]", "faq.csv"),
         (["data=qa", "data.path=faq.csv"], {"used": 9, "fraction": 0.5}, "data.fraction=1.0", "faq.csv"),
-        (["data=qa", "data.path=OWNER/NAME"], {"used": 9}, "", ""),  # a data set of the hub
+        (["data=qa", "data.path=OWNER/NAME"], {"used": 9}, "", ""),  # a data set on the hub
         (["data=pydocs_pairs"], {"used": 9}, "", ""),  # none of its keys names files
         (
             ["data=mixture", *(f"data.parts.{name}.{key}" for name in "ab" for key in ("data=qa", f"path={name}.csv"))],

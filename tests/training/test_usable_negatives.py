@@ -22,7 +22,7 @@ def rows_of(columns, *rows):
 
 
 def pairs(number, answers, name="bread"):
-    """Make questions, each with one of this many answers, in words that the tokenizer knows."""
+    """Make questions, each with one of this many answers, in the tokenizer's vocabulary."""
     return rows_of(PAIRS, *((f"{name} {WORDS[row]}", f"the {name} of {WORDS[row % answers]}") for row in range(number)))
 
 
