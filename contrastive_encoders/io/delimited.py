@@ -9,7 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from contrastive_encoders.io.text_files import BadRow, Form, ParsedRow, Piece, decode_piece, lines_of
+from contrastive_encoders.io.text_files import (
+    BadRow,
+    Form,
+    ParsedRow,
+    Piece,
+    decode_piece,
+    lines_of,
+    title_advice,
+)
 
 # columns of STS-B's files, which have no header
 STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
@@ -18,6 +26,7 @@ MAX_CELL_CHARS = 1 << 24
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel interprets and does not display
 LINES_INSPECTED = 50  # lines, to detect the separator
+MAX_TITLE_LINES = 10  # lines above the header that are recognized as a title
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +42,7 @@ class CommaTable(Form):
     blank = re.compile(rb"[^\S\t]*")  # for lines that are split at tabs
 
     def pieces(self) -> Iterator[Piece | BadRow]:
-        lines = lines_of(self.path, self.encoding)
-        first = list(islice(lines, LINES_INSPECTED))
-        lines.close()
-        texts = [item[1].decode(errors="replace") for item in first if not isinstance(item, BadRow)] or [""]
+        texts = self._first_lines()
         if stated := EXCEL_SEPARATOR.fullmatch(texts[0]):
             lines = lines_of(self.path, self.encoding, keep_ends=True)
             next(lines)
@@ -48,6 +54,18 @@ class CommaTable(Form):
             _log_separator(self.path, separator)
         return self._records(lines_of(self.path, self.encoding, keep_ends=True), separator)
 
+    def _first_lines(self) -> list[str]:
+        lines = lines_of(self.path, self.encoding)
+        first = list(islice(lines, LINES_INSPECTED))
+        lines.close()
+        return [item[1].decode(errors="replace") for item in first if not isinstance(item, BadRow)] or [""]
+
+    def title_advice(self) -> str:
+        lines = self._first_lines()
+        starts = range(min(len(lines), MAX_TITLE_LINES))
+        separator = next(filter(None, (detect_separator(lines[start:], "") for start in starts)), self.usual)
+        return title_advice(enumerate((line.split(separator) for line in lines), start=1))
+
     def separator_of(self, lines: Sequence[str]) -> str:
         return detect_separator(lines)
 
@@ -57,7 +75,11 @@ class CommaTable(Form):
 
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         if isinstance(piece, list):
-            return _cells(self.header, piece, line)
+            row = _cells(self.header, piece, line)
+            has_title = isinstance(row, BadRow) and len(self.header) == 1 and line <= LINES_INSPECTED
+            if has_title and (advice := self.title_advice()):
+                return BadRow(f"{advice} If the first row is the header, quote texts that contain the separator", line)
+            return row
         text = decode_piece(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text

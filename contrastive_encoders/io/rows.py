@@ -69,6 +69,13 @@ def read_rows(
         yield piece if isinstance(piece, BadRow) else make(*piece)
 
 
+def title_advice(path: Path, encoding: Encoding = AUTO) -> str:
+    """Return advice if the first row of a .csv, .tsv, or .xlsx file seems to be a title above its header, otherwise
+    "".
+    """
+    return _open(path, (), "", encoding).title_advice()
+
+
 def read_windows(
     paths: Iterable[Path],
     column: str,
@@ -103,7 +110,7 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
     text = text_in(row, column)
     if isinstance(text, BadRow):
         if isinstance(reader, CommaTable | Sheet) and value_in(row.values, column) is MISSING:
-            text = text._replace(line=0)
+            text, advice = text._replace(line=0), reader.title_advice() or advice
         raise bad_row_error(text, reader.path, advice.strip())
     return text
 

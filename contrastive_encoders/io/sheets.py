@@ -21,6 +21,7 @@ from contrastive_encoders.io.text_files import (
     Piece,
     describe_read_error,
     open_decompressed,
+    title_advice,
 )
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,10 @@ class Sheet(Form):
                 if (bad := bad_header(self.header)) is not None:
                     yield bad
                     return
+
+    def title_advice(self) -> str:
+        pieces = list(self.pieces())
+        return title_advice([(1, self.header), *(piece for piece in pieces if not isinstance(piece, BadRow))])
 
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         cells = [*piece, *[None] * (len(self.header) - len(piece))]  # a row ends at its last cell

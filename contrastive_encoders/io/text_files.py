@@ -11,7 +11,7 @@ import logging
 import re
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
@@ -39,6 +39,7 @@ UNDEFINED_BYTES = (
 )
 SAMPLE = re.compile(rb'[^\s,;|"]{0,20}[\x80-\xff][^\r\n\t,;|"]{0,20}')  # within a cell: no separators, no quotes
 MAX_SAMPLES = 3
+MAX_TITLE_CHARS = 60  # shown in a message
 EMPTY = "the file is empty. Remove it or write it again"
 UNREADABLE = (EOFError, zlib.error, OSError)
 
@@ -121,6 +122,10 @@ class Form:
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         raise NotImplementedError
 
+    def title_advice(self) -> str:
+        """Return advice if the first row of a table seems to be a title above the header, otherwise ""."""
+        return ""
+
 
 class Lines(Form):
     """Reader of .txt files: one text per line."""
@@ -128,6 +133,19 @@ class Lines(Form):
     def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
         text = decode_piece(piece, line, self.encoding)
         return text if isinstance(text, BadRow) else ParsedRow({LINE: text}, line)
+
+
+def title_advice(rows: Iterable[tuple[int, Sequence[str | None]]]) -> str:
+    """Return advice if the first of these numbered rows has one cell, and a later row has more; otherwise ""."""
+    filled = [(number, cells) for number, cells in rows if any(cells)]
+    header = next((number for number, cells in filled if sum(map(bool, cells)) > 1), 0)
+    if not header or any(filled[0][1][1:]):
+        return ""
+    title = repr(filled[0][1][0])[:MAX_TITLE_CHARS]
+    return (
+        f"The first row has one filled cell, {title}, and the header seems to be in row {header}. Delete the rows "
+        "above it."
+    )
 
 
 def lines_of(

@@ -2,12 +2,13 @@
 
 import csv
 import io
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrastive_encoders.io.rows import count_rows, read_rows
+from contrastive_encoders.io.rows import count_rows, read_rows, title_advice
 from contrastive_encoders.io.text_files import BadRow
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -104,3 +105,28 @@ def test_a_column_name_that_resembles_that_line_is_a_column(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("sep=x,a\n1,2\n")
     assert cells(path) == [("1", "2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("Questions of 2024\nquestion,answer\na,b\nc,d\n", 2),
+        ("Questions of 2024,\n,\nquestion,answer\na,b\n", 3),
+        ("Questions of 2024\n\nfrom the archive\nquestion;answer\na;b\nc;d\n", 4),
+        ("question,answer\na,b\n", None),
+        ("text\na\nb\n", None),
+        (",text\n0,a\n1,b\n", None),  # pandas writes its index without a name
+    ],
+)
+def test_a_title_above_the_header_is_recognized(text, header, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    assert re.findall(r"row (\d+)", title_advice(path)) == ([str(header)] if header else [])
+
+
+def test_the_first_row_after_a_title_has_the_advice(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("Questions of 2024\nquestion,answer\na,b\n")
+    first = next(iter(read_rows(path)))
+    assert isinstance(first, BadRow)
+    assert (first.line, first.message.count("row 2")) == (2, 1)

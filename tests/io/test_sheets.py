@@ -111,3 +111,15 @@ def test_an_invalid_table_is_refused(tmp_path):
                 on_error="fail",
             )
         )
+
+
+def test_a_title_above_the_header_is_named_with_the_row_of_the_header(tmp_path):
+    path = book(tmp_path / "t.xlsx", [["Questions of 2024"], [], ["question", "answer"], ["a", "b"]])
+    with pytest.raises(InputError) as refused:
+        RecordSource(path, QA, columns=None, split="train", on_error="fail")
+    assert str(refused.value.hint).count("row 3") == 1
+    assert "data.columns" not in str(refused.value.hint)
+    book(path, [["question", "answer"], ["a", "b"]])  # without the rows above the header
+    assert [record.texts for record in RecordSource(path, QA, columns=None, split="train", on_error="fail")] == [
+        ("a", "b")
+    ]

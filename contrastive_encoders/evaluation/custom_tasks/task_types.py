@@ -34,6 +34,7 @@ from contrastive_encoders.evaluation.tasks.triplets import TripletTask
 from contrastive_encoders.io import column_names
 from contrastive_encoders.io.column_names import Names, choose_columns
 from contrastive_encoders.io.file_discovery import form_of, list_files
+from contrastive_encoders.io.rows import title_advice
 from contrastive_encoders.io.text_files import ENCODING_MEANING, Encoding
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 
@@ -373,7 +374,7 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
     if isinstance(path, str) and is_beir(Path(path)):
         return "retrieval"
     file = list_files(path, "path")[0].path
-    columns = read_header(file, Encoding(encoding, "encoding"))
+    columns = read_header(file, codec := Encoding(encoding, "encoding"))
     for kind, cls in KINDS.items():
         if cls.matches_columns(columns):
             return kind
@@ -385,5 +386,5 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
         key="columns",
         value=", ".join(map(repr, columns)) or "none",
         expected=f"the columns of one of these kinds of tasks: {known_columns}",
-        hint="Rename the columns, or set kind and columns in a YAML file.",
+        hint=title_advice(file, codec) or "Rename the columns, or set kind and columns in a YAML file.",
     )
