@@ -544,3 +544,8 @@ DATA_CONFIGS: Mapping[str, type[Any]] = {  # name in ``data=NAME`` -> its settin
     "text": DocumentDataConfig,
     "triplets": TripletDataConfig,
 }
+
+
+def choice_of(config: Any) -> str:
+    """Return the name in ``data=NAME`` whose class is built from a config, or the import path of a custom class."""
+    return next((name for name, kind in DATA_CONFIGS.items() if kind.target == config.target), str(config.target))

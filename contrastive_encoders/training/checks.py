@@ -14,7 +14,7 @@ from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import build, check, keys_of, type_description
 from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.core.override_format import format_override
-from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, choice_of
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.catalog import tasks_of_suites
 from contrastive_encoders.evaluation.scorer import Scorer
@@ -72,9 +72,7 @@ def check_model_and_data(run: ResolvedRun) -> Any:
     """
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
-            suitable = next(
-                (DEFAULT_MODELS.get(name) for name, kind in DATA_CONFIGS.items() if type(run.data) is kind), None
-            )
+            suitable = DEFAULT_MODELS.get(choice_of(run.data)) if run.data else None
             raise InputError(
                 key=group,
                 value=None,
@@ -89,9 +87,8 @@ def check_model_and_data(run: ResolvedRun) -> Any:
         if yields is not None and yields not in consumes:
             raise InputError(
                 key=place,
-                value=settings.target,
-                expected=f"data that yields {' or '.join(one.__name__ for one in consumes)}, which "
-                f"model={model.objective} requires, but this data yields {yields.__name__}",
+                value=choice_of(settings),
+                expected=f"{_suitable_data(consumes)}, which model={model.objective} can be trained on",
                 hint="Choose other data or another model.",
             )
         if model.objective == "reranker" and getattr(settings, "prompts", None):
@@ -102,6 +99,12 @@ def check_model_and_data(run: ResolvedRun) -> Any:
                 hint=f"Set {place}.prompts=null.",
             )
     return model
+
+
+def _suitable_data(consumes: Sequence[type]) -> str:
+    """Return the names of the data whose batches an objective consumes, or the names of custom batch classes."""
+    names = [name for name, kind in DATA_CONFIGS.items() if hydra.utils.get_object(kind.target).yields in consumes]
+    return f"one of {', '.join(names)}" if names else f"data that yields {' or '.join(one.__name__ for one in consumes)}"
 
 
 def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
