@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from contrastive_encoders.core import Seq2SeqBatch, SpanBatch, without_secrets
+from contrastive_encoders.datamodules.data_configs import choice_of
 
 MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone that reads about 100 languages
     SpanBatch: "FacebookAI/xlm-roberta-base",
@@ -18,10 +19,10 @@ MAX_WITH_TAGS = 0.1  # of the rows
 
 
 def name_of(data: Any) -> str:
-    """Return the path of the data, or the name of the data class if the data have no path."""
+    """Return the path of the data, or their name in ``data=NAME`` if they have no path."""
     paths = getattr(data, "path", None)
     if paths is None:
-        return str(data.target).rpartition(".")[2]
+        return choice_of(data)
     first, *more = [paths] if isinstance(paths, str) else [str(one) for one in paths]
     return without_secrets(f"{first} and {len(more)} more" if more else first)
 
@@ -53,6 +54,8 @@ def account_of(
         yield "unknown", unknown
     if html := _html(source.get("source", source), prefix):
         yield "HTML", html
+    if null_words := source.get("source", source).get("null_words"):
+        yield "null words", f"{null_words:,} rows have a text such as NaN or null. Delete them if the text is missing."
     if skipped := _skipped(found):
         yield "skipped", skipped
     if duplicates := found.get("repeated"):

@@ -32,6 +32,7 @@ MAX_LISTED = 20  # skipped rows per fault whose place is listed; all are counted
 MAX_FILES = 4  # files with unusable rows that a message names
 LOOK_AHEAD = 1_000  # rows read after the first unusable one, to check if the rest is usable
 MAX_SKIPPED = 0.05  # maximum share of undecodable or malformed rows with on_error=skip
+NULL_WORDS = frozenset(("NaN", "nan", "NULL", "null", "None", "NA", "N/A", "<NA>", "#N/A"))  # of tables with gaps
 FAULTS = ("empty", "undecodable", "malformed")
 
 
@@ -94,7 +95,7 @@ class RowFilter:
     ) -> None:
         self.split = split  # None: all splits
         self.on_error, self.max_skipped, self.prefix, self.strip_html = on_error, max_skipped, prefix, strip_html
-        self.kept = self.with_tags = 0
+        self.kept = self.with_tags = self.with_null_words = 0
         self.left_out: dict[str, int] = {}
         self.other_splits: dict[str, int] = {}
         self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)  # of the skipped rows
@@ -158,8 +159,11 @@ class RowFilter:
                 yield RawDocument(text, where, title.strip(), row.values[SOURCE] if markdown else "")
 
     def keep(self, texts: Sequence[str]) -> None:
-        """Count a row as used, and also as a row with HTML if any of its texts contains tags that are not removed."""
+        """Count a row as used, and also as a row with HTML if any of its texts contains tags that are not removed, or
+        as a row with a null word if any of its texts is one.
+        """
         self.kept += 1
+        self.with_null_words += not NULL_WORDS.isdisjoint(texts)
         self.with_tags += not self.strip_html and any(map(has_tags, texts))
 
     def leave_out(self, reason: str) -> None:
@@ -241,7 +245,8 @@ class RowFilter:
     def counts(self) -> dict[str, Any]:
         where = {"skipped": self.skipped, **self.faults, "skipped_where": self.skipped_where}
         html = {"html": {"rows": self.kept, "with_tags": self.with_tags}} if self.with_tags else {}
-        return {"other_splits": self.other_splits, **where, **html}
+        null_words = {"null_words": self.with_null_words} if self.with_null_words else {}
+        return {"other_splits": self.other_splits, **where, **html, **null_words}
 
 
 class TextSource(DocumentSource):
