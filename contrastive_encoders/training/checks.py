@@ -104,7 +104,9 @@ def check_model_and_data(run: ResolvedRun) -> Any:
 def _suitable_data(consumes: Sequence[type]) -> str:
     """Return the names of the data whose batches an objective consumes, or the names of custom batch classes."""
     names = [name for name, kind in DATA_CONFIGS.items() if hydra.utils.get_object(kind.target).yields in consumes]
-    return f"one of {', '.join(names)}" if names else f"data that yields {' or '.join(one.__name__ for one in consumes)}"
+    if names:
+        return f"one of {', '.join(names)}"
+    return f"data that yields {' or '.join(one.__name__ for one in consumes)}"
 
 
 def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
