@@ -271,7 +271,7 @@ def leak_notes(arms: Sequence[Arm]) -> list[str]:
     """Return a warning for each task if a notable number of its texts occur in the training data of an arm."""
     found = dict[str, list[str]]()
     for arm in arms:
-        for task, counts in arm.runs[0].results["overlap"].items():
+        for task, counts in arm.runs[0].results.get("overlap", {}).items():
             if is_notable(counts):
                 found.setdefault(task, []).append(f"{arm.label} ({counts['found']:,} of {counts['checked']:,})")
     return [
@@ -342,14 +342,14 @@ def duration(seconds: float) -> str:
 
 
 def leaks(arms: Sequence[Arm]) -> Table | None:
-    tasks = list(dict.fromkeys(task for arm in arms for task in arm.runs[0].results["overlap"]))
+    tasks = list(dict.fromkeys(task for arm in arms for task in arm.runs[0].results.get("overlap", {})))
     if not tasks:
         return None
     rows = []
     for task in tasks:
         cells: list[Cell | str] = [task]
         for arm in arms:
-            one = arm.runs[0].results["overlap"].get(task)
+            one = arm.runs[0].results.get("overlap", {}).get(task)
             count = one["found"] if one else 0
             cells.append(
                 Cell(f"{count} of {one['checked']}", count, "warn" if count else "")

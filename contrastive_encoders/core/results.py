@@ -175,7 +175,8 @@ class Results(TypedDict):
         processes: number of processes.
         git_commit: commit of the working directory, if it is a repository.
         data: manifests of the training data.
-        overlap: evaluation task -> number of texts checked and found in the training data.
+        overlap: optional; evaluation task -> number of texts checked and found in the training data. An evaluation
+            lacks it if the training data of the encoder are unknown.
 
     Example:
         >>> from contrastive_encoders import Results
@@ -213,4 +214,4 @@ class Results(TypedDict):
     processes: int
     git_commit: str | None
     data: list[dict[str, Any]]
-    overlap: dict[str, dict[str, int]]
+    overlap: NotRequired[dict[str, dict[str, int]]]

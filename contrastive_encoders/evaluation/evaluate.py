@@ -228,7 +228,8 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
     results = _results(config, scores, selection, encoder, time.time() - start_time, custom)
     if find_ranks().rank == 0:
         found = trained_texts(str(config.encoder), suite.sentences())
-        results["overlap"] = found.overlap
+        if found.overlap:
+            results["overlap"] = found.overlap
         files = ", ".join(found.files[:MAX_FILES]) + ", ..." * (len(found.files) > MAX_FILES)
         for warning in overlap_warnings(found.overlap, files):
             log.warning("%s: %s", config.encoder, warning)
@@ -304,7 +305,6 @@ def _results(
             ),
             *(one.manifest() for one in own),
         ],
-        overlap={},
         averages=scores.members,
         skipped=selection.skipped,
     )

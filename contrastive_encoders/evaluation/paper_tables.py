@@ -215,7 +215,7 @@ def markdown(results: Results) -> str:
     description = ", ".join(f"{name}: {value}" for name, value in encoder.items())
     score_tables = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
     sections = [ReportSection(table.title, [table._replace(title="", note="")]) for table in score_tables]
-    remarks = [*_remarks(results), *overlap_warnings(results["overlap"])]
+    remarks = [*_remarks(results), *overlap_warnings(results.get("overlap", {}))]
     sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *remarks])
     return to_markdown(results["backbone"], sections, [description] if description else [])
 

@@ -91,6 +91,6 @@ def _with_sign(name: str, value: float) -> str:
 def markdown(scored: Sequence[EncoderScores], table: Table) -> str:
     """Return the table as a Markdown page, with the path of each encoder and warnings about its training data."""
     paths = ", ".join(f"{one.name}: {one.results['backbone']}" for one in scored)
-    warnings = [f"{one.name}: {line}" for one in scored for line in overlap_warnings(one.results["overlap"])]
+    warnings = [f"{one.name}: {line}" for one in scored for line in overlap_warnings(one.results.get("overlap", {}))]
     section = ReportSection(table.title, [table._replace(title=""), *warnings])
     return to_markdown("Scores of several encoders", [section], [paths])

@@ -83,7 +83,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         "## Training data",
         _data(results["data"]),
         "## Overlap with the test texts",
-        _overlap(results["overlap"]),
+        _overlap(results.get("overlap", {})),
         "## Training cost",
         _table(_spent(results)),
         "## Recipe",
