@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from contrastive_encoders.core import InputError, Results
 from contrastive_encoders.core.shared_texts import is_checked, normal_form, sum_overlaps
 from contrastive_encoders.io.file_discovery import FORMS, form_of
+from contrastive_encoders.io.manifest import DataFile, files_in, numbers_in
 from contrastive_encoders.io.results import read_results
 from contrastive_encoders.io.rows import read_rows
 from contrastive_encoders.io.text_files import BadRow
@@ -32,7 +33,7 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> Train
         sentences: task -> its texts.
     """
     runs = list(_runs_of(encoder))
-    files = list(dict.fromkeys(path for run in runs for path in _files_in(run["data"])))
+    files = list(dict.fromkeys(file for run in runs for file in files_in(run["data"])))
     overlap = sum_overlaps([run["overlap"] for run in runs])
     overlap = {task: counts for task, counts in overlap.items() if task in sentences}
     if files and _are_soon_read(files):
@@ -42,7 +43,7 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> Train
             task: {"checked": len(texts), "found": sum(text in matches for text in texts)}
             for task, texts in checked.items()
         }
-    return TrainedTexts(overlap, [path.name for path in files])
+    return TrainedTexts(overlap, list(dict.fromkeys(file.path.name for file in files)))
 
 
 def _runs_of(encoder: str) -> Iterator[Results]:
@@ -65,30 +66,17 @@ def _runs_of(encoder: str) -> Iterator[Results]:
         encoder = run["backbone"]
 
 
-def _files_in(manifest: Any) -> Iterator[Path]:
-    """Yield the absolute paths of the training files in a data manifest, including the files of a mixture's sources."""
-    if isinstance(manifest, Mapping):
-        for key, value in manifest.items():
-            if key == "files" and isinstance(value, list):
-                yield from (Path(one[0]) for one in value if isinstance(one, list) and one and isinstance(one[0], str))
-            else:
-                yield from _files_in(value)
-    elif isinstance(manifest, list):
-        for value in manifest:
-            yield from _files_in(value)
-
-
-def _are_soon_read(files: Sequence[Path]) -> bool:
-    if not all(path.is_file() for path in files):
+def _are_soon_read(files: Sequence[DataFile]) -> bool:
+    """Return whether all files still have the recorded sizes, and are small enough to be read."""
+    if not all(file.path.is_file() and file.path.stat().st_size == file.bytes for file in files):
         return False
-    sizes = {path: path.stat().st_size for path in files}
-    converted = sum(size for path, size in sizes.items() if form_of(path) not in FORMS)
-    return sum(sizes.values()) <= MAX_BYTES and converted <= MAX_CONVERTED
+    converted = sum(file.bytes for file in files if form_of(file.path) not in FORMS)
+    return sum(file.bytes for file in files) <= MAX_BYTES and converted <= MAX_CONVERTED
 
 
-def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
-    """Return the texts that are equal to a value in the files or, for texts of at least `WINDOW` words, contained in a
-    value.
+def _texts_in(files: Sequence[DataFile], texts: set[str]) -> set[str]:
+    """Return the texts that are equal to a value in the trained rows of the files or, for texts of at least `WINDOW`
+    words, contained in a value.
     """
     beginnings: dict[tuple[str, ...], list[str]] = {}
     for text in texts:
@@ -96,7 +84,7 @@ def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
         if len(words) >= WINDOW:
             beginnings.setdefault(tuple(words[:WINDOW]), []).append(text)
     matches = set[str]()
-    for value in (value for path in files for value in _values_in(path)):
+    for value in (value for file in files for value in _values_in(file)):
         text = normal_form(value)
         if text in texts:
             matches.add(text)
@@ -108,10 +96,14 @@ def _texts_in(files: Sequence[Path], texts: set[str]) -> set[str]:
     return matches
 
 
-def _values_in(path: Path) -> Iterator[str]:
+def _values_in(file: DataFile) -> Iterator[str]:
+    """Yield the texts of the rows that were used: rows of the split that were not held out."""
+    held_out = set(numbers_in(file.held_out))
     try:
-        for row in read_rows(path):
-            if not isinstance(row, BadRow):
+        for row in read_rows(file.path):
+            if isinstance(row, BadRow) or row.line in held_out:
+                continue
+            if file.split is None or row.values.get("split") in (None, file.split):
                 yield from _strings(row.values)
     except (InputError, OSError):  # the file is of another kind than when it was read for training
         return

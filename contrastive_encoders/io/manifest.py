@@ -3,18 +3,28 @@
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrastive_encoders.io.atomic import atomic_write
 
-MAX_LISTED_FILES = 100  # individually; the checksum is over all
 ADDRESSES = "addresses"  # folder of the cache with downloaded files
 ORIGIN = "address.json"  # in a parent folder of a downloaded file
 
 
 log = logging.getLogger(__name__)
+
+
+class DataFile(NamedTuple):
+    """A data file in the manifest of a run."""
+
+    path: Path  # absolute; the cached copy of a downloaded file
+    bytes: int
+    sha256: str
+    split: str | None  # split of the rows that were used; None: all rows
+    held_out: str  # lines of the rows that were held out, as `ranges_of` writes them
 
 
 class CorruptFileError(ValueError):
@@ -95,15 +105,43 @@ def read_origin(path: Path) -> dict[str, Any]:
 
 
 def describe_files(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the manifest of the files that were read: their paths, sizes, and SHA-256 checksums, and the addresses of
-    downloaded files. All files are read.
+    """Return the manifest of the files that were read: their absolute paths, sizes, and SHA-256 checksums. For a
+    downloaded file, the path is the address, and ``cached`` is the path of the copy. All files are read.
     """
     files = [
-        {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} | read_origin(path)
+        {"path": str(path.absolute()), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        | ({"cached": str(path.absolute())} | origin if (origin := read_origin(path)) else {})
         for path in paths
     ]
     return {
         "number_of_files": len(files),
-        "files": files[:MAX_LISTED_FILES],
+        "files": files,
         "sha256": sha256_of_all([str(file["sha256"]) for file in files]),
     }
+
+
+def files_in(manifest: Any) -> Iterator[DataFile]:
+    """Yield the files in a data manifest or a list of manifests, including those of a mixture's parts."""
+    if isinstance(manifest, list):
+        for one in manifest:
+            yield from files_in(one)
+    elif isinstance(manifest, Mapping):
+        for file in manifest.get("files", ()):
+            if isinstance(file, Mapping) and {"path", "bytes", "sha256"} <= file.keys():
+                path = file.get("cached", file["path"])
+                held_out = manifest.get("held_out_lines", {}).get(path, "")
+                yield DataFile(Path(path), file["bytes"], file["sha256"], manifest.get("split"), held_out)
+        yield from files_in([value for key, value in manifest.items() if key != "files"])
+
+
+def ranges_of(numbers: Iterable[int]) -> str:
+    """Return the numbers in increasing order as ranges, such as "2-4,9"."""
+    runs = [[*run] for _, run in groupby(enumerate(sorted(set(numbers))), lambda one: one[1] - one[0])]
+    return ",".join(str(run[0][1]) if len(run) == 1 else f"{run[0][1]}-{run[-1][1]}" for run in runs)
+
+
+def numbers_in(ranges: str) -> Iterator[int]:
+    """Yield the numbers of ranges such as "2-4,9"."""
+    for one in filter(None, ranges.split(",")):
+        start, _, end = one.partition("-")
+        yield from range(int(start), int(end or start) + 1)

@@ -13,13 +13,14 @@ from typing import Any
 
 from hydra.errors import HydraException
 
-from contrastive_encoders.core import InputError, without_secrets
+from contrastive_encoders.core import InputError, is_address, without_secrets
 from contrastive_encoders.core.config_schema import NOT_A_KEY, UNSET, as_mapping, check, inherit, unset_keys
 from contrastive_encoders.core.errors import input_error
 from contrastive_encoders.core.shared_texts import overlap_warnings
-from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
+from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, DocumentDataConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
-from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, sha256_of
+from contrastive_encoders.io.file_discovery import list_files
+from contrastive_encoders.io.manifest import CorruptFileError, DataFile, files_in, is_finished, read_record, sha256_of
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import error_in_stage, unknown_stage
@@ -243,55 +244,72 @@ def finished_before(run: ResolvedRun) -> bool:
         return False
     if identity_in(run.folder) != run.identity:
         return False
-    log_already_finished(run.folder)
+    log_already_finished(run)
     return True
 
 
-def log_already_finished(folder: Path) -> None:
-    """Log that the run in a folder is finished, its verdict, and its warnings.
+def log_already_finished(run: ResolvedRun) -> None:
+    """Log that a run is finished, its verdict, and its warnings.
 
     Raises:
-        InputError: a data file of the run has changed since.
+        InputError: a data file of the run has changed since, or files were added or removed.
     """
-    results: Mapping[str, Any] = {}
+    path, results = run.folder / "results.json", dict[str, Any]()
     with contextlib.suppress(OSError, CorruptFileError):
-        results = read_record(folder / "results.json")
-    for file in _data_files(results.get("data")):
-        if _has_changed(file, folder / "results.json"):
-            raise InputError(
-                key="data.path",
-                value=file["path"],
-                expected=f"an unchanged file, since the run in {folder} is finished, but the file has changed",
-                hint="Set overwrite=true to train again, or another output_dir to keep that run.",
-            )
-    log.info(FINISHED, folder)
+        results = read_record(path)
+        _check_unchanged(run, list(files_in(results.get("data"))), path.stat().st_mtime)
+    log.info(FINISHED, run.folder)
     if verdict := results.get("verdict"):
         log.info("%s", verdict["sentence"])
     for warning in overlap_warnings(results.get("overlap", {})):
         log.warning("%s", warning)
 
 
-def _data_files(manifest: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield path, size, and SHA-256 of each data file in the data manifest of a run."""
-    if isinstance(manifest, Mapping):
-        if {"path", "bytes", "sha256"} <= manifest.keys():
-            yield manifest
-        else:
-            for value in manifest.values():
-                yield from _data_files(value)
-    elif isinstance(manifest, list):
-        for value in manifest:
-            yield from _data_files(value)
-
-
-def _has_changed(file: Mapping[str, Any], since: Path) -> bool:
-    """Return whether a data file exists, but has another content than when its manifest was written. A file that is
-    older than ``since`` and has the same size is not read.
+def _check_unchanged(run: ResolvedRun, files: Sequence[DataFile], since: float) -> None:
+    """Check that ``data.path`` still contains the files of a manifest, if it contains any files. Moved files are
+    recognized by their contents.
     """
+    recorded, contents = {file.path.resolve(): file for file in files}, {file.sha256 for file in files}
+    for place, data in [place for one in run.trainings for place in one.datasets.items()] if files else ():
+        paths = getattr(data, "path", None) or ()
+        for given in [paths] if isinstance(paths, str) else paths:
+            now = _local_files(given, documents=isinstance(data, DocumentDataConfig))
+            changed = [
+                str(file)
+                for file in now
+                if (
+                    _has_changed(recorded[file.resolve()], since)
+                    if file.resolve() in recorded
+                    else sha256_of(file) not in contents
+                )
+            ]
+            folders = {file.resolve().parent for file in now}
+            removed = [str(file) for file in recorded if file.parent in folders and not file.exists()]
+            if changed or removed:
+                raise InputError(
+                    key=f"{place}.path",
+                    value=given,
+                    expected=f"unchanged files, since the run in {run.folder} is finished, but "
+                    f"{(changed or removed)[0]} {'has changed or is new' if changed else 'is missing'}",
+                    hint="Set overwrite=true to train again, or another output_dir to keep that run.",
+                )
+
+
+def _local_files(path: str, *, documents: bool) -> list[Path]:
+    """Return the local files at a path; no files if they are not there, or are at an address."""
     try:
-        now = Path(file["path"]).stat()
-    except OSError:
-        return False
-    if now.st_size != file["bytes"]:
-        return True
-    return now.st_mtime > since.stat().st_mtime and sha256_of(Path(file["path"])) != file["sha256"]
+        return (
+            []
+            if is_address(path)
+            else [file.path for file in list_files(path, documents="all" if documents else "none")]
+        )
+    except InputError:
+        return []
+
+
+def _has_changed(file: DataFile, since: float) -> bool:
+    """Return whether a file has another content than when its manifest was written. A file that is older than ``since``
+    and has the same size is not read.
+    """
+    now = file.path.stat()
+    return now.st_size != file.bytes or (now.st_mtime > since and sha256_of(file.path) != file.sha256)

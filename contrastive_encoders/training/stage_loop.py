@@ -105,7 +105,7 @@ def _train(run: ResolvedRun, rank_monitor: RankFailureMonitor, saved: Callable[[
     broadcast_from_rank_zero(lambda: synthesize_domain(run))
     start = broadcast_from_rank_zero(lambda: prepare_multi_stage_run(run))
     if start.finished:
-        log_already_finished(run.folder)
+        log_already_finished(run)
         return 0
     for stage in run.trainings[1:]:
         with stage.named_in_errors():
@@ -137,7 +137,7 @@ def train(
     loggers = make_loggers(run)  # raises an error early if a login is missing
     start = broadcast_from_rank_zero(lambda: prepare_folder(run))
     if start.finished:
-        log_already_finished(run.folder)
+        log_already_finished(run)
         return 0
     if find_ranks().rank > 0:
         register_worker(run.folder / LOCK)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex,
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
+from contrastive_encoders.io.manifest import ranges_of
 
 VERSION = 5  # part of the key: increase it when the same data would yield different held-out rows
 MAX_QUERIES = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
@@ -83,13 +84,23 @@ class HeldOutSplit:
             )
         self.source, self.share, self.options = source, share, options
         self.width = source.width
+        self.lines_left_out = defaultdict[str, list[int]](list)  # of each file, in the last iteration
         digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
         self.directory = cache / f"held-out-{digest}"
 
     def __iter__(self) -> Iterator[Record]:
         self._prepare()
         left_out = set(np.load(self.directory / "left_out.npy").tolist())
-        return (record for number, record in enumerate(self.source) if number not in left_out)
+        self.lines_left_out.clear()
+        for where, rows in groupby(enumerate(self.source), lambda row: row[1].where):
+            numbers = set[int]()
+            for number, record in rows:
+                numbers.add(number)
+                if number not in left_out:
+                    yield record
+            file, _, line = where.rpartition(":")
+            if numbers <= left_out and line.isdecimal():  # several rows may be from one document
+                self.lines_left_out[file].append(int(line))
 
     def fingerprint(self) -> dict[str, Any]:
         options = self.options
@@ -105,7 +116,8 @@ class HeldOutSplit:
     def manifest(self) -> dict[str, Any]:
         self._prepare()
         counts = json.loads((self.directory / "counts.json").read_text(encoding="utf-8"))
-        return {**self.source.manifest(), NAME: counts}
+        lines = {str(Path(file).absolute()): ranges_of(lines) for file, lines in self.lines_left_out.items()}
+        return {**self.source.manifest(), NAME: counts, "held_out_lines": lines}
 
     def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalData]:
         """Return a list that contains the retrieval task, or an empty list if there are too few rows.

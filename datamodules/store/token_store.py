@@ -28,7 +28,7 @@ from contrastive_encoders.io.manifest import read_record, sha256_of, write_recor
 from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
 from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 
-STORE_VERSION = 4  # part of the key: increase it when the same input would be stored differently
+STORE_VERSION = 5  # part of the key: increase it when the same input would be stored differently
 BATCH_CHARACTERS = 4_000_000  # characters that all workers tokenize at a time; needs a few hundred MB at most
 WINDOW = 4  # batches per worker that may be in progress, counted from the first unwritten one
 OFFSET = np.dtype("<i8")
@@ -82,9 +82,9 @@ class TokenStore:
     @property
     def account(self) -> dict[str, Any]:
         """Return the manifest entries that are copied to a run's ``results.json``: all entries except the text
-        lengths.
+        lengths and the key of the store.
         """
-        return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
+        return {name: entry for name, entry in self.manifest.items() if name not in (LENGTHS, "key")}
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions in ``ids`` at which texts begin and end.

@@ -1,6 +1,8 @@
 """Several encoders in one evaluation, and texts on which one was trained."""
 
 import csv
+import json
+import random
 import re
 import shutil
 
@@ -10,9 +12,13 @@ import torch
 
 from contrastive_encoders.cli.evaluate import run
 from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sampling.held_out import HeldOutSplit
+from contrastive_encoders.datamodules.sources.records import RecordSource
+from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.evaluation.several_encoders import short_names
 from contrastive_encoders.evaluation.trained_texts import trained_texts
 from contrastive_encoders.io.item_scores import items_path, read_items
+from contrastive_encoders.io.manifest import describe_files
 from contrastive_encoders.io.results import read_results, write_results
 from tests.comparison.conftest import make_run
 from tests.in_process import run_here
@@ -121,7 +127,7 @@ def trained(tmp_path):
     data = write_pairs(tmp_path / "train.csv", [*PAIRS[:40], ("the title", document)], ("question", "answer"))
     folder = make_run(tmp_path / "run", "pairs", 1, 0.2)
     results = read_results(folder / "results.json")
-    manifest = {"kept": 40, "key": {"source": {"files": [[str(data), data.stat().st_size, 0, 0]]}}}
+    manifest = {"kept": 40, "source": describe_files([data])}
     write_results(folder / "results.json", results | {"data": [manifest]})
     (folder / "encoder").mkdir()
     return folder
@@ -144,6 +150,24 @@ def test_texts_that_a_run_was_trained_on_are_counted(trained):
             "unseen": (0, 10),
             "short": (0, 0),
         }
+
+
+def test_rows_of_the_file_that_were_not_trained_on_are_not_counted(tmp_path):
+    rng = random.Random(0)
+    rows = [
+        {"question": " ".join(rng.choices(WORDS, k=5)), "answer": " ".join(rng.choices(WORDS, k=12))} for _ in PAIRS
+    ]
+    lines = [json.dumps(row | {"split": "train" if number < 40 else "test"}) for number, row in enumerate(rows)]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines))
+    source = RecordSource(tmp_path / "train.jsonl", QA, columns=None, split="train", on_error="fail")
+    used = HeldOutSplit(source, 0.25, tmp_path / "cache")
+    trained = {text for record in used for text in record.texts}
+    folder = make_run(tmp_path / "run", "pairs", 1, 0.2)
+    results = read_results(folder / "results.json") | {"data": [{"source": used.manifest()}]}
+    write_results(folder / "results.json", results)
+    texts = [text for row in rows for text in row.values()]
+    found = trained_texts(str(folder), {"all": texts, "trained": [text for text in texts if text in trained]}).overlap
+    assert found == {"all": {"checked": 120, "found": 60}, "trained": {"checked": 60, "found": 60}}
 
 
 def test_a_run_that_began_from_another_run_was_trained_on_its_data_too(trained, tmp_path):
@@ -180,7 +204,7 @@ def test_the_warning_names_the_task_and_the_count(two_encoders, trained, tmp_pat
     encoders = f"encoder=[{trained / 'vectors.txt'},{two_encoders[1]}]"
     evaluate(encoders, f"custom_tasks={seen}", "quiet=true", f"output={tmp_path / 'both.json'}")
     assert re.search(r"vectors: 40 of 40 .*\bseen\b", (tmp_path / "both.md").read_text())
-    assert read_results(tmp_path / "both-wide.json")["overlap"] == {}
+    assert "overlap" not in read_results(tmp_path / "both-wide.json")  # unknown
     caplog.clear()
     unseen = write_pairs(tmp_path / "unseen.csv", PAIRS[50:])
     evaluate(f"encoder={trained / 'vectors.txt'}", f"custom_tasks={unseen}", "quiet=true")

@@ -143,6 +143,37 @@ def test_a_finished_run_whose_data_file_has_changed_is_refused_until_it_is_overw
     assert command(*arguments).status == 0
 
 
+@pytest.mark.rotates
+def test_a_finished_run_whose_folder_has_other_files_is_refused(tiny_bert, command, tmp_path, monkeypatch):
+    folder, text = tmp_path / "data", "".join(f'"{line[:20]}","{line[20:]}"\n' for line in SENTENCES)
+    folder.mkdir()
+    for name, rows in (("a", text), ("b", text.upper())):
+        (folder / f"{name}.csv").write_text(f"question,answer\n{rows}")
+    arguments = [
+        "model=pairs",
+        "data=qa",
+        f"backbone={tiny_bert}",
+        "max_steps=1",
+        "batch_size=4",
+        "evaluation.suite=[]",
+    ]
+    relative = [*arguments, "data.path=data", f"output_dir={tmp_path / 'run'}"]
+    absolute = [*arguments, f"data.path={folder}", f"output_dir={tmp_path / 'other'}"]  # reads the same token store
+    monkeypatch.chdir(tmp_path)
+    assert [command(*relative).status, command(*absolute).status] == [0, 0]
+    shutil.copytree(folder, tmp_path / "elsewhere" / "data")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [command(*relative).status, command(*absolute).status] == [0, 0]  # equal content
+    for here, again in (("data", relative), (str(folder), absolute)):
+        (tmp_path / "elsewhere" / here / "c.csv").write_text("question,answer\nnew,row\n")
+        added = command(*again)
+        assert (added.status, f"data.path={here}: " in added.err, "c.csv" in added.err) == (2, True, True)
+        (tmp_path / "elsewhere" / here / "c.csv").unlink()
+    (folder / "b.csv").unlink()
+    removed = command(*absolute)
+    assert (removed.status, f"{folder / 'b.csv'} " in removed.err) == (2, True)
+
+
 def test_a_clock_that_is_over_before_the_first_step_is_named(overrides, command, tmp_path):
     outcome = command(*overrides, "max_time=00:00:00:00", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err

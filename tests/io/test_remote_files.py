@@ -85,6 +85,7 @@ def test_each_version_is_downloaded_once_and_named_in_the_manifest(bucket):
         (entry,) = describe_files([file.path])["files"]
         assert entry == {
             "path": url,
+            "cached": str(file.path),
             "bytes": len(content),
             "sha256": hashlib.sha256(content).hexdigest(),
             "version": hashlib.md5(content).hexdigest(),  # S3's ETag
