@@ -125,7 +125,7 @@ def test_a_finished_run_leaves_another_one_nothing_to_train(overrides, reference
     )
 
 
-@pytest.mark.advice("contrastive_encoders.training.resolve:log_already_finished")
+@pytest.mark.advice("contrastive_encoders.training.resolve:_check_unchanged")
 def test_a_finished_run_whose_data_file_has_changed_is_refused_until_it_is_overwritten(tiny_bert, command, tmp_path):
     rows, text = tmp_path / "qa.csv", "".join(f'"{line[:20]}","{line[20:]}"\n' for line in SENTENCES)
     rows.write_text(f"question,answer\n{text}")
