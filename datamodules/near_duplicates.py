@@ -1,18 +1,33 @@
 """Near-duplicate detection: two texts are near-duplicates if runs of eight words that they share cover at least half of
-the words of the shorter text.
+the words of the shorter text. Boilerplate, such as a signature below every answer, does not count.
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 
 SHINGLE = 8  # words per shingle
 SHARED = 0.5  # share of the words of the shorter text at which two texts are near-duplicates
+COMMON_TEXTS = 10  # a shingle is boilerplate if it occurs in more than this number of texts
+COMMON_SHARE = 0.05  # and in more than this share of the texts
 WORD = re.compile(r"\w+")
 
 
 def words_of(text: str) -> list[str]:
     return WORD.findall(text.lower())
+
+
+def _shingles(words: Sequence[str], step: int = 1) -> list[int]:
+    """Return 64 bits of every ``step``-th shingle of a text, given as a list of words."""
+    return [hash(tuple(words[start : start + SHINGLE])) for start in range(0, len(words) - SHINGLE + 1, step)]
+
+
+def boilerplate_of(texts: Iterable[str]) -> frozenset[int]:
+    """Return the shingles that occur in more than `COMMON_TEXTS` and more than `COMMON_SHARE` of the distinct texts."""
+    distinct = {tuple(words_of(text)) for text in texts}
+    counts = Counter(run for words in distinct for run in set(_shingles(words)))
+    limit = max(COMMON_TEXTS, COMMON_SHARE * len(distinct))
+    return frozenset(run for run, number in counts.items() if number > limit)
 
 
 class NearDuplicateIndex:
@@ -21,15 +36,18 @@ class NearDuplicateIndex:
 
     Shared words are counted in shingles of `SHINGLE` consecutive words, and every `SHINGLE`-th shingle of a text is
     looked up. The number of shingles found for a copied part is proportional to its length, wherever it begins.
+    The words of the shingles in ``boilerplate`` are not counted, neither as shared words nor in the length of a text.
     """
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], boilerplate: Set[int] = frozenset()) -> None:
         words = [words_of(text) for text in texts]
-        self.lengths = [len(one) for one in words]
+        self.boilerplate = boilerplate
+        self.lengths = [self._length(one) for one in words]
         self.texts_with = dict[int, int | set[int]]()  # by 64 bits of a shingle; nearly all occur in one text only
         for place, one in enumerate(words):
-            for start in range(len(one) - SHINGLE + 1):
-                run = hash(tuple(one[start : start + SHINGLE]))
+            for run in _shingles(one):
+                if run in boilerplate:
+                    continue
                 before = self.texts_with.setdefault(run, place)
                 if isinstance(before, set):
                     before.add(place)
@@ -43,8 +61,16 @@ class NearDuplicateIndex:
     def like(self, words: Sequence[str]) -> list[int]:
         """Return the indices of the indexed texts that are near-duplicates of a text, given as a list of words."""
         shared = Counter[int]()
-        for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
-            found = self.texts_with.get(hash(tuple(words[start : start + SHINGLE])), ())
+        for run in _shingles(words, SHINGLE):
+            found = self.texts_with.get(run, ())
             for place in (found,) if isinstance(found, int) else found:
                 shared[place] += SHINGLE
-        return [place for place, number in shared.items() if number >= SHARED * min(len(words), self.lengths[place])]
+        length = self._length(words) if shared else 0
+        return [place for place, number in shared.items() if number >= SHARED * min(length, self.lengths[place])]
+
+    def _length(self, words: Sequence[str]) -> int:
+        """Return the number of words that are not part of boilerplate."""
+        if not self.boilerplate:
+            return len(words)
+        places = (start for start, run in enumerate(_shingles(words)) if run in self.boilerplate)
+        return len(words) - len({place for start in places for place in range(start, start + SHINGLE)})

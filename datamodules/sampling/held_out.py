@@ -7,7 +7,7 @@ queries are ranked against all distinct documents of the data, including those o
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contrastive_encoders.core import InputError, Prompted, RetrievalData
-from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
+from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, boilerplate_of, words_of
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import ranges_of
 
-VERSION = 5  # part of the key: increase it when the same data would yield different held-out rows
+VERSION = 6  # part of the key: increase it when the same data would yield different held-out rows
 MAX_QUERIES = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
 MIN_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
 MAX_GROUPED_ROWS = 200_000  # maximum rows from which the task is chosen
+BOILERPLATE_ROWS = 2_000  # about as many of these rows show which runs of words are boilerplate
 MAX_DOCUMENTS = 100_000  # maximum documents that a query is ranked against; the default of data.max_held_out_documents
 MIN_PREFERRED = 50  # pairs of the preferred kind that are needed to use their anchors as queries
 NAME = "held_out"
@@ -47,6 +48,7 @@ class HeldOutRows(NamedTuple):
     """Rows that were chosen to be held out, and the criteria of the choice."""
 
     rows: set[int]
+    grouped_rows: int  # number of rows from which they were chosen
     columns: Sequence[int]  # columns whose texts define the groups
     prefers: bool  # True if the data has enough pairs of the preferred kind
 
@@ -67,7 +69,8 @@ class HeldOutSplit:
     Of several kinds of pairs, one is scored. The documents of the task are all distinct positives of that kind,
     including those of training rows. Above ``max_documents``, they are a sample by text hash that includes all relevant
     documents. The relevant documents of a query are the documents of all its rows. Near-duplicates of relevant
-    documents are not ranked for that query; they count as neither relevant nor irrelevant.
+    documents are not ranked for that query; they count as neither relevant nor irrelevant. Runs of words that are
+    common in the data, such as a signature, do not make two texts near-duplicates.
     """
 
     @classmethod
@@ -140,12 +143,19 @@ class HeldOutSplit:
 
     def _build(self, folder: Path) -> None:
         choice = self._choose()
-        held = {row: record for row, record in enumerate(self.source) if row in choice.rows}
+        held, sample, stride = dict[int, Record](), list[Record](), 1 + choice.grouped_rows // BOILERPLATE_ROWS
+        for row, record in enumerate(self.source):
+            if row in choice.rows:
+                held[row] = record
+            if row < choice.grouped_rows and row % stride == 0:
+                sample.append(record)
+        boilerplate = boilerplate_of(text for record in sample for text in record.texts)
         kind, scored = self._scored(list(held.values()), prefers=choice.prefers)
-        ranking = Ranking(scored, self.options.max_documents)
+        ranking = Ranking(scored, self.options.max_documents, boilerplate)
         columns = choice.columns
         compared = [[record.texts[column] for column in _compared_columns(record, columns)] for record in held.values()]
-        known, near = {key for texts in compared for key in _keys(texts)}, NearDuplicateIndex(list(chain(*compared)))
+        known = {key for texts in compared for key in _keys(texts)}
+        near = NearDuplicateIndex(list(chain(*compared)), boilerplate)
         left_out, rows, equal = list[int](), 0, 0
         for row, record in enumerate(self.source):
             keys = _keys(record.texts)
@@ -162,7 +172,7 @@ class HeldOutSplit:
         task = ranking.to_json()
         places = zip(task["relevant"], task["unranked"], strict=True)
         if sum(len(right) + len(unranked) < len(task["documents"]) for right, unranked in places) < MIN_QUERIES:
-            held, left_out, kind, task = {}, [], "", Ranking([], 0).to_json()
+            held, left_out, kind, task = {}, [], "", Ranking([], 0, boilerplate).to_json()
         np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
         (folder / "task.json").write_text(json.dumps({**task, "kind": kind}, ensure_ascii=False), encoding="utf-8")
         counts = {
@@ -192,7 +202,7 @@ class HeldOutSplit:
             held = {positives[row] for row in chosen}
             if 2 * len(chosen) >= target and 2 <= len(held) <= len(set(positives)) / 2:
                 break
-        return HeldOutRows(set(chosen), columns, prefers)
+        return HeldOutRows(set(chosen), groups.rows, columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
         """Return the kind of pair on which the task is based, and the held-out rows of this kind.
@@ -215,8 +225,8 @@ class Ranking:
     Texts that differ only in case and punctuation are treated as equal. A text that equals a query is not a document.
     """
 
-    def __init__(self, scored: Iterable[Record], max_documents: int) -> None:
-        self.max_documents = max_documents
+    def __init__(self, scored: Iterable[Record], max_documents: int, boilerplate: Set[int]) -> None:
+        self.max_documents, self.boilerplate = max_documents, boilerplate
         self.queries = dict[int, str]()  # key -> text
         self.right = dict[int, dict[int, None]]()  # key of a query -> keys of its documents, in order
         self.right_documents = dict[int, str]()  # key -> text
@@ -271,7 +281,7 @@ class Ranking:
         it.
         """
         keys, found = list(self.right_documents), defaultdict[int, list[int]](list)
-        near = NearDuplicateIndex(list(self.right_documents.values()))
+        near = NearDuplicateIndex(list(self.right_documents.values()), self.boilerplate)
         for place, text in enumerate(documents.values()):
             for copied in near.like(words_of(text)):
                 found[keys[copied]].append(place)

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from contrastive_encoders.core import RetrievalData
+from contrastive_encoders.cli.preview import look, read_arguments
+from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.training.data_summary import account_of
+from tests.data import write_rows
 
 WORDS = [f"word{number}" for number in range(3_000)]
 
@@ -96,6 +98,31 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
         len(task.documents),
         "texts",
     )
+
+
+@pytest.mark.parametrize("number", [70, 600])
+def test_a_signature_below_all_answers_makes_no_near_duplicates(tmp_path, number):
+    """Two answers in seven are a copy of another one with two more words; the signature is longer than each answer."""
+    rng = random.Random(3)
+    signature = text(rng, 30)
+    answers = [f"number{n} {text(rng, 15)}" for n in range(number * 5 // 7)]
+    copies = [f"{answer} {text(rng, 2)}" for answer in answers[: number - len(answers)]]
+    rows = [(text(rng, 6), f"{answer} {signature}") for answer in [*answers, *copies]]
+    source = HeldOutSplit(Rows(rows), 0.1, tmp_path)
+    [task] = source.tasks(["", ""])
+    right = {document for _, document in right_pairs(task)}
+    names = {document.split()[0] for document in right}
+    copied = {answer for _, answer in rows if answer.split()[0] in names} - right
+    trained = [record.texts for record in source]
+    assert not names & {answer.split()[0] for _, answer in trained}
+    assert len(trained) == number - source.manifest()["held_out"]["rows"] - len(copied)
+    answer_of = dict(right_pairs(task))
+    for query, question in enumerate(task.queries):
+        own = answer_of[question]
+        others = {task.documents[place] for place in task.unranked_documents.get(query, ())}
+        assert others == {answer for _, answer in rows if answer.split()[0] == own.split()[0]} - {own}
+    assert copied
+    assert task.unranked_documents
 
 
 def test_right_are_the_answers_of_the_rows_of_a_query_and_near_copies_are_not_ranked(tmp_path):
@@ -329,3 +356,20 @@ def test_the_reason_that_none_is_held_out(tmp_path, equal, reason):
     held = HeldOutSplit(Rows(rows), 0.1, tmp_path).manifest()["held_out"]
     assert held["rows"] == 0
     assert re.search(reason, dict(account_of({"source": {"held_out": held}}))["held out"])
+
+
+@pytest.mark.advice("contrastive_encoders.datamodules.store.tokenization:WholeRows.nothing_kept")
+def test_rows_that_are_all_near_duplicates_of_held_out_rows_are_refused(tiny_bert, tmp_path):
+    """Seven answers, ten variants of each: for every answer, a variant is held out."""
+    rng = random.Random(5)
+    answers = [text(rng, 20) for _ in range(7)]
+    rows = [{"question": text(rng, 6), "answer": f"{answers[n % 7]} {text(rng, 3)}"} for n in range(70)]
+    path = write_rows(tmp_path / "qa.jsonl", rows)
+    overrides = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]
+    overrides += ["batch_size=8", "data.held_out_fraction=0.4"]
+    with pytest.raises(InputError) as error:
+        look(*read_arguments(overrides))
+    assert (error.value.location, "28 held-out rows" in error.value.value) == ("data", True)
+    [advised] = re.findall(r"\S+=\S+", error.value.hint)
+    shown, *_ = look(*read_arguments([*overrides, advised, "batches=1"]))
+    assert len(shown) == 1
