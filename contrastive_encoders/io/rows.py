@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
 from math import isfinite
@@ -153,7 +153,7 @@ def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow
 def _open(path: Path, columns: Sequence[str], form: str, encoding: Encoding) -> Form:
     form = form or form_of(path, FORMS)
     if form == ".json" and not _is_list(path, encoding):
-        form = ".jsonl"
+        return JsonObjects(path, columns, encoding)
     return FORMS.get(form, Lines)(path, columns, encoding)
 
 
@@ -228,11 +228,34 @@ def _json_row(found: Any, line: int) -> ParsedRow | BadRow:
     return BadRow(f"expected a JSON object with named values, got {got}", line)
 
 
-class JsonList(Form):
-    """Reader of .json files that contain a list of JSON objects.
+class JsonObjects(JsonLines):
+    """Reader of .json files that contain one JSON object per line."""
 
-    A .json file that contains one object per line is read like a .jsonl file.
+    def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
+        row = super().row(line, piece)
+        if line > 1 or isinstance(row, BadRow) or not _is_table(row.values):
+            return row
+        names = ", ".join(map(repr, row.values))[:MAX_QUOTE_CHARS]
+        return BadRow(
+            f"expected a list of JSON objects, [{{...}}, ...], or one object per line, got one object with all rows in "
+            f"{names}. Write the rows themselves; pandas does with DataFrame.to_json(FILE, orient='records')",
+            line,
+            ends_file=True,
+        )
+
+
+def _is_table(values: Mapping[str, Any]) -> bool:
+    """Return whether a JSON object contains an entire table: a mapping from row numbers to cells for each column, as
+    pandas writes by default, a list of cells for each column, or a list of rows.
     """
+    cells = list(values.values())
+    if all(isinstance(cell, list) for cell in cells):
+        return len(cells) > 1 or any(isinstance(row, dict) for cell in cells for row in cell[:1])
+    return all(isinstance(cell, dict) and all(map(str.isdigit, cell)) for cell in cells)
+
+
+class JsonList(Form):
+    """Reader of .json files that contain a list of JSON objects."""
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         line = 1

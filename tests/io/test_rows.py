@@ -8,6 +8,7 @@ import os
 import tracemalloc
 from pathlib import Path
 
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -102,6 +103,8 @@ def test_rows_have_their_line_number(tmp_path):
     assert count_rows([table]) == 2
     list_file = write_file(tmp_path / "a.json", '\ufeff[\n{"q":\n "1"},\n\n{"q": "2"}\n ]\n')
     assert [(row.line, row.values["q"]) for row in read_rows(list_file)] == [(2, "1"), (5, "2")]
+    nested = write_file(tmp_path / "nested.json", '{"t": {"en": "1", "de": "2"}}\n{"t": {"en": "3", "de": "4"}}\n')
+    assert [row.values["t"]["en"] for row in read_rows(nested, ["t"])] == ["1", "3"]
     lines = write_file(tmp_path / "lines.json", '{"q": "1"}\n\n{"q": "2"}\n')
     assert [(row.line, row.values) for row in read_rows(lines)] == [(1, {"q": "1"}), (2, {}), (3, {"q": "2"})]
 
@@ -167,6 +170,9 @@ WRONG = {  # name of the file: its content, the line, the fault, and facts in th
     "list.jsonl": (GOOD + "[1, 2]", 2, "malformed", ["list [1, 2]"]),
     "twice.jsonl": (GOOD + '{"q": "1", "a": "2", "q": "3"}', 2, "malformed", ["name"]),
     "open.json": ('[{"q": "1"},\n{"q": "2"}', 2, "malformed", ["','", "end"]),
+    "columns.json": (json.dumps({"q": ["1", "2"], "a": ["3", "4"]}), 1, "malformed", ["'q', 'a'", "records"]),
+    "wrapped.json": (json.dumps({"data": [{"q": "1"}]}), 1, "malformed", ["'data'", "[{...}, ...]"]),
+    "pandas.json": (pandas.DataFrame({"q": ["1", "2"]}).to_json(), 1, "malformed", ["'q'", "records"]),
     "more.json": ('[{"q": "1"}]\n[]', 2, "malformed", ["'['"]),
     "pretty.json": (json.dumps({"q": "1", "a": ["2"]}, indent=1), 1, "malformed", ["'['", "'{'"]),
     "twice.csv": ("q,a,q\na,b,c\n", 1, "malformed", ["header", "'q'"]),
