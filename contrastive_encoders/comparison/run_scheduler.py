@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from contrastive_encoders.comparison.outputs import REFUSED_FILE
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.core.override_format import format_override
+from contrastive_encoders.core.override_format import format_override, without_replaced
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.manifest import is_finished, write_record
 from contrastive_encoders.io.output_directory import LOCK, MARKER
@@ -189,7 +189,7 @@ def _attempt(
     options = [
         argument for argument in job.arguments if argument.startswith("-")
     ]  # Hydra reads no overrides after an option
-    overrides = [argument for argument in job.arguments if not argument.startswith("-")]
+    overrides = without_replaced([argument for argument in job.arguments if not argument.startswith("-")])
     stop, terminated = stop_file(job.folder), False
     while _is_locked(job.folder) and not stop.exists():
         yield None, number

@@ -1,6 +1,7 @@
 """Format overrides ``KEY=VALUE`` as strings, with the quotes that Hydra's parser requires."""
 
 import re
+from collections.abc import Sequence
 
 
 def format_override(key: str, value: str) -> str:
@@ -12,3 +13,12 @@ def format_override(key: str, value: str) -> str:
     # Backslashes are only special before a quote, and before the end of the text
     escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + (match[2] and "\\'"), value)
     return f"{key}='{escaped}'"
+
+
+def without_replaced(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides without those that a later override of the same key replaces. A mapping replaces nothing,
+    since Hydra merges it.
+    """
+    values = [override.partition("=")[::2] for override in overrides]
+    later = {key: place for place, (key, value) in enumerate(values) if not value.startswith("{")}
+    return [override for place, override in enumerate(overrides) if place >= later.get(values[place][0], place)]

@@ -120,12 +120,13 @@ def unknown_option(config: str, option: str, arguments: Sequence[str]) -> InputE
 def check_override_syntax(config: str, arguments: Sequence[str]) -> None:
     """Check overrides before Hydra composes them.
 
-    Each config group must be set to the name of a choice. No override may name code that Hydra itself runs, set
-    gradient accumulation, or set a URL for a key that requires a local path.
+    Each config group must be set to the name of a choice, and at most once. No override may name code that Hydra itself
+    runs, set gradient accumulation, or set a URL for a key that requires a local path.
 
     Raises:
         InputError: an override violates one of these rules.
     """
+    check_single_choices(config, arguments)
     for argument in arguments:
         override = argument.lstrip("+~")
         key, _, value = override.partition("=")
@@ -150,6 +151,25 @@ def check_override_syntax(config: str, arguments: Sequence[str]) -> None:
             )
         if key in COMMAND_GROUPS.get(config, ()):
             _check_group(key, argument)
+
+
+def check_single_choices(config: str, arguments: Sequence[str]) -> None:
+    """Check that the arguments choose at most one file of each config group. Hydra would use the last one.
+
+    Raises:
+        InputError: two arguments set the same config group.
+    """
+    names = [*COMMAND_GROUPS.get(config, ()), *(["prompts"] if config == "generate" else [])]
+    group = re.compile(rf"(stages\.[^.]+\.)?(data\.parts\.[^.]+\.data|{'|'.join(names)})") if names else None
+    chosen = dict[str, str]()
+    for argument in arguments:
+        key, equals, value = argument.lstrip("+").partition("=")
+        if not equals or not group or not group.fullmatch(key):
+            continue
+        if key in chosen:
+            expected = f"at most one argument {key}=NAME, but the command also has {key}={chosen[key]}"
+            raise InputError(key=key, value=value, expected=expected, hint="Remove one of them.")
+        chosen[key] = value
 
 
 def check_paths(cfg: DictConfig) -> None:
