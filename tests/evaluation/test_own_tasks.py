@@ -1,6 +1,7 @@
 """A user's own files as tasks: scores of sentence-transformers, trec_eval and scikit-learn on the same embeddings."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -291,6 +292,21 @@ def test_invalid_custom_tasks_are_refused(entry, rows, expected, tmp_path, monke
     with pytest.raises(InputError) as caught:
         scored(filled(entry, file=file), BagOfWords())
     assert all(part in str(caught.value) for part in expected), caught.value
+
+
+def test_a_file_with_other_columns_is_scored_with_the_example_of_the_message(tmp_path, bag_of_words):
+    file = tmp_path / "mine.csv"
+    rows = ["frage,antwort: kurz,note", "w1 w2,w1,3", "w3,w4,1", "w5 w6,w6 w7,2"]
+    file.write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        scored(str(file), bag_of_words)
+    assert (caught.value.location, caught.value.key) == (str(file), "columns")
+    assert {"sentence1", "query", "text", "anchor"} <= {*re.findall(r"\w+", caught.value.expected)}
+    [example] = re.findall("`(.*)`", caught.value.hint)
+    (tmp_path / "tasks.yaml").write_text(example, encoding="utf-8")
+    found = scored(str(tmp_path / "tasks.yaml"), bag_of_words)
+    file.write_text("\n".join(["sentence1,sentence2,score", *rows[1:]]), encoding="utf-8")
+    assert found["my_task/cosine/spearman"] == scored(str(file), bag_of_words)["mine/cosine/spearman"]
 
 
 def test_a_folder_with_ids_that_do_not_meet(tmp_path, bag_of_words, caplog):

@@ -1,5 +1,6 @@
 """Types of custom tasks: scored pairs, triplets, retrieval, and labels, each with its configuration keys."""
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 import numpy as np
+import yaml
 
 from contrastive_encoders.core import InputError, Prompted, RatedPairs, RetrievalData
 from contrastive_encoders.core.config_schema import config_field
@@ -381,10 +383,17 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
     known_columns = "; ".join(
         f"{kind} ({', '.join(name for group in cls.known for name in group[0])})" for kind, cls in KINDS.items()
     )
+    hint = "Rename the columns."
+    if len(columns) > 1:
+        kind, used = ("retrieval", columns[:2]) if len(columns) == 2 else ("pairs", columns[:3])
+        task = {"my_task": {"kind": kind, "path": str(file), "columns": used}}
+        example = yaml.safe_dump(task, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+        file_hint = f"or write a YAML file, such as `{example.strip()}`, and name that file in custom_tasks."
+        hint = f"Rename the columns, {file_hint}"
     raise InputError(
         location=str(file),
         key="columns",
         value=", ".join(map(repr, columns)) or "none",
         expected=f"the columns of one of these kinds of tasks: {known_columns}",
-        hint=title_advice(file, codec) or "Rename the columns, or set kind and columns in a YAML file.",
+        hint=title_advice(file, codec) or hint,
     )
