@@ -35,6 +35,17 @@ WEIGHTS_PREFIX, OPTIMIZER_PREFIX = "state_dict.", "optimizer_states.{}."  # pref
 UNREADABLE = (RuntimeError, OSError, EOFError, KeyError, ValueError, zlib.error, zipfile.BadZipFile)
 
 
+def is_checkpoint(path: str | Path) -> bool:
+    """Return whether a file is a checkpoint, which may be damaged, as opposed to a file with other contents."""
+    path = Path(path)
+    if not path.is_file() or path.suffix == ".ckpt":
+        return path.is_file()
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("data.pkl") for name in archive.namelist())
+
+
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """Return the entries of a checkpoint, with memory-mapped tensors. A sharded ``state_dict`` is read tensor by
     tensor.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.export.atomic_export import EXPORT
+from contrastive_encoders.io.checkpoint import is_checkpoint
 from contrastive_encoders.io.manifest import find_damage
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.output_directory import (
@@ -209,16 +210,17 @@ def _resume_path(resume: str | None, folder: Path) -> str | None:
     """Return the checkpoint file that the key ``resume`` names; None if ``resume`` is "auto" or None.
 
     Raises:
-        InputError: the value is not a file. The hint names the checkpoint of the run in this directory, and another
-            output directory if the checkpoint belongs to this run.
+        InputError: the value is not a checkpoint file. The hint names the checkpoint of the run in this directory, and
+            another output directory if the checkpoint belongs to this run.
     """
     if resume in (None, "auto"):
         return None
-    if not Path(resume).is_file():
+    if not is_checkpoint(resume):
         paths = (Path(resume) / LAST, Path(resume) / "checkpoints" / LAST)
         last = next((path for path in paths if path.is_file()), Path("...", "checkpoints", LAST))
         words = format_override("resume", str(last))
         if last.parent.parent == folder:
             words += f" {format_override('output_dir', str(new_folder(folder)))}"
-        raise InputError(key="resume", value=resume, expected="a checkpoint file, auto, or null", hint=f"Set {words}.")
+        expected = "a checkpoint file of a run, auto to resume the run in output_dir, or null"
+        raise InputError(key="resume", value=resume, expected=expected, hint=f"Set {words}.")
     return resume

@@ -3,6 +3,7 @@
 import multiprocessing
 import shutil
 import signal
+import zipfile
 
 import pytest
 import torch
@@ -168,6 +169,20 @@ def test_a_finished_folder_is_read_while_it_is_held(tmp_path, holder):
     holder(tmp_path / "run")
     (tmp_path / "run" / "results.json").write_text("{}")
     assert claim(tmp_path / "run") == (True, None)
+
+
+@pytest.mark.parametrize("name", ["faq.csv", "faq.zip", "nothing"])
+def test_a_file_that_is_no_checkpoint_is_refused_as_such(tmp_path, name):
+    (tmp_path / "faq.csv").write_text("question,answer\n")
+    with zipfile.ZipFile(tmp_path / "faq.zip", "w") as archive:
+        archive.write(tmp_path / "faq.csv")
+    torch.save({"epoch": 1}, tmp_path / "renamed.pt")
+    assert claim(tmp_path / "other", resume=str(tmp_path / "renamed.pt")).checkpoint == str(tmp_path / "renamed.pt")
+    with pytest.raises(InputError) as refused:
+        claim(tmp_path / "run", resume=str(tmp_path / name))
+    assert (refused.value.key, refused.value.value) == ("resume", str(tmp_path / name))
+    assert "checkpoints/last.ckpt" in refused.value.hint
+    assert not (tmp_path / "run").exists()
 
 
 def test_hint_for_a_directory_in_resume_names_another_output_directory(tmp_path):
