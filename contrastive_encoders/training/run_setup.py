@@ -111,6 +111,9 @@ def start_processes(run: ResolvedRun) -> None:
 
     This sets the environment variables of a launcher. The next call of `ResolvedRun.with_values` reads them, so that
     Lightning does not start processes again.
+
+    Raises:
+        InputError: the weights are to be sharded over a single process, or the processes do not divide the batch size.
     """
     keys = run.trainer
     if find_ranks().world == 1 and (str(keys["devices"]), keys["num_nodes"]) != ("1", 1):
@@ -120,6 +123,8 @@ def start_processes(run: ResolvedRun) -> None:
                 if training.batch_size is not None:  # null: chosen by the number of rows
                     check_divisible(training.batch_size, world)
             start_ranks(trainer.num_devices, trainer.num_nodes)
+    if run.is_sharded and find_ranks().world == 1:
+        raise InputError(key="trainer", value="fsdp", expected="ddp for a single process")
     if find_ranks().world > 1:
         on_gpu = keys["accelerator"] != "cpu" and torch.cuda.is_available()
         init_process_group("nccl" if on_gpu else "gloo")

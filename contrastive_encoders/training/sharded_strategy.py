@@ -13,12 +13,11 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.optimizers import NAMES
 from contrastive_encoders.encoders.sharding import load_weights
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.checkpoint import OPTIMIZER_PREFIX, SHARDS, WEIGHTS_PREFIX, new_shards, shards_of
-from contrastive_encoders.io.sharded_tensors import Shards, can_write_shards, read_shards, write_shards
+from contrastive_encoders.io.sharded_tensors import Shards, read_shards, write_shards
 from contrastive_encoders.training.callbacks.checkpoint_io import SafeCheckpointIO
 
 
@@ -39,17 +38,6 @@ class ShardedStrategy(ModelParallelStrategy):
         )
 
     def setup_environment(self) -> None:
-        if self.num_nodes * self.num_processes < 2:
-            raise InputError(key="trainer", value="fsdp", expected="ddp for a single process")
-        if not can_write_shards():
-            raise InputError(
-                key="trainer",
-                value="fsdp",
-                expected=f"ddp with torch {torch.__version__}, since sharded checkpoints require a newer version, "
-                "such as 2.13",
-            )
-        if self.precision_plugin.precision == "16-mixed":
-            raise InputError(key="precision", value="fp16", expected="bf16 or fp32, since fsdp does not scale losses")
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
 

@@ -114,6 +114,7 @@ BAD = [
         ],
         ["trainer=fsdp: ", "ddp"],
     ),
+    (["model=simcse", "data=sentences", "trainer=fsdp", "data.path=nowhere.jsonl"], ["trainer=fsdp: ", "ddp"]),
     (["model=sroberta", "data=nli"], ["data=nli: ", "model=sroberta", " dino, "]),
     (["model=simcse", "data=dino"], ["data=dino: ", "model=simcse", "qa, sentences, triplets, "]),
     (["model=declutr", "data=triplets"], ["data=triplets: ", "model=declutr", "pydocs, text, "]),
