@@ -69,7 +69,7 @@ def compute_verdict(
         outcome = "better" if (bounds[0] > 0) != headline.less_is_better else "worse"
     tfidf = [(baselines or {}).get(ScoreName.parse(name).with_protocol("tfidf")) for name in headline.scores]
     known = [value for value in tfidf if value is not None]
-    count, unit = _count(headline, items) if items else (None, "")
+    count, unit = count_items(headline, items) if items else (None, "")
     verdict = Verdict(
         headline=headline.title(searched_corpora).rstrip(","),
         scores=headline.scores,
@@ -152,7 +152,7 @@ def _pair_sides(
     return [(np.asarray(one, np.float64), np.asarray(other, np.float64)) for one, other in sides]
 
 
-def _count(headline: RankingMetric, items: ItemScores) -> tuple[int | None, str]:
+def count_items(headline: RankingMetric, items: ItemScores) -> tuple[int | None, str]:
     """Return the number of test items of the headline score and their unit, "queries" or "pairs"."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"

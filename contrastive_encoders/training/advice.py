@@ -17,7 +17,7 @@ MIN_COPIES = 0.05  # of the examples
 MIN_LOSSES = 8  # of a curve that is long enough to judge its end
 NEARLY_ALL = 95.0  # of 100 points
 COLLAPSE = 0.5  # of the score: above this loss the learning rate was far too high
-MAX_QUERIES = 10  # at most this factor more queries
+MAX_MORE_ITEMS = 10  # at most this factor more test items
 # of the total decrease of the loss: more in the last quarter is still falling, certainly less is a floor
 FALLING = 0.05
 
@@ -41,7 +41,8 @@ class Facts(NamedTuple):
     multilingual: str = ""  # the setting of a backbone that can
     more: str = ""  # a setting that gives more examples
     files: str = ""  # the files of the examples
-    queries: int = 0  # number of queries, or pairs of texts, in the score
+    items: int = 0  # number of queries, or pairs of texts, in the score
+    unit: str = "queries"  # or "pairs"
     doubt: float = 0.0  # half of the 95 % confidence interval of its change
     before: str = ""  # prefix of the keys of a stage: stages.NAME.
 
@@ -63,9 +64,9 @@ def suggestions(facts: Facts) -> list[str]:
             f"The score was {first:.1f} of 100 before training, so these texts leave little room for improvement. "
             f"Evaluate on more difficult texts: {key}evaluation.custom_tasks=[FILE]."
         )
-    elif queries := _num_conclusive_queries(facts, last - first):
+    elif items := _num_conclusive_items(facts, last - first):
         found.append(
-            f"{facts.queries:,} queries are too few to distinguish {last - first:+.1f} from chance; about {queries:,} "
+            f"{facts.items:,} {facts.unit} are too few to distinguish {last - first:+.1f} from chance; about {items:,} "
             f"would be enough. Evaluate on more: {key}evaluation.custom_tasks=[FILE]."
         )
     if fell and (facts.worse or len(facts.scores) > 2) and facts.rate:  # one slightly lower score may be chance
@@ -105,13 +106,13 @@ def suggestions(facts: Facts) -> list[str]:
     return found[:MAX_REASONS]
 
 
-def _num_conclusive_queries(facts: Facts, gain: float) -> int:
-    """Return the number of queries, rounded to two digits, with which the 95 % confidence interval of a gain of this
-    size would exclude 0. Return 0 if more queries are not advisable.
+def _num_conclusive_items(facts: Facts, gain: float) -> int:
+    """Return the number of test items, rounded to two digits, with which the 95 % confidence interval of a gain of this
+    size would exclude 0. Return 0 if more items are not advisable.
     """
-    if facts.worse or not facts.queries or gain <= 0 or not gain <= facts.doubt <= gain * MAX_QUERIES**0.5:
+    if facts.worse or not facts.items or gain <= 0 or not gain <= facts.doubt <= gain * MAX_MORE_ITEMS**0.5:
         return 0
-    return int(float(f"{1.1 * facts.queries * (facts.doubt / gain) ** 2:.1e}"))
+    return int(float(f"{1.1 * facts.items * (facts.doubt / gain) ** 2:.1e}"))
 
 
 def end_of(losses: Sequence[float]) -> str:

@@ -15,7 +15,7 @@ from contrastive_encoders.io.cached_rows import is_cached
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.statistics.headline import RankingMetric, choose_verdict_metric
-from contrastive_encoders.statistics.verdict import add_items_before, compute_verdict
+from contrastive_encoders.statistics.verdict import add_items_before, compute_verdict, count_items
 from contrastive_encoders.training.advice import Facts, manifest_facts, suggestions
 from contrastive_encoders.training.data_summary import multilingual
 from contrastive_encoders.training.fit import FitResult, mode_of
@@ -72,7 +72,8 @@ def verdict_of(
         else getattr(run.model, "lr", None),  # a different model was scored before training
         losses=[float(row["train/loss"]) for row in read_rows(run.folder / "metrics.csv") if "train/loss" in row],
         scores=[sign * headline.value(one) for one in scored if all(name in one for name in headline.scores)],
-        queries=verdict["items"] or 0,
+        items=verdict["items"] or 0,
+        unit=count_items(headline, items)[1] if items else "",
         doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
         before=f"stages.{run.stage_name}." if run.stage_name else "",
     )

@@ -113,7 +113,7 @@ def test_the_end_of_a_curve(losses, end):
         ),
         ({"scores": [98.8, 99.1]}, ["98.8", "100"], " evaluation.custom_tasks=[FILE]."),
         (
-            {"scores": [60.0, 61.0], "queries": 100, "doubt": 2.0},
+            {"scores": [60.0, 61.0], "items": 100, "doubt": 2.0},
             ["100", "+1.0", "440"],
             " evaluation.custom_tasks=[FILE].",
         ),
@@ -152,9 +152,9 @@ def test_each_suggestion_has_its_numbers_and_the_settings(facts, numbers, overri
         {"scores": [94.0, 94.0]},
         {"examples": 1_000},
         {"worse": True, "scores": [42.0, 42.1]},
-        {"scores": [60.0, 59.9], "queries": 100, "doubt": 2.0},
-        {"scores": [60.0, 60.1], "queries": 100, "doubt": 2.0},  # 40,000 queries
-        {"scores": [60.0, 63.0], "queries": 4, "doubt": 2.0},  # a permutation is missing
+        {"scores": [60.0, 59.9], "items": 100, "doubt": 2.0},
+        {"scores": [60.0, 60.1], "items": 100, "doubt": 2.0},  # 40,000 queries
+        {"scores": [60.0, 63.0], "items": 4, "doubt": 2.0},  # a permutation is missing
     ],
 )
 def test_without_a_reason_there_is_no_suggestion(shown):
@@ -209,11 +209,17 @@ def test_unknown_tokens_are_a_reason_from_the_same_shares_as_in_the_summary(coun
     assert re.findall(r"[\d.]+%", found or "") == shares
 
 
+@pytest.mark.parametrize("unit", ["queries", "pairs"])
+def test_test_items_have_the_unit_of_their_score(unit):
+    [found] = suggestions(ENOUGH._replace(scores=[60.0, 61.0], items=100, unit=unit, doubt=2.0))
+    assert re.findall("queries|pairs", found) == [unit]
+
+
 ADVISED = [
     {"worse": True, "scores": [98.0, 10.0]},
     {"worse": True, "scores": [42.0, 30.0]},
     {"scores": [98.8, 99.1]},
-    {"scores": [60.0, 61.0], "queries": 100, "doubt": 2.0},
+    {"scores": [60.0, 61.0], "items": 100, "doubt": 2.0},
     {"cut": 0.31, "length": 32, "longer": "null"},
     {"cut": 0.31, "length": 32, "longer": "64"},
     {"losses": LEARNT[:10], "limits": "max_epochs=null max_time=null"},
