@@ -20,6 +20,7 @@ from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.renamed_keys import RENAMED_KEYS, renamed_key
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.io.file_discovery import list_files
@@ -110,8 +111,8 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
         if choice is not None and not config.quiet:
             tried, compared = sum(len(choice.values[label]) for label in race.arms), len(race.arms) * len(race.seeds)
             log.info(
-                "%d runs to choose %s for %d arms, then %d runs to compare.",
-                *(tried, choice.key, len(race.arms), compared),
+                "%s to choose %s for %s, then %s to compare.",
+                *(count_of(tried, "run"), choice.key, count_of(len(race.arms), "arm"), count_of(compared, "run")),
             )
         prepare(commands, options)
         race, failed = (
@@ -222,7 +223,7 @@ def write_comparison(
     runs, not_compared = select(runs, ranking_metric)
     left_out += not_compared
     if not runs:
-        expected = f"runs with scores, but none of the {len(not_compared)} runs has any"
+        expected = f"runs with scores, but none of {count_of(len(not_compared), 'run')} has any"
         raise InputError(key="runs", expected=expected, hint=left_out[-1].reason)
     if config.strict and left_out:
         raise InputError(
@@ -259,7 +260,7 @@ def write_comparison(
         )
     if not config.quiet:
         show(found, output)
-        log.info("Compared %d runs in %.1f s.", len(runs), time.perf_counter() - began)
+        log.info("Compared %s in %.1f s.", count_of(len(runs), "run"), time.perf_counter() - began)
     return 0
 
 

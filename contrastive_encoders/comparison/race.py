@@ -25,6 +25,7 @@ from contrastive_encoders.comparison.run_scheduler import (
     run_all,
 )
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.progress import clock
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, write_record
 from contrastive_encoders.io.output_directory import claim_output_directory, differences
@@ -248,7 +249,7 @@ def steps_of(label: str, overrides: list[str], race: Race, output: Path, pool: I
     stages = len(parts)
     step_cost = stages * amount_of_a_step(run, kind)
     steps = max(1, round(amount / step_cost))
-    log.info("%s: %.3g %s per step, %d steps", label, step_cost, BUDGETS[kind], steps)
+    log.info("%s: %.3g %s per step, %s", label, step_cost, BUDGETS[kind], count_of(steps, "step"))
     if kind != "seconds":
         return [f"max_steps={steps}"]
     shares = [(f"stages.{name}." if name else "", part["wall_seconds"] / spent["wall_seconds"]) for name, part in parts]

@@ -12,6 +12,7 @@ from contrastive_encoders.comparison.race_data import commands_of, needed, prepa
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
 from contrastive_encoders.comparison.tables import duration
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.override_format import format_override
 
 log = logging.getLogger(__name__)
@@ -76,9 +77,9 @@ def estimate(
     pilots = len(race_plan.arms) if kind != "steps" else 0
     total = pilots * (startup + STEPS * step) + (selection_runs + compared_runs) * (startup + training + scoring)
     log.info(
-        "Training: %s%d runs to compare, %s each; about %s in total%s.",
-        f"{selection_runs} runs to select {choice.key}, " if choice else "",
-        compared_runs,
+        "Training: %s%s to compare, %s each; about %s in total%s.",
+        f"{count_of(selection_runs, 'run')} to select {choice.key}, " if choice else "",
+        count_of(compared_runs, "run"),
         duration(startup + training + scoring),
         duration(total / parallel),
         f", {parallel} at a time" if parallel > 1 else "",

@@ -25,6 +25,7 @@ from contrastive_encoders.comparison.probe_sentences import (
 )
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.reports import curves, page
 from contrastive_encoders.reports.figure import draw
@@ -172,7 +173,7 @@ def lead(one: Comparison) -> list[str]:
     recommendation = [one.recommendation] if one.recommendation else []
     return [
         *recommendation,
-        f"{runs} {'run' if runs == 1 else 'runs'} of {'one arm' if len(one.arms) == 1 else f'{len(one.arms)} arms'}, "
+        f"{count_of(runs, 'run')} of {count_of(len(one.arms), 'arm')}, "
         f"ranked by {one.headline.name}"
         + (f", the average of {', '.join(one.headline.scores)}." if len(one.headline.scores) > 1 else "."),
     ]

@@ -13,6 +13,7 @@ import numpy as np
 
 from contrastive_encoders.core import InputError, OutputError, is_address
 from contrastive_encoders.core.config_schema import build, plain_value
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.encoders.loading.load import load_encoder
@@ -299,7 +300,8 @@ def _write(
                     "chunk_rows or fewer devices."
                 ) from error
         file.finish(texts)
-    log.info("%s: %d embeddings with %d dimensions (%s)", config.output, file.rows, file.width, file.dtype)
+    counts = count_of(file.rows, "embedding"), count_of(file.width, "dimension")
+    log.info("%s: %s with %s (%s)", config.output, *counts, file.dtype)
 
 
 def _windows(

@@ -20,6 +20,7 @@ from contrastive_encoders.core import (
     RunCost,
     StageResults,
 )
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.progress import clock
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.core.shared_texts import overlap_warnings, sum_overlaps
@@ -285,7 +286,7 @@ def closing_table(
         columns = (before, results["scores"], baselines, results.get("scores_at_start") or {})
         console.print(scores_table(*({name: scores[name] for name in shown if name in scores} for scores in columns)))
         if more := len(all_scores) - len(shown):
-            print_line(f"{more} other scores are in {folder / 'results.json'}")
+            print_line(f"{count_of(more, 'more score')}: see {folder / 'results.json'}")
     if comparison := results.get("teacher_comparison"):
         console.print(teacher_comparison_table(comparison, results))
     if verdict := results.get("verdict"):
@@ -296,8 +297,9 @@ def closing_table(
         print_line(format_changes(task, changes))
     spent = results["cost"]
     print_line(
-        f"Training: {spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
-        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. All files are in {folder}"
+        f"Training: {count_of(spent['steps'], 'step')}, {count_of(spent['examples'], 'example')}, "
+        f"{count_of(spent['real_tokens'], 'token')} in {clock(spent['wall_seconds'])}; "
+        f"best step {results['best_step']:,}. All files are in {folder}"
     )
     if line := disk_usage(folder):
         print_line(line)

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from contrastive_encoders.core import InputError, is_address, without_secrets
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.io.atomic import atomic_directory, remove
@@ -139,7 +140,7 @@ class Mirror:
             time.sleep(RETRY_DELAY_S if retry else 0)
             self.copy()
             files = [path.stat().st_size for path in self._files()]
-            log.info("mirror: copying %d files, %.1f MB, to %s", len(files), sum(files) / 1e6, self.shown)
+            log.info("mirror: copying %s, %.1f MB, to %s", count_of(len(files), "file"), sum(files) / 1e6, self.shown)
             with ProgressBar("copying", "MB", round(sum(files) / 1e6)) as progress:
                 while not self.wait(POLL_INTERVAL_S):
                     progress.to(round(self._sent / 1e6))
@@ -239,7 +240,7 @@ class Mirror:
             InputError: the checksum of a downloaded file differs from the index.
         """
         size = sum({file["sha256"]: file["bytes"] for file in files.values()}.values())
-        log.info("mirror: fetching %d files, %.1f MB, from %s", len(files), size / 1e6, self.shown)
+        log.info("mirror: fetching %s, %.1f MB, from %s", count_of(len(files), "file"), size / 1e6, self.shown)
         fetched: dict[str, Path] = {}
         with atomic_directory(self.folder) as part:
             for name, file in sorted(files.items()):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from contrastive_encoders.core import DataModule, InputError
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.evaluation.callback import Suites
 from contrastive_encoders.training.build import make_data, make_model, make_trainer
 from contrastive_encoders.training.checks import check_checkpoint, check_room
@@ -121,7 +122,7 @@ def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
     if "max_steps" not in run.explicit_keys and steps > 0:
         steps = min(steps, max(1, run.few_rows_epochs * rows // size))
     if (size, steps) != (run.batch_size, run.max_steps):
-        log.info("batch_size=%d max_steps=%d, because there are only %d rows", size, steps, rows)
+        log.info("batch_size=%d max_steps=%d, because the data has only %s", size, steps, count_of(rows, "row"))
     return run.with_values(batch_size=size, max_steps=steps)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
 from contrastive_encoders.encoders.kernels.compiler import check_compiler
@@ -50,7 +51,7 @@ def facts(
     yield "data", f"{name_of(run.data)}: {_counted(found)}"
     yield from account_of(found, data.yields)
     loader = data.train_dataloader()
-    yield "batch", f"{data.batch_size:,} examples{_negatives(negatives)}"
+    yield "batch", f"{count_of(data.batch_size, 'example')}{_negatives(negatives)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} per epoch{limit}"
@@ -105,7 +106,7 @@ def _negatives(counts: Mapping[str, Counts]) -> str:
     """
     rule = " (duplicates excluded)" if any(one.minimum < one.maximum for one in counts.values()) else ""
     if len(same := set(counts.values())) <= 1:
-        return "".join(f", {one} negatives per text{rule}" for one in same)
+        return "".join(f", {one} negative{'' if str(one) == '1' else 's'} per text{rule}" for one in same)
     by_part = ", ".join(f"{one} in {name}" for name, one in sorted(counts.items()))
     return f", negatives per text{rule}: {by_part}"
 
@@ -118,7 +119,7 @@ def millions(number: int) -> str:
 def _when(run: ResolvedRun, score_callback: ScoreCallback) -> str:
     start = ["before training"] if score_callback.at_start else []
     steps = score_callback.every_n_steps if len(score_callback.during) else 0
-    between = [f"every {steps} steps"] if steps else []
+    between = [f"every {count_of(steps, 'step')}"] if steps else []
     best = f"; the best {run.monitor} is kept" if run.monitor else ""
     return f"{', '.join([*start, *between, 'at the end'])}{best}"
 
@@ -126,9 +127,9 @@ def _when(run: ResolvedRun, score_callback: ScoreCallback) -> str:
 def _counted(found: Mapping[str, Any]) -> str:
     if parts := found.get("parts"):
         counts = ", ".join(f"{part['used']:,} from {name}" for name, part in parts.items())
-        return f"{sum(part['used'] for part in parts.values()):,} examples: {counts}"
-    total = "" if found["used"] == found["kept"] else f" of {found['kept']:,}"
-    return f"{found['used']:,}{total} examples, {found['tokens']:,} tokens"
+        return f"{count_of(sum(part['used'] for part in parts.values()), 'example')}: {counts}"
+    part = "" if found["used"] == found["kept"] else f"{found['used']:,} of "
+    return f"{part}{count_of(found['kept'], 'example')}, {count_of(found['tokens'], 'token')}"
 
 
 def _device(trainer: Any) -> str:

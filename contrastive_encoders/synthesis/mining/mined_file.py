@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.core import RECORD_VERSION, InputError, check_version
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.io.atomic import atomic_file
 from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 from contrastive_encoders.io.output_directory import differences, overwrite_hint
@@ -79,8 +80,8 @@ def write_rows(
         output.unlink(missing_ok=True)
         write_record(record_path(output), {"version": RECORD_VERSION, **account, "rows": rows, "too_few": too_few})
     for rule, number in account["left_out"].items():
-        log.info("%d candidates were excluded by %s.", number, rule)
+        log.info("%s excluded %s.", rule, count_of(number, "candidate"))
     log.info(
-        "%s: %d rows with %d negatives each; skipped %d pairs with fewer negatives.",
-        *(output, rows, num_negatives, too_few),
+        "%s: %s with %s each; skipped %s with fewer negatives.",
+        *(output, count_of(rows, "row"), count_of(num_negatives, "negative"), count_of(too_few, "pair")),
     )

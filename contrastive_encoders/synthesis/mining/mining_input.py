@@ -4,6 +4,7 @@ import logging
 from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import MINED
 from contrastive_encoders.io.file_discovery import form_of, list_files
@@ -44,9 +45,11 @@ def read_pairs(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
     corpus = list(dict.fromkeys([*read_corpus(config), *(positive for _, positive in rows)]))
     duplicates = len(all_rows) - len(rows)
     log.info(
-        "%d pairs with %d anchors, corpus of %d texts%s",
-        *(len(rows), len({anchor for anchor, _ in rows}), len(corpus)),
-        f"; skipped {duplicates} duplicate pairs" if duplicates else "",
+        "%s with %s, corpus of %s%s",
+        count_of(len(rows), "pair"),
+        count_of(len({anchor for anchor, _ in rows}), "anchor"),
+        count_of(len(corpus), "text"),
+        f"; skipped {count_of(duplicates, 'duplicate pair')}" if duplicates else "",
     )
     if len(corpus) < 2:
         raise InputError(

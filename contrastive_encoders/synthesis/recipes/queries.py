@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from contrastive_encoders.core import RECORD_VERSION, InputError
 from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.runtime.devices import device_of
@@ -351,8 +352,14 @@ class Queries(QueriesConfig, ModelRecipe):
             )
         store.write_manifest({**manifest, "complete": True})
         log.info(
-            "%s: kept %s of %s questions (%.1f%%), %s training rows. report.html shows their quality.",
-            *(folder, f"{number:,}", f"{len(questions):,}", 100 * counts["yield"], f"{counts['training_rows']:,}"),
+            "%s: kept %s of %s questions (%.1f%%), %s. report.html shows their quality.",
+            *(
+                folder,
+                f"{number:,}",
+                f"{len(questions):,}",
+                100 * counts["yield"],
+                count_of(counts["training_rows"], "training row"),
+            ),
         )
         if number < FEW_KEPT_FRACTION * len(questions):
             log.warning("%s: few questions were kept; rejected as %s. %s", folder, why, FEW_KEPT_HINT)
@@ -392,8 +399,8 @@ class Queries(QueriesConfig, ModelRecipe):
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
         duration = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
         log.info(
-            "%d passages took %.1f s: about %s for all %s. Nothing was written. Leave estimate_only out to generate.",
-            *(len(some), time.monotonic() - began, duration, f"{len(passages):,}"),
+            "%s took %.1f s: about %s for all %s. Nothing was written. Leave estimate_only out to generate.",
+            *(count_of(len(some), "passage"), time.monotonic() - began, duration, f"{len(passages):,}"),
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contrastive_encoders.core import SpanBatch
+from contrastive_encoders.core.counts import plural
 from contrastive_encoders.encoders.negative_counts import usable_negatives
 from contrastive_encoders.training.preview.batch import (
     Example,
@@ -83,10 +84,6 @@ def summary(
 def _masks(batches: list[Any], tokenizer: Any) -> dict[str, float]:
     shares = [masking(batch, tokenizer.mask_token_id) for batch in batches if isinstance(batch, SpanBatch)]
     return {name: float(np.mean([one[name] for one in shares])) for name in shares[0]} if shares else {}
-
-
-def plural(role: str) -> str:
-    return "hypotheses" if role == "hypothesis" else f"{role}s"
 
 
 def histogram(one: RoleSequences) -> Histogram:
