@@ -29,13 +29,19 @@ from contrastive_encoders.comparison.run_scheduler import (
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
 from contrastive_encoders.core import InputError, check_local_output, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.runtime.child_processes import check_number, init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.composition.config_errors import explain_errors
+from contrastive_encoders.training.composition.config_files import CONFIGS, choices
 from contrastive_encoders.training.composition.config_keys import config_from_arguments
 from contrastive_encoders.training.composition.key_docs import keys_of_settings, row
-from contrastive_encoders.training.composition.override_checks import check_config_folders, refuse_option
+from contrastive_encoders.training.composition.override_checks import (
+    check_config_folders,
+    check_single_choices,
+    refuse_option,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +82,15 @@ def read_arguments(arguments: Sequence[str]) -> SweepCommand:
         raise InputError(key=others[0], expected="no option other than --config-dir=FOLDER", hint="Remove this option.")
     config, rest = config_from_arguments(SweepConfig, rest)
     files = [argument for argument in rest if "=" not in argument]
+    examples = f"{CONFIGS / 'sweeps'} contains {', '.join(f'{name}.yaml' for name in choices('sweeps'))}."
     if len(files) != 1:
-        expected = "one sweep file, such as configs/sweeps/NAME.yaml"
-        raise InputError(key="FILE", value=" ".join(files) or None, expected=expected)
+        expected = "the path of one sweep file, without a key"
+        raise InputError(key="FILE", value=" ".join(files) or None, expected=expected, hint=examples)
+    if not Path(files[0]).is_file():
+        raise InputError(key="FILE", value=files[0], expected="a sweep file that exists", hint=examples)
     require(config, "output", "the directory of the study")
     check_local_output("output", str(config.output))
+    check_single_choices("train", rest)
     if config.cluster is None:
         check_number("parallel", config.parallel)
     return SweepCommand(
@@ -104,12 +114,12 @@ def run(arguments: Sequence[str]) -> int:
 
     with open_workers(command.output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:
         trials = Trials(command.sweep, command.output, command.overrides, config.trials, config.seed, command.options)
-        log.info("%d trials, %d of them finished; %s", trials.total, trials.count_finished(), command.output)
+        log.info("Finished trials: %d of %d; %s", trials.count_finished(), trials.total, command.output)
         if refused := trials.refused_folders():
             folders = shlex.join(map(str, refused))
             log.warning(
-                "%d trials are skipped, because an earlier command rejected their configs. To run them again: rm -r %s",
-                len(refused),
+                "Skipped %s that an earlier command rejected. To run again: rm -r %s",
+                count_of(len(refused), "trial"),
                 folders,
             )
 
@@ -130,12 +140,13 @@ def run(arguments: Sequence[str]) -> int:
         log.warning("%s failed: %s", one.name, one.output_tail)
     if best:
         log.info("best %s: %.2f with %s", command.sweep.metric, *best)
-    overrides = (f"runs=[{command.output}/runs/*]", f"output={command.output / 'comparison'}")
-    log.info("Compare: contrastive-encoders compare %s", shlex.join(overrides))
     if failed and not finished and all(one.status == 2 for one in failed):
-        raise InputError(
-            f"All {len(failed)} trials were rejected, because their configs are invalid. {failed[0].output_tail}"
-        )
+        raise InputError(f"No trial finished, because every config is invalid. {failed[0].output_tail}")
+    if finished:
+        overrides = (f"runs=[{command.output}/runs/*]", f"output={command.output / 'comparison'}")
+        log.info("Compare: contrastive-encoders compare %s", shlex.join(overrides))
+    else:
+        log.warning("No trial finished, so there are no runs to compare.")
     return 1 if failed else 0
 
 

@@ -313,13 +313,37 @@ def test_checkpoints_of_trials_stay_on_request(tmp_path, fake_train):
     assert (refused.value.key, refused.value.value) == ("keep_checkpoints", "some")
 
 
-def test_values_that_were_refused_are_not_drawn_twice(tmp_path, fake_train):
+@pytest.mark.parametrize(
+    ("arguments", "key", "value"),
+    [
+        (["nofile.yaml"], "FILE", "nofile.yaml"),
+        (["sweep=nofile.yaml"], "FILE", None),
+        ([str(SWEEPS[0]), "model=a", "model=b"], "model", "b"),
+    ],
+)
+def test_invalid_arguments_of_a_sweep_are_refused(tmp_path, arguments, key, value):
+    with pytest.raises(InputError) as refused:
+        run([*arguments, f"output={tmp_path / 'out'}"])
+    assert (refused.value.key, refused.value.value) == (key, value)
+    if key == "FILE":
+        assert str(SWEEPS[0].name) in refused.value.hint
+
+
+def test_an_override_replaces_the_choice_in_the_sweep_file(tmp_path, fake_train):
+    assert run([str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "model=other", "trials=1"]) == 0
+    [results] = (tmp_path / "out" / "runs").glob("*/results.json")
+    assert json.loads(results.read_text(encoding="utf-8"))["objective"] == "other"
+
+
+def test_values_that_were_refused_are_not_drawn_twice(tmp_path, fake_train, caplog):
+    caplog.set_level("INFO")
     path = sweep_file(tmp_path, method="random", parameters={"wrong": {"values": ["1"]}})
     overrides = [str(path), f"output={tmp_path / 'out'}", "trials=3"]
     for tries in (1, 2):  # no trial has finished, so the error may be in what all trials share
         with pytest.raises(InputError) as refused:
             run(overrides)
         assert "no such key" in str(refused.value)
+        assert "contrastive-encoders compare" not in caplog.text
         assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == tries
 
 
@@ -337,6 +361,7 @@ def test_a_run_without_results_is_not_complete(tmp_path, fake_train, caplog):
     overrides = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "silent=1"]
     assert run(overrides) == 0
     assert len([record for record in caplog.records if record.levelname == "WARNING" and "scores" in record.msg]) == 3
+    assert "contrastive-encoders compare" not in caplog.text
     assert "COMPLETE" not in states(overrides)
 
 
