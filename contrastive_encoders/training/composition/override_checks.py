@@ -167,7 +167,7 @@ def check_single_choices(config: str, arguments: Sequence[str]) -> None:
         if not equals or not group or not group.fullmatch(key):
             continue
         if key in chosen:
-            expected = f"at most one argument {key}=NAME, but the command also has {key}={chosen[key]}"
+            expected = f"a single choice of {key}, but the command also has {key}={chosen[key]}"
             raise InputError(key=key, value=value, expected=expected, hint="Remove one of them.")
         chosen[key] = value
 
