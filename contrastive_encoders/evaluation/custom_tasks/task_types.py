@@ -388,8 +388,7 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
         kind, used = ("retrieval", columns[:2]) if len(columns) == 2 else ("pairs", columns[:3])
         task = {"my_task": {"kind": kind, "path": str(file), "columns": used}}
         example = yaml.safe_dump(task, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
-        file_hint = f"or write a YAML file, such as `{example.strip()}`, and name that file in custom_tasks."
-        hint = f"Rename the columns, {file_hint}"
+        hint = f"Rename the columns, or write a YAML file, such as `{example.strip()}`, and name it in custom_tasks."
     raise InputError(
         location=str(file),
         key="columns",
