@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -12,9 +11,7 @@ from contrastive_encoders.io.atomic import atomic_write
 
 ADDRESSES = "addresses"  # folder of the cache with downloaded files
 ORIGIN = "address.json"  # in a parent folder of a downloaded file
-
-
-log = logging.getLogger(__name__)
+MAX_LISTED_FILES = 10_000  # individually; the checksum is over all
 
 
 class DataFile(NamedTuple):
@@ -115,7 +112,7 @@ def describe_files(paths: Sequence[Path]) -> dict[str, Any]:
     ]
     return {
         "number_of_files": len(files),
-        "files": files,
+        "files": files[:MAX_LISTED_FILES],
         "sha256": sha256_of_all([str(file["sha256"]) for file in files]),
     }
 

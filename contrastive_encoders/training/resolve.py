@@ -20,7 +20,15 @@ from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, DocumentDataConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.file_discovery import list_files
-from contrastive_encoders.io.manifest import CorruptFileError, DataFile, files_in, is_finished, read_record, sha256_of
+from contrastive_encoders.io.manifest import (
+    MAX_LISTED_FILES,
+    CorruptFileError,
+    DataFile,
+    files_in,
+    is_finished,
+    read_record,
+    sha256_of,
+)
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import error_in_stage, unknown_stage
@@ -267,10 +275,12 @@ def log_already_finished(run: ResolvedRun) -> None:
 
 def _check_unchanged(run: ResolvedRun, files: Sequence[DataFile], since: float) -> None:
     """Check that ``data.path`` still contains the files of a manifest, if it contains any files. Moved files are
-    recognized by their contents.
+    recognized by their contents. A manifest that does not list all files is not checked.
     """
+    if not 0 < len(files) < MAX_LISTED_FILES:
+        return
     recorded, contents = {file.path.resolve(): file for file in files}, {file.sha256 for file in files}
-    for place, data in [place for one in run.trainings for place in one.datasets.items()] if files else ():
+    for place, data in [place for one in run.trainings for place in one.datasets.items()]:
         paths = getattr(data, "path", None) or ()
         for given in [paths] if isinstance(paths, str) else paths:
             now = _local_files(given, documents=isinstance(data, DocumentDataConfig))
