@@ -11,7 +11,7 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, stage_costs
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.reports.curves import MAX_POINTS, STEP, Curves, add_scores, lines_of, thin
-from contrastive_encoders.reports.encodings import FREE_SCALE, INTEGER_TICKS, color, opacity, tooltip
+from contrastive_encoders.reports.encodings import FREE_SCALE, INTEGER_TICKS, color, legend_of, opacity, tooltip
 from contrastive_encoders.reports.figure import SERIES, Control, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
@@ -112,13 +112,17 @@ def _points(runs: Sequence[Curves], metric: str, over: str) -> list[dict[str, An
 
 
 def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hover: bool) -> alt.TopLevelMixin:
+    show_points = len({point["step"] for point in points}) < 30
+    steps: dict[str, set[float]] = {}
+    for point in points:
+        steps.setdefault(point["arm"], set()).add(point["step"])
+    drawn = [name for name, own in steps.items() if show_points or len(own) > 1]  # a line needs two points
     runs = alt.Chart().encode(
         x=alt.X("x:Q", title=None, axis=alt.Axis(tickCount=6, tickMinStep=INTEGER_TICKS, grid=False)),
         y=alt.Y("y:Q", title=None, scale=FREE_SCALE),
-        color=color(key),
+        color=color(key, legend=legend_of(key, drawn)),
     )
     means = runs.transform_aggregate(x="mean(x)", y="mean(y)", low="min(y)", high="max(y)", groupby=["arm", "step"])
-    show_points = len({point["step"] for point in points}) < 30
     layers = [
         means.mark_area().encode(
             y=alt.Y("low:Q", title=None, scale=FREE_SCALE),

@@ -14,7 +14,7 @@ from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
 from contrastive_encoders.comparison.tables import NUMBER
 from contrastive_encoders.core.score_names import ScoreName
-from contrastive_encoders.reports.encodings import FREE_SCALE, color, opacity, shape, tooltip
+from contrastive_encoders.reports.encodings import FREE_SCALE, color, legend_of, opacity, shape, tooltip
 from contrastive_encoders.reports.figure import INK, LINE, PAPER, SERIES, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
@@ -117,12 +117,13 @@ def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEm
     )
     values = [dict(zip(("arm", "alignment", "uniformity", "score"), row, strict=True)) for row in rows]
     panel = alt.Chart({"values": values}).mark_point(filled=True, size=130, opacity=1).properties(height=340)
+    legend = legend_of(key, [probe.arm.label for probe in known])
     panel = panel.encode(
         x=alt.X("uniformity:Q", scale=scale, title="uniformity (lower: spread out)"),
         y=alt.Y("alignment:Q", scale=scale, title="alignment (lower: pairs close)"),
         opacity=opacity(),
-        color=color(key),
-        shape=shape(key),
+        color=color(key, legend=legend),
+        shape=shape(key, legend=legend),
         tooltip=fields,
     )
     caption = "Alignment and uniformity (Wang and Isola) of each arm's first run. Lower left is better."

@@ -1,6 +1,6 @@
 """Altair encodings that the figures of reports share."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import altair as alt
@@ -20,6 +20,14 @@ def shape(names: Sequence[str], field: str = "arm", **more: Any) -> alt.Shape:
     """Return the Altair encoding that shows names as shapes, so that color is never the only distinction."""
     shapes = [shape_of(place) for place in range(len(names))]
     return alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(names), range=shapes), **more)
+
+
+def legend_of(names: Sequence[str], drawn: Collection[str]) -> alt.Legend | None:
+    """Return a legend with only those names that are drawn. A scale contains all names, so that the color of a name is
+    the same in all figures.
+    """
+    shown = [name for name in names if name in drawn]
+    return alt.Legend(values=shown) if shown else None
 
 
 def opacity(selected: float = 1.0, others: float = 0.08, field: str = "arm") -> Any:

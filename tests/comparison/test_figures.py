@@ -1,6 +1,7 @@
 """Contents of figures, compared with their runs; and many arms with long names that stay distinguishable."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from contrastive_encoders.comparison.report import build_comparison
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
 from contrastive_encoders.io.manifest import read_record, write_record
+from contrastive_encoders.reports.figure import draw
 from contrastive_encoders.statistics.headline import RankingMetric
 
 SETTING = "a_setting_with_a_long_name"
@@ -72,6 +74,18 @@ def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
     logged = [row["stsb-dev/cosine/spearman"] for arm in three.arms for run in arm.runs for row in run.rows]
     assert [point["y"] for point in rows_of(shown.panels[0])] == pytest.approx(logged)
     assert [max(point["x"] for point in rows_of(panel)) for panel in shown.picture_panels] == [30, 3000, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [[], [{"step": 1.0, "train/loss": 3.0}]])
+def test_the_legend_of_a_picture_has_only_arms_that_are_drawn(rows, three):
+    run = three.arms[0].runs[0]._replace(rows=rows)
+    shown = training([*three.arms, three.arms[0]._replace(label="untrained", runs=[run])], three.headline)
+    svg = draw([shown])[shown.name].svg.decode()
+    texts = re.findall(r">([^<]+)</text>", svg[svg.index("role-legend") :])
+    assert sorted({*texts} & {"untrained", *(arm.label for arm in three.arms)}) == sorted(
+        arm.label for arm in three.arms
+    )
 
 
 def test_curves_begin_with_the_ranking_score_or_one_of_its_metric(three):
