@@ -37,6 +37,7 @@ BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "s
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches vary little in size, more in time
 TRAINING_FILES = ("metrics.csv", "checkpoints", "results.json")  # files of a run or a stage that has started to train
+TINY_FOLDER = "backbone"  # in a run with backbone=tiny, whose initial weights depend on the seed
 PILOT_LOGS = 5  # the first steps are slower: time is measured after this many
 
 
@@ -143,7 +144,7 @@ def train_all(
     """Train all runs of a race that are not finished, and return the results of those that failed.
 
     Each run gets the Hydra options and overrides in ``options``. If ``untrained``, the initial encoder of the first arm
-    is also scored as an arm, before any arm is trained.
+    is also scored as an arm, before any arm is trained; if its weights are random, once for each seed.
 
     Raises:
         InputError: an arm cannot be trained with its overrides, or the initial encoder cannot be scored.
@@ -151,7 +152,7 @@ def train_all(
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
         label, overrides = next(iter(race.arms.items()))
-        job = untrained_job([*options, *overrides], race.seeds[0], output / "runs")
+        job, *others = [untrained_job([*options, *overrides], seed, output / "runs") for seed in race.seeds]
         labels[job.name] = UNTRAINED
         failed = run_jobs(pool, [job], output, quiet, keep_checkpoints=keep_checkpoints)
         if failed and failed[0].status == WRONG_INPUT:
@@ -164,6 +165,9 @@ def train_all(
                 value=None,
                 expected="the directory of the evaluation tables, because race.tasks is null",
             )
+        if (job.folder / TINY_FOLDER).exists():
+            labels |= dict.fromkeys((one.name for one in others), UNTRAINED)
+            log_failures(run_jobs(pool, others, output, quiet, keep_checkpoints=keep_checkpoints))
     steps = {
         label: steps_of(label, [*options, *overrides], race, output, pool) for label, overrides in race.arms.items()
     }

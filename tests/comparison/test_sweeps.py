@@ -65,6 +65,7 @@ if "stages" in keys:
                          for n, name in enumerate(names, 1)}
     results["cost"] = {key: sum(one["cost"][key] for one in results["stages"].values()) for key in results["cost"]}
 (folder / "metrics.csv").write_text("step,time/elapsed_s\\n5,3.0\\n%d,%f\\n" % (steps, 3.0 + (steps - 5) * 0.1 * each))
+if keys.get("backbone") == "tiny": (folder / "backbone").mkdir(exist_ok=True)
 for place in ("", "stage-open/"):
     for kept in ("checkpoints/last.ckpt", "encoder/model.safetensors"):
         path = folder / (place + kept); path.parent.mkdir(parents=True, exist_ok=True); path.write_text("weights")
@@ -612,6 +613,17 @@ def test_the_untrained_encoder_of_words_that_were_corrected_is_scored_again(tmp_
         planned(32)
     assert is_another_race(refused.value, tmp_path, "arms.a", "64")
     assert scored.exists()
+
+
+@pytest.mark.parametrize(("backbone", "seeds"), [("tiny", {1, 2}), ("encoder", {1})])
+def test_random_weights_are_scored_for_each_seed(tmp_path, fake_train, backbone, seeds):
+    race = plan({"arms": {"a": [f"backbone={backbone}"]}, "seeds": [1, 2]}, {"steps": 8}, None, tmp_path)
+    assert train_all(race, tmp_path, untrained=True) == []
+    labels = json.loads((tmp_path / "runs" / "labels.json").read_text(encoding="utf-8"))
+    assert {labels[path.parent.name] for path in (tmp_path / "runs").glob("untrained-*/results.json")} == {"untrained"}
+    runs, _ = collect([str(tmp_path / "runs" / "*")])
+    assert {run.seed for run in runs if run.path.name.startswith("untrained")} == seeds
+    assert {run.seed for run in runs if run.path.name.startswith("a-")} == {1, 2}
 
 
 def test_an_unscorable_encoder_is_refused_before_any_pilot(tmp_path, fake_train):

@@ -3,6 +3,7 @@
 import pytest
 
 from contrastive_encoders.comparison.baselines import untrained_job
+from contrastive_encoders.comparison.race import TINY_FOLDER
 from contrastive_encoders.io.results import read_results
 from tests.integration.conftest import SIZES
 
@@ -35,6 +36,7 @@ def test_the_untrained_arm_has_the_scores_before_training(
     job = untrained_job(overrides, 3, tmp_path)
     outcome = command(*job.arguments, f"output_dir={job.folder}")
     assert outcome.status == 0, outcome.err
+    assert (job.folder / TINY_FOLDER).is_dir(), "a race recognizes random weights by it"
     trained, untrained = (read_results(folder / "results.json") for folder in (tmp_path / "trained", job.folder))
     # the other measures of twelve pairs from random weights depend on the last digit of a cosine
     name = "stsb/cosine/pearson"
