@@ -96,7 +96,7 @@ def test_another_run_starts_from_it(overrides, reference, command, tmp_path):
         ("monitor=stsb-dev/cosine/spearman", "generator-dev/selection"),
         ("evaluation.during_training=[stsb-dev]", "generator-dev"),
         ("prompt_assembly=glued", "prompt_assembly"),
-        ("data=triplets", "Seq2SeqBatch"),
+        ("data=triplets", "data=triplets: "),
         ("data.dev_path=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )

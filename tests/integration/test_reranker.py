@@ -81,16 +81,15 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(
     [
         ("data=qa", "contrastive-encoders mine-negatives"),
         ("model.loss=triplet", "model.loss=triplet: .*binary, listwise"),
-        ("data=sentences", "SentenceBatch"),
+        ("data=sentences", "data=sentences: .*model=reranker"),
         ("model.retriever=nowhere/at/all", "model.retriever=nowhere/at/all:"),
     ],
 )
 def test_a_wrong_word_is_refused_with_one_message(override, message, overrides, rows, command, tmp_path):
     import re
 
-    given = [
-        one for one in overrides if not (override.startswith("data=") and one.startswith(("data.held", "evaluation")))
-    ]
+    replaced = ("data=", "data.held", "evaluation") if override.startswith("data=") else ()
+    given = [one for one in overrides if not one.startswith(replaced)]
     if override == "data=qa":
         given.append("data.columns=[anchor,positive]")
     outcome = command(*given, override, f"output_dir={tmp_path / 'run'}")
