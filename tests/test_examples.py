@@ -41,7 +41,7 @@ def run_example(name: str, folder: Path, *more: str, processes: int = 1, encoder
     command = [encoder if argument == MINILM else argument for argument in command_of(name)]
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", processes] if processes > 1 else []
     script = ROOT / "examples" / f"{name}.py"
-    done = run_command([*launcher, script, *command[command.index(script.name) + 1 :], *more], folder)
+    done = run_command([*launcher, script, *command[command.index(script.name) + 1 :], *more], folder, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

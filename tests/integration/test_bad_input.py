@@ -59,6 +59,10 @@ ALONE = [
     (["model=simcse", "data=text", "model=declutr"], ["model=declutr: ", "model=simcse"]),
     (["model=declutr", "data=text", "+experiment=a", "experiment=b"], ["experiment=b: ", "experiment=a"]),
     (["stages.one.model=simcse", "stages.one.model=declutr"], ["stages.one.model=declutr: ", "stages.one.model=sim"]),
+    (
+        ["model=simcse", "model=simcse", "data=text", "model.temprature=1"],
+        ["model.temperature"],
+    ),  # the same choice twice
     (["model=declutr", "data=text", "data.max_spam=3"], ["data.max_spam", "data.max_span"]),
     (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
     (

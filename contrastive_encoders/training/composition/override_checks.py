@@ -157,7 +157,7 @@ def check_single_choices(config: str, arguments: Sequence[str]) -> None:
     """Check that the arguments choose at most one file of each config group. Hydra would use the last one.
 
     Raises:
-        InputError: two arguments set the same config group.
+        InputError: two arguments set the same config group to different choices.
     """
     names = [*COMMAND_GROUPS.get(config, ()), *(["prompts"] if config == "generate" else [])]
     group = re.compile(rf"(stages\.[^.]+\.)?(data\.parts\.[^.]+\.data|{'|'.join(names)})") if names else None
@@ -166,10 +166,9 @@ def check_single_choices(config: str, arguments: Sequence[str]) -> None:
         key, equals, value = argument.lstrip("+").partition("=")
         if not equals or not group or not group.fullmatch(key):
             continue
-        if key in chosen:
+        if chosen.setdefault(key, value) != value:
             expected = f"a single choice of {key}, but the command also has {key}={chosen[key]}"
             raise InputError(key=key, value=value, expected=expected, hint="Remove one of them.")
-        chosen[key] = value
 
 
 def check_paths(cfg: DictConfig) -> None:
