@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from contrastive_encoders.compat import multiplies_bf16
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
@@ -58,7 +59,9 @@ def facts(
     if scored := list(dict.fromkeys(task.name for task in score_callback.suite)):
         more = f" and {len(scored) - MAX_TASKS} more" if len(scored) > MAX_TASKS else ""
         yield "scores", f"{', '.join(scored[:MAX_TASKS])}{more}: {_when(run, score_callback)}"
-    yield "device", f"{_device(trainer)}, {run.precision}"
+    slow = run.precision == "bf16" and not multiplies_bf16(trainer.strategy.root_device.type)
+    hint = " (this processor has no bf16 instructions; precision=fp32 is faster)" if slow else ""
+    yield "device", f"{_device(trainer)}, {run.precision}{hint}"
     if isinstance(model, Objective):
         encoder = model.encoder
         normalized = ", normalized" if encoder.normalize else ""

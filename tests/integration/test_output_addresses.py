@@ -3,11 +3,14 @@
 The refusal is one sentence with exit code 2, and no folder called ``s3:`` is made.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests.forks import TRAIN, run_command
 
 ADDRESS = "s3://bucket/run"
+SWEEP = str(Path(__file__).resolve().parents[2] / "configs" / "sweeps" / "dino_lambda.yaml")
 GIVEN = ["model=simcse", "data=sentences", "data.path=texts.txt", "backbone=tiny"]
 COMMANDS = [
     ([TRAIN, *GIVEN], "output_dir", ADDRESS),
@@ -27,7 +30,7 @@ COMMANDS = [
     (["-m", "contrastive_encoders", "compare", "output=here"], "runs", "[s3://bucket/run]"),
     (["-m", "contrastive_encoders", "generate", "generator=x"], "output", ADDRESS),
     (["-m", "contrastive_encoders", "compare", "runs=[.]"], "output", ADDRESS),
-    (["-m", "contrastive_encoders", "sweep", "sweep.yaml"], "output", ADDRESS),
+    (["-m", "contrastive_encoders", "sweep", SWEEP], "output", ADDRESS),
     (
         ["-m", "contrastive_encoders", "mine-negatives", "encoder=x", "input=texts.txt"],
         "output",

@@ -257,7 +257,7 @@ BAD = [
     (["stages.second.model.lr_schedule=lineal"], ["stage second", "lr_schedule=lineal", "linear_constant"]),
     (["stages.second.model.lr=-1"], ["stage second", "model.lr=-1: ", "0"]),
     (["stages.second.model.warmup_ratio=2"], ["stage second", "model.warmup_ratio=2", "0 to 1"]),
-    (["stages.second.data=nli"], ["stage second", "SentenceBatch", "TripletBatch", "model=simcse", "NLIPairs"]),
+    (["stages.second.data=nli"], ["stage second", "data=nli", "model=simcse", "sentences"]),
     (["stages.second.monitor=stsb-dev/cosine/spearman"], ["stage second", "evaluation.every_n_steps"]),
     (["stages.second.backbone=tiny"], ["stages.second.backbone: "]),
     (["stages.second.output_dir=x"], ["stages.second.output_dir: "]),
@@ -270,7 +270,10 @@ BAD = [
 @pytest.mark.parametrize(("more", "said"), BAD, ids=lambda one: " ".join(one))
 def test_a_wrong_key_of_a_later_stage_is_refused_before_training(more, said, overrides, command, tmp_path):
     folder = tmp_path / "run"
-    outcome = command(*overrides, *more, f"output_dir={folder}")
+    choices = [f"+{one}" for one in more if one.startswith("stages.second.data=")]
+    rest = [override for override in overrides if not choices or override != "+stages.second.data=triplets"]
+    place = overrides.index("+stages.second.data=triplets")
+    outcome = command(*rest[:place], *choices, *rest[place:], *([] if choices else more), f"output_dir={folder}")
     assert outcome.status == 2, outcome.err
     last = outcome.err.strip().splitlines()[-1]
     assert all(part in last for part in said), last

@@ -231,6 +231,9 @@ def test_a_variant_runs_to_its_end(overrides, spans, tiny_run, command, tmp_path
         assert 16 < data["spans"]["max_span"] < 512
     if "data.fraction=0.5" in overrides:
         assert data["used"] == 20
+    if not torch.cuda.is_available() and Path("/proc/cpuinfo").is_file():
+        is_emulated = not re.search("avx512_bf16|amx_bf16", Path("/proc/cpuinfo").read_text())
+        assert ("precision=fp32" in outcome.err) == (is_emulated and "precision=bf16" in overrides)
 
 
 # ---------------------------------------------------------------------------------------------- scores

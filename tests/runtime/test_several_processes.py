@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ("launched", "arguments", "said"),
     [
         ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "max_stepz=3"),
-        ("forks", ["model=declutr", "data=nli", "data.path=x"], "data=contrastive_encoders"),
+        ("forks", ["model=declutr", "data=nli", "data.path=x"], "data=nli: "),
     ],
     ids=["a key, which Hydra refuses", "a value, which we refuse"],
 )
