@@ -227,6 +227,10 @@ class Objective(TrainedModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> StepOutput:
         computed = self.compute(self.checked_views(batch), batch)
+        if torch.is_grad_enabled() and not computed.loss.requires_grad:
+            expected = "a scalar tensor with a gradient, which detach() and no_grad() remove"
+            place = f"{type(self).__module__}.{type(self).__qualname__}.loss"
+            raise InputError(location=place, value="a tensor without a gradient", expected=expected)
         spent = {
             "examples": len(batch.rows),
             "real_tokens": computed.real_tokens,

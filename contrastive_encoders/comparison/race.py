@@ -71,7 +71,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
         raise InputError(
             key="budget", value=amounts, expected=f"one of {', '.join(BUDGETS)} and an amount, such as {{seconds: 600}}"
         )
-    numbers = seeds or race.get("seeds") or []
+    numbers = (race.get("seeds") or []) if seeds is None else seeds
     if not isinstance(numbers, Sequence) or not all(isinstance(seed, int) for seed in numbers):
         raise InputError(key="seeds", value=numbers, expected="a list of whole numbers, such as [1,2,3]")
     if not numbers or len(set(numbers)) < len(numbers):

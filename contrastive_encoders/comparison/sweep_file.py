@@ -175,7 +175,8 @@ def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "Bas
         )
     low, high = (_number(parameter.get(side)) for side in ("min", "max"))
     if low is None or high is None or low > high:
-        raise InputError(location=location, key=key, value=parameter, expected=PARAMETER)
+        expected = PARAMETER if low is None or high is None else "min to be at most max"
+        raise InputError(location=location, key=key, value=parameter, expected=expected)
     integers = all(isinstance(parameter[side], int) for side in ("min", "max"))
     kind = parameter.get("distribution", "int_uniform" if integers else "uniform")
     if kind == "int_uniform":

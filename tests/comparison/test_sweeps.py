@@ -666,12 +666,19 @@ def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(t
         assert train_all(mended, output) == []
 
 
+def test_an_empty_list_of_seeds_does_not_mean_those_of_the_config(tmp_path):
+    with pytest.raises(InputError) as refused:
+        plan({"arms": {"a": []}, "seeds": [1, 2]}, {"steps": 5}, [], tmp_path)
+    assert (refused.value.key, refused.value.value) == ("seeds", [])
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [
         ({"method": "annealing"}, "method"),
         ({"command": ["${program}"]}, "command"),
         ({"parameters": {"lr": {"min": 0.1, "max": 1.0}}}, "parameters.lr"),
+        ({"method": "random", "parameters": {"high": {"min": 1.0, "max": 0.1}}}, "parameters.high"),
         ({"metric": "stsb"}, "metric"),
         ({"metric": None, "method": "bayes"}, "metric.name"),
         ({"run_cap": "3"}, "run_cap"),
@@ -685,6 +692,7 @@ def test_an_invalid_sweep_file_is_refused(tmp_path, change, key):
     with pytest.raises(InputError) as refused:
         read_sweep(path).distributions()
     values = {"metric.name": None, "parameters.lr": {"min": 0.1, "max": 1.0}}
+    values["parameters.high"] = {"min": 1.0, "max": 0.1}
     assert (refused.value.location, refused.value.key) == (str(path), key)
     assert refused.value.value == values.get(key, change.get(key))
 

@@ -59,15 +59,16 @@ ALONE = [
     (["model=simcse", "data=text", "model=declutr"], ["model=declutr: ", "model=simcse"]),
     (["model=declutr", "data=text", "+experiment=a", "experiment=b"], ["experiment=b: ", "experiment=a"]),
     (["stages.one.model=simcse", "stages.one.model=declutr"], ["stages.one.model=declutr: ", "stages.one.model=sim"]),
-    (
-        ["model=simcse", "model=simcse", "data=text", "model.temprature=1"],
-        ["model.temperature"],
-    ),  # the same choice twice
+    (["model=simcse", "model=simcse", "data=text", "model.temprature=1"], ["model.temperature"]),
     (["model=declutr", "data=text", "data.max_spam=3"], ["data.max_spam", "data.max_span"]),
     (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
     (
         ["model=declutr", "data=pydocs", "backbone=${installed:no_such_weights/model}"],
         ["${installed:no_such_weights/model}: ", "package no_such_weights"],
+    ),
+    (
+        ["model=declutr", "data=pydocs", "backbone=${installed:transformers/training_arg.py}"],
+        ["${installed:transformers/training_arg.py}: ", ".py"],
     ),
 ]
 

@@ -95,6 +95,7 @@ def test_an_objective_inherits_from_pairs_without_having_all_of_its_keys(command
     ("method", "code", "value"),
     [
         ("loss", "return 3", "int"),
+        ("loss", "return F.cosine_similarity(*vectors[:2]).mean().detach()", "without a gradient"),
         ("loss", "return F.cosine_similarity(*vectors[:2])", "(8,)"),
         ("views", "return None", "NoneType"),
         ("views", "return [batch.anchors, None]", "NoneType"),

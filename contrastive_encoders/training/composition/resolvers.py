@@ -27,11 +27,19 @@ def _installed(name: str) -> str:
     """
     package, _, inside = name.partition("/")
     spec = find_spec(package)
-    for folder in (spec and spec.submodule_search_locations) or ():
+    if not spec:
+        advice = INSTALLED_BY.get(package, "Choose another model.")
+        raise InputError(f"${{installed:{name}}}: the package {package} is not installed. {advice}")
+    for folder in spec.submodule_search_locations or ():
         if (path := Path(folder, inside)).exists():
             return str(path)
-    reason = f"{inside} is not in the package {package}" if spec else f"the package {package} is not installed"
-    raise InputError(f"${{installed:{name}}}: {reason}. {INSTALLED_BY.get(package, 'Choose another model.')}")
+    folders = map(Path, spec.submodule_search_locations or ())
+    similar = sorted(file.name for folder in folders for file in folder.glob(f"*{Path(inside).suffix}"))
+    raise InputError(
+        location=f"${{installed:{name}}}",
+        value=inside,
+        expected=f"a file of the package {package}" + f", such as {', '.join(similar[:3])}" * bool(similar),
+    )
 
 
 def _installed_or_hub(name: str, hub_id: str) -> str:
