@@ -216,7 +216,7 @@ def test_a_reranker_without_a_limit_scores_all_columns_and_no_pair_twice(encoder
         columns = ["positive", *(f"negative_{number}" for number in (1, 2, 3))]
         assert row.keys() == {"anchor", *columns, "scores"}
         scores = library.predict([(row["anchor"], row[column]) for column in columns])
-        np.testing.assert_allclose(row["scores"], scores, atol=2e-6)
+        np.testing.assert_allclose(row["scores"], scores, atol=1e-5)  # float32 in batches of other shapes: 4e-6 with AVX2
         assert sorted(row["scores"][1:], reverse=True) == row["scores"][1:]
     (kept,) = cache.rglob("scores.sqlite")
     kept.write_bytes(b"no database at all, of some length")
@@ -337,7 +337,7 @@ def test_a_finished_job_is_left_alone_and_another_loses_nothing(given, tmp_path,
 def test_vectors_are_kept_for_each_encoder_and_half_a_file_is_thrown_away(given, tmp_path):
     folder = tmp_path / "vectors"
     cached = [*given, f"cache_folder={folder}"]
-    assert command(*given, f"output={tmp_path / 'uninterrupted.jsonl'}") == 0
+    assert command(*given, f"output={tmp_path / 'whole.jsonl'}") == 0
     assert command(*cached, f"output={tmp_path / 'first.jsonl'}") == 0
     (corpus,) = folder.glob("*/corpus_*.npy")
     vectors = np.load(corpus)
