@@ -69,7 +69,7 @@ class NearDuplicateIndex:
         return [place for place, number in shared.items() if number >= SHARED * min(length, self.lengths[place])]
 
     def _length(self, words: Sequence[str]) -> int:
-        """Return the number of words that are not part of boilerplate."""
+        """Return the number of words outside of boilerplate."""
         if not self.boilerplate:
             return len(words)
         places = (start for start, run in enumerate(_shingles(words)) if run in self.boilerplate)

@@ -1,4 +1,4 @@
-"""Format scores as in the tables of published papers, with the same columns and averages."""
+"""Tables of scores with the columns and averages of the published papers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -34,7 +34,7 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> Train
     """
     runs = list(_runs_of(encoder))
     files = list(dict.fromkeys(file for run in runs for file in files_in(run["data"])))
-    overlap = sum_overlaps([run["overlap"] for run in runs])
+    overlap = sum_overlaps([run.get("overlap", {}) for run in runs])
     overlap = {task: counts for task, counts in overlap.items() if task in sentences}
     if files and _are_soon_read(files):
         checked = {task: [normal_form(text) for text in texts if is_checked(text)] for task, texts in sentences.items()}

@@ -282,7 +282,7 @@ class Mirror:
         self._write(INDEX, json.dumps(index, indent=1).encode())
 
     def _check_taken_over(self) -> None:
-        """Check that no process that started after this one has written the index.
+        """Check that no later process of the same run has written the index.
 
         Raises:
             MirrorTakeoverError: another process has taken over the URL.

@@ -280,19 +280,15 @@ def _check_unchanged(run: ResolvedRun, files: Sequence[DataFile], since: float) 
     if not 0 < len(files) < MAX_LISTED_FILES:
         return
     recorded, contents = {file.path.resolve(): file for file in files}, {file.sha256 for file in files}
-    for place, data in [place for one in run.trainings for place in one.datasets.items()]:
+    for place, data in (item for one in run.trainings for item in one.datasets.items()):
         paths = getattr(data, "path", None) or ()
         for given in [paths] if isinstance(paths, str) else paths:
             now = _local_files(given, documents=isinstance(data, DocumentDataConfig))
-            changed = [
-                str(file)
-                for file in now
-                if (
-                    _has_changed(recorded[file.resolve()], since)
-                    if file.resolve() in recorded
-                    else sha256_of(file) not in contents
-                )
-            ]
+            changed = list[str]()
+            for file in now:
+                known = recorded.get(file.resolve())
+                if _has_changed(known, since) if known else sha256_of(file) not in contents:
+                    changed.append(str(file))
             folders = {file.resolve().parent for file in now}
             removed = [str(file) for file in recorded if file.parent in folders and not file.exists()]
             if changed or removed:
@@ -307,12 +303,10 @@ def _check_unchanged(run: ResolvedRun, files: Sequence[DataFile], since: float) 
 
 def _local_files(path: str, *, documents: bool) -> list[Path]:
     """Return the local files at a path; no files if they are not there, or are at an address."""
+    if is_address(path):
+        return []
     try:
-        return (
-            []
-            if is_address(path)
-            else [file.path for file in list_files(path, documents="all" if documents else "none")]
-        )
+        return [file.path for file in list_files(path, documents="all" if documents else "none")]
     except InputError:
         return []
 

@@ -138,6 +138,6 @@ def _counted(found: Mapping[str, Any]) -> str:
 def _device(trainer: Any) -> str:
     device, number = trainer.strategy.root_device, trainer.world_size
     threads = torch.get_num_threads()
-    cpu = f"{device.type} ({threads} thread{'s' * (threads > 1)})"
+    cpu = f"{device.type} ({count_of(threads, 'thread')})"
     one = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
     return one if number == 1 else f"{number} processes, each on {one}"

@@ -175,7 +175,7 @@ class LengthRule(NamedTuple):
 
 
 class LongDocuments(RowTokenizer):
-    """Tokenization of documents, which are rows with one text each; texts are normalized first.
+    """Tokenization of normalized documents. A document is a row with one text.
 
     Only sufficiently long documents are stored.
 
