@@ -25,6 +25,7 @@ from contrastive_encoders.training.callbacks.reseed import Reseed
 from contrastive_encoders.training.callbacks.telemetry import Telemetry, is_last_step
 from contrastive_encoders.training.data_summary import name_of
 from contrastive_encoders.training.metrics_csv import MetricsCSV
+from contrastive_encoders.training.neighbor_batches import grouped_rows
 from contrastive_encoders.training.prepare import PreparedRun, check_samples
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import resumption
@@ -92,7 +93,7 @@ def fit(
     )
     own = None if run.callbacks else run.monitor  # callbacks may log any metric
     telemetry = Telemetry(every_n_steps=run.log_every_n_steps, monitor=own, resumed=checkpoint is not None)
-    interruption, record = Interruption(), ConfigRecord(recipe)
+    interruption, record = Interruption(), ConfigRecord(recipe, grouped_rows(data))
 
     def is_cut() -> bool:
         return interruption.exit_status is not None

@@ -2,6 +2,7 @@
 
 import io
 import logging
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,23 @@ from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
 NEIGHBORS = "neighbors"  # folder of the groups, with one file per data set
+GROUPED_ROWS = "grouped_rows"  # entry of a checkpoint: the number of rows in the groups of each data set
 MIN_GROUPS = 8  # minimum number of groups in a batch, so that most of it is as distant as random rows
 
 log = logging.getLogger(__name__)
 
 
-def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
+def group_neighbors(run: ResolvedRun, model: Any, data: Any, earlier: Mapping[str, int]) -> None:
     """Form groups of similar rows for data configs that set ``neighbor_group_size``. Rank 0 computes the groups once
     and stores them in the run's folder, and all ranks read the file.
 
-    ``model`` must have the initial weights of the run. The name of a file of groups also depends on the content of its
-    data. Therefore a run without a checkpoint starts from scratch if the data have changed.
+    A run groups as many rows as its steps need. A resumed run has the groups of its checkpoint, since the position in
+    the batches refers to them; additional steps draw from the same rows.
+
+    Args:
+        model: Objective with the initial weights of the run. The name of a file of groups also depends on the content
+            of its data. Therefore a run without a checkpoint starts from scratch if the data have changed.
+        earlier: Entry `GROUPED_ROWS` of the checkpoint from which the run is resumed; empty for a new run.
     """
     data.setup()  # the shares of a mixture are those of all rows, of which the groups contain those that the steps need
     for place, one in data_modules(data).items():
@@ -37,16 +44,22 @@ def group_neighbors(run: ResolvedRun, model: Any, data: Any) -> None:
             continue
         path = run.folder / NEIGHBORS / f"{place}-{one.data_id[:12]}.npy"
         if not broadcast_from_rank_zero(partial(_is_readable, path)):
-            broadcast_from_rank_zero(partial(_write, run, model, one, size, path))
+            needed = max(run.max_steps, 0) * one.batch_size or one.num_examples
+            broadcast_from_rank_zero(partial(_write, run, model, one, size, earlier.get(place, needed), path))
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
 
 
-def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> None:
-    """Compute the groups, and write them to ``path`` as an int64 array (groups, size) of example indices. Smaller
-    groups are padded with -1.
+def grouped_rows(data: Any) -> dict[str, int]:
+    """Return the number of rows in the groups of each data set that has groups."""
+    return {place: sum(map(len, one.groups)) for place, one in data_modules(data).items() if getattr(one, "groups", ())}
+
+
+def _write(run: ResolvedRun, model: Objective, data: Any, size: int, num_rows: int, path: Path) -> None:
+    """Group ``num_rows`` rows, and write the groups to ``path`` as an int64 array (groups, size) of example indices.
+    Smaller groups are padded with -1.
     """
-    store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
-    examples = rows_to_group(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
+    store = data.store
+    examples = rows_to_group(data.num_examples, num_rows, data.settings.seed)
     rows = data.subset[examples]
     log.info("neighbors: embedding %d anchors to form groups of %d similar rows", len(rows), size)
     autocast = torch.bfloat16 if run.precision == "bf16" else None

@@ -14,12 +14,13 @@ import torch
 from contrastive_encoders.core import DataModule, InputError
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.evaluation.callback import Suites
+from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.training.build import make_data, make_model, make_trainer
 from contrastive_encoders.training.checks import check_checkpoint, check_room
 from contrastive_encoders.training.data_summary import name_of
 from contrastive_encoders.training.encoder_prompts import settle_prompts
 from contrastive_encoders.training.max_length import settle_lengths
-from contrastive_encoders.training.neighbor_batches import group_neighbors
+from contrastive_encoders.training.neighbor_batches import GROUPED_ROWS, group_neighbors
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_setup import Start, load_stage_weights
 from contrastive_encoders.training.scoring import choose
@@ -64,11 +65,13 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
     prepared = _prepared(run, start.backbone)
     model = prepared.model
     check_room(run.folder, model)
+    grouped = dict[str, int]()
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model, run.recorded_keys())
+        grouped = load_checkpoint(start.checkpoint).get(GROUPED_ROWS, grouped)
     elif before:
         load_stage_weights(model, before)
-    group_neighbors(prepared.run, model, prepared.data)
+    group_neighbors(prepared.run, model, prepared.data, grouped)
     return prepared
 
 

@@ -15,7 +15,9 @@ from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.optimizers import planned_steps
 from contrastive_encoders.evaluation.callback import ScoreCallback
 from contrastive_encoders.io.installed_models import hub_name
+from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.data_summary import account_of, name_of
+from contrastive_encoders.training.neighbor_batches import grouped_rows
 from contrastive_encoders.training.prepare import PreparedRun
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import Resumption
@@ -76,6 +78,9 @@ def facts(
     yield "output", str(run.output_dir)
     if resumed:
         yield from resumed.facts()
+        for place, rows in grouped_rows(data).items():
+            if rows < min(steps * data.batch_size, data_modules(data)[place].num_examples):
+                yield "neighbors", f"{place}: all steps draw from the {rows:,} rows that the first run grouped"
 
 
 def changed_keys(changes: Mapping[str, Sequence[Any]]) -> list[str]:

@@ -84,6 +84,30 @@ def test_a_resumed_run_keeps_its_groups(reference, overrides, command, tmp_path)
     assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "reference")
 
 
+@pytest.mark.parametrize("parts", [(), ("all", "few")])
+def test_more_steps_continue_with_the_rows_that_were_grouped(parts, overrides, command, tmp_path):
+    """Two steps of 32 need 64 of the 96 rows. Each further pass over them is a permutation of the same groups."""
+    (path,) = (override.partition("=")[2] for override in overrides if override.startswith("data.path="))
+    data = [override for override in overrides if override.startswith("data") and "neighbor" not in override]
+    if parts:
+        keys = ("data=qa", f"path={path}", "neighbor_group_size=2", "max_length=32")
+        data = ["data=mixture", *(f"data.parts.{name}.{key}" for name in parts for key in keys)]
+    run = [override for override in overrides if not override.startswith(("data", "max_steps="))]
+    run += [*data, *([] if parts else ["data.neighbor_group_size=4"])]
+    names = [tmp_path / name for name in ("two", "three", "five")]
+    assert command(*run, "max_steps=2", f"output_dir={names[0]}").status == 0
+    for steps, before, after in zip((3, 5), names[:-1], names[1:], strict=True):  # the second resumes a resumed run
+        resume = f"resume={before / 'checkpoints' / 'last.ckpt'}"
+        outcome = command(*run, resume, f"max_steps={steps}", f"output_dir={after}")
+        assert outcome.status == 0, outcome.err
+        assert outcome.err.count("that the first run grouped") == max(1, len(parts))
+        for groups in (before / "neighbors").iterdir():
+            assert np.array_equal(np.load(groups), np.load(after / "neighbors" / groups.name))
+    assert len(losses(names[2])) == 2
+    if not parts:
+        assert (groups_in(names[2]) >= 0).sum() == 64
+
+
 @pytest.mark.rotates
 @pytest.mark.parametrize("change", ["rows", pytest.param("damage", marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(change, overrides, command, tmp_path):
