@@ -3,6 +3,7 @@
 import csv
 import logging
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice
@@ -27,6 +28,8 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel interprets and does not display
 LINES_INSPECTED = 50  # lines, to detect the separator
 MAX_TITLE_LINES = 10  # lines above the header that are recognized as a title
+
+Line = tuple[int, bytes] | BadRow
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +89,7 @@ class CommaTable(Form):
         cells = [] if self.blank.fullmatch(piece) else text.split("\t")
         return _cells(self.header, cells[: len(STSB)] if self.header is STSB else cells, line)
 
-    def _below_header(self, lines: Iterator[tuple[int, bytes] | BadRow]) -> Iterator[Piece | BadRow]:
+    def _below_header(self, lines: Iterator[Line]) -> Iterator[Piece | BadRow]:
         """Yield the rows after the header. The files of STS-B have no header."""
         for item in islice(lines, 1):
             text = item if isinstance(item, BadRow) else decode_piece(item[1], item[0], self.encoding)
@@ -102,15 +105,16 @@ class CommaTable(Form):
         yield from lines
 
     def _records(
-        self, lines: Iterator[tuple[int, bytes] | BadRow], separator: str, skipped: int = 0
+        self, lines: Iterator[Line], separator: str, skipped: int = 0
     ) -> Iterator[Piece | BadRow]:
-        # number of the last line that was read, and errors in the lines of this record
-        number, unreadable = skipped, list[BadRow]()
+        # number of the last line that was read; lines to read again; lines of this record, and errors in them
+        number, again, record, unreadable = skipped, deque[Line](), list[Line](), list[BadRow]()
 
         def texts() -> Iterator[str]:
             nonlocal number
-            for item in lines:
-                number = item.line if isinstance(item, BadRow) else item[0]
+            while item := again.popleft() if again else next(lines, None):
+                record.append(item)
+                number = _number(item)
                 text = item if isinstance(item, BadRow) else decode_piece(item[1], number, self.encoding)
                 if isinstance(text, BadRow):
                     unreadable.append(text)
@@ -120,30 +124,49 @@ class CommaTable(Form):
 
         rows, cells = csv.reader(texts(), delimiter=separator, strict=True), list[str]()
         while True:
-            line, before = number + 1, csv.field_size_limit(MAX_CELL_CHARS)
+            line, before, rest = number + 1, csv.field_size_limit(MAX_CELL_CHARS), list[Line]()
+            record.clear()
             try:
                 cells = next(rows)
                 bad = None if self.header else bad_header(cells)
             except StopIteration:
                 return
             except csv.Error as error:
+                end = f" and extends to line {number}" if number > line else ""
                 bad = BadRow(
-                    f"invalid CSV ({error}) in the record that begins here. Quote texts that contain a separator, a "
-                    "quotation mark, or a line break, and double the quotation marks inside of them",
+                    f"invalid CSV ({error}) in the record that begins here{end}. Quote texts that contain a separator, "
+                    "a quotation mark, or a line break, and double the quotation marks inside of them",
                     line,
                 )
+                rest = record[1:]
+                rows = csv.reader(texts(), delimiter=separator, strict=True)  # at the end of the file, it has ended
             finally:
                 csv.field_size_limit(before)  # it is a setting of the process
             if unreadable or bad:
                 worst = next((one for one in unreadable if one.ends_file), None)
-                yield worst or (unreadable[0] if unreadable else cast(BadRow, bad))
+                yield worst or (unreadable[0] if unreadable and not rest else cast(BadRow, bad))
                 if not self.header:
                     return
                 unreadable.clear()
+                if self._are_rows(rest, separator):
+                    again.extendleft(reversed(rest))
+                    number = line
+                else:
+                    why = f"this line is part of the invalid record that begins in line {line}"
+                    yield from (BadRow(why, _number(item)) for item in rest if isinstance(item, BadRow) or item[1].strip())
             elif self.header:
                 yield line, cells
             else:
                 self.header = cells
+
+
+    def _are_rows(self, lines: Sequence[Line], separator: str) -> bool:
+        """Return whether the lines that an unclosed quotation mark includes are rows of the table: each of them but the
+        last, in which a text of several lines may begin, has as many columns as the header. No line is blank.
+        """
+        texts = (decode_piece(item[1], item[0], self.encoding) for item in lines[:-1] if not isinstance(item, BadRow))
+        counts = {text.count(separator) for text in texts if isinstance(text, str)}
+        return counts <= {len(self.header) - 1}
 
 
 class TabTable(CommaTable):
@@ -160,6 +183,10 @@ class TabTable(CommaTable):
 
     def is_raw(self, separator: str) -> bool:
         return separator == "\t"
+
+
+def _number(item: Line) -> int:
+    return item.line if isinstance(item, BadRow) else item[0]
 
 
 def detect_separator(lines: Sequence[str], otherwise: str = ",") -> str:

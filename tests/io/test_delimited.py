@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrastive_encoders.io.rows import count_rows, read_rows, title_advice
-from contrastive_encoders.io.text_files import BadRow
+from contrastive_encoders.io.text_files import BadRow, Encoding
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))
@@ -130,3 +130,36 @@ def test_the_first_row_after_a_title_has_the_advice(tmp_path):
     first = next(iter(read_rows(path)))
     assert isinstance(first, BadRow)
     assert (first.line, first.message.count("row 2")) == (2, 1)
+
+
+@pytest.mark.parametrize("start", [2, 40, 100])
+@pytest.mark.parametrize("more", ["", '"quoted, it is",x\n', '"two\nlines",x\n'])
+def test_an_unclosed_quotation_mark_makes_only_its_own_row_malformed(start, more, tmp_path):
+    """The following rows are the same as in a file without this row."""
+    lines = ["q,a\n", *(f"question {number},answer {number}\n" for number in range(2, 101))]
+    path = tmp_path / "x.csv"
+    path.write_text("".join([*lines, more]))
+    expected = cells(path)
+    del expected[start - 2]
+    lines[start - 1] = 'broken,"it begins here\n'
+    path.write_text("".join([*lines, more]))
+    found = list(read_rows(path))
+    assert [row.line for row in found if isinstance(row, BadRow)] == [start]
+    assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == expected
+
+
+def test_the_lines_of_a_malformed_text_of_several_lines_are_not_rows(tmp_path):
+    """The quotation marks inside of the text are not doubled."""
+    path = tmp_path / "x.csv"
+    path.write_text('q,a\n1,2\n3,"Dear all,\n\nplease wait, or not\nOur "team", who\n5,6\n')
+    found = list(read_rows(path))
+    assert [row.line for row in found if isinstance(row, BadRow)] == [3, 5, 6]
+    assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == [("1", "2"), ("5", "6")]
+
+
+def test_an_unreadable_byte_after_an_unclosed_quotation_mark_is_its_own_row(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes('q,a\nä,"b\nc,d\n'.encode() + b"\xff,f\ng,h\n")
+    found = list(read_rows(path, encoding=Encoding("utf-8")))
+    assert [(row.line, row.fault) for row in found if isinstance(row, BadRow)] == [(2, "malformed"), (4, "undecodable")]
+    assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == [("c", "d"), ("g", "h")]
