@@ -67,7 +67,12 @@ def test_the_examples_are_short_and_name_their_command():
 
 
 @pytest.mark.rotates
-def test_faiss_finds_the_answers_that_are_nearest(folder):
+@pytest.mark.parametrize(("separator", "mark"), [(",", ""), (";", "\ufeff")])
+def test_faiss_finds_the_answers_that_are_nearest(separator, mark, folder):
+    """The file is as csv.writer writes it, or as Excel does in many countries."""
+    with (folder / "faq.csv").open("w", newline="", encoding="utf-8") as file:
+        file.write(mark)
+        csv.writer(file, delimiter=separator).writerows([("question", "answer"), *ROWS, ("Why?", "")])
     out = run_example("improve_and_search", folder, "max_steps=2", "batch_size=8", "output_dir=run")
     assert "held_out/cosine/ndcg@10" in read_results(folder / "run" / "results.json")["scores_before"]
     encoder = SentenceTransformer(str(folder / "run" / "encoder"), device="cpu")

@@ -28,6 +28,7 @@ COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
     "completion": ("completion", "print the script for shell completion"),
 }
 ADAPT_OUTPUT = "adapted"  # output folder of `adapt`
+ADAPT_KEYS = ("encoding", "input_column")  # keys of `generate` that `adapt` passes on
 ROW_SUFFIXES = (
     ".jsonl",
     ".json",
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def adapt_arguments(arguments: list[str]) -> list[str]:
     """Expand the arguments of ``adapt`` to those of ``compare`` with ``race=documents``. Its ``output`` is called
-    ``output_dir`` here, as in ``improve``.
+    ``output_dir`` here, as in ``improve``. `ADAPT_KEYS`, which messages of `generate` name, are keys of the race.
 
     Raises:
         InputError: no documents are named, or ``output`` is set.
@@ -88,6 +89,7 @@ def adapt_arguments(arguments: list[str]) -> list[str]:
         if key == "output":
             raise InputError(key=key, value=value, expected="a key that exists", hint=f"Set output_dir={value}.")
     rest = [re.sub("^output_dir=", "output=", argument) for argument in rest]
+    rest = [re.sub(f"^({'|'.join(ADAPT_KEYS)})=", r"race.\1=", argument) for argument in rest]
     output = [] if any(argument.startswith("output=") for argument in rest) else [f"output={ADAPT_OUTPUT}"]
     return _insert_arguments(["hydra/help=adapt", "race=documents", *texts, *output], rest)
 

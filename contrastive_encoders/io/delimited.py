@@ -104,9 +104,7 @@ class CommaTable(Form):
                 return
         yield from lines
 
-    def _records(
-        self, lines: Iterator[Line], separator: str, skipped: int = 0
-    ) -> Iterator[Piece | BadRow]:
+    def _records(self, lines: Iterator[Line], separator: str, skipped: int = 0) -> Iterator[Piece | BadRow]:
         # number of the last line that was read; lines to read again; lines of this record, and errors in them
         number, again, record, unreadable = skipped, deque[Line](), list[Line](), list[BadRow]()
 
@@ -153,12 +151,13 @@ class CommaTable(Form):
                     number = line
                 else:
                     why = f"this line is part of the invalid record that begins in line {line}"
-                    yield from (BadRow(why, _number(item)) for item in rest if isinstance(item, BadRow) or item[1].strip())
+                    yield from (
+                        BadRow(why, _number(item)) for item in rest if isinstance(item, BadRow) or item[1].strip()
+                    )
             elif self.header:
                 yield line, cells
             else:
                 self.header = cells
-
 
     def _are_rows(self, lines: Sequence[Line], separator: str) -> bool:
         """Return whether the lines that an unclosed quotation mark includes are rows of the table: each of them but the

@@ -24,6 +24,7 @@ DATASET_METADATA_FILES = (
     "dataset_infos.json",
     "state.json",
 )  # files that describe a data set and contain no rows
+HIDDEN = (".", "~$")  # first characters of hidden files, and of the lock files of Office programs
 SYNTHESIS_MANIFEST = "manifest.json"  # in the folder of its shards
 
 
@@ -171,8 +172,9 @@ def _list_folder(folder: Path, forms: Sequence[str], key: str) -> list[Path]:
 
 
 def _visible_files(folder: Path) -> list[Path]:
+    """Return the files of a folder and its subfolders, without hidden ones and the lock files of Office programs."""
     everything = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    return [path for path in everything if not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)]
 
 
 def _is_description(path: Path, rows: Sequence[Path]) -> bool:

@@ -297,7 +297,7 @@ def _log_columns(columns: Mapping[str, str]) -> None:
                 expected=f"the word negative in the column name {name}, since columns are assigned by order, and the "
                 f"texts of this column would be used as negatives for the column {next(iter(columns.values()))}",
                 hint="If these texts are negatives, rename the column to negative. Otherwise set "
-                f"data__columns={list(columns.values())[:2]}, so that only these two columns are used.",
+                "data__columns=[...] to the names of the two columns of the texts.",
             )
     log.info("rows: %s", ", ".join(f"{place}={name}" for place, name in columns.items()))
 
@@ -398,8 +398,10 @@ def _invalid_row(row: Any, index: int) -> InputError:
     if not isinstance(row, Mapping):
         return InputError(location=f"rows[{index}]", value=repr(row), expected=ACCEPTED)
     name, value = next((name, value) for name, value in row.items() if not isinstance(value, str))
-    texts = [str(name) for name, cell in row.items() if isinstance(cell, str)][:2]
-    columns = f"Set the columns of the texts: data__columns={texts}." if texts else ""
+    texts = [str(name) for name, cell in row.items() if isinstance(cell, str)]
+    columns = "Convert these cells to strings."
+    if len(texts) > 1:  # of more than two, the names do not tell which columns form a pair
+        columns = f"Set the columns of the texts: data__columns={texts if len(texts) == 2 else '[...]'}."
     return InputError(
         location=f"rows[{index}]",
         key=str(name),

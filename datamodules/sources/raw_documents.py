@@ -25,6 +25,7 @@ from contrastive_encoders.datamodules.sources.sections import DocumentSection, s
 from contrastive_encoders.io.documents import SOURCE
 from contrastive_encoders.io.file_discovery import DOCUMENTS, count_kinds, count_skipped, form_of
 from contrastive_encoders.io.html_cells import has_tags
+from contrastive_encoders.io.nested_columns import MISSING, value_in
 from contrastive_encoders.io.rows import DOCUMENT, text_in
 from contrastive_encoders.io.text_files import LINE, BadRow, Encoding, ParsedRow
 
@@ -104,6 +105,7 @@ class RowFilter:
         self._bad_in: dict[str, int] = {}  # undecodable and malformed rows per file
         self._first_bad = ""  # the first of these rows, with its place
         self._rows_ahead = 0
+        self._lacks_column = False  # whether a row without the column of the documents was skipped
 
     def anew(self) -> "RowFilter":
         """Return a filter with the same options and zero counts."""
@@ -149,6 +151,7 @@ class RowFilter:
             text, where = text_in(row, column, strip_html), f"{name}:{row.line}"
             title = text_in(row, "title", strip_html) if isinstance(row.values.get("title"), str) else ""
             if isinstance(text, BadRow):
+                self._lacks_column |= value_in(row.values, column) is MISSING
                 self.refuse(text, name)
             elif isinstance(title, BadRow):
                 self.refuse(title, name)
@@ -219,7 +222,9 @@ class RowFilter:
         """Return the error about an unusable row. The hint is to skip such rows if most rows are usable."""
         share = self._unusable_share()
         limit = f" {self.prefix}max_skipped={_round_up(share):g}" if share > self.max_skipped else ""
-        hint = f"To leave out such rows, set {self.prefix}on_error=skip{limit}." if self.kept and share <= 0.5 else None
+        hint = self._column_hint()
+        if self.kept and share <= 0.5:
+            hint = f"To leave out such rows, set {self.prefix}on_error=skip{limit}."
         place = f"{name}:{row.line}"
         return InputError(f"{place}: {row.message}.{f' {hint}' if hint else ''}", location=place, hint=hint)
 
@@ -237,10 +242,15 @@ class RowFilter:
         if self.skipped_where:
             got[-1] += f" ({'; '.join(self.skipped_where[:2])})"
         got += [f"{number} with split={split!r}" for split, number in self.other_splits.items()]
-        hint = "Correct or add rows, or use another file."
+        hint = self._column_hint() or "Correct or add rows, or use another file."
         if self.other_splits:
             hint = f"Set {self.prefix}split=NAME to one of them."
         raise InputError(location=name, expected=expected, value=", ".join(got) or "no rows", hint=hint)
+
+    def _column_hint(self) -> str | None:
+        """Return the setting of the column of the texts, if rows lack this column."""
+        setting = f"{self.prefix}columns=[NAME]" if self.prefix else "input_column=NAME"
+        return f"Set {setting}, the column of the texts." if self._lacks_column else None
 
     def counts(self) -> dict[str, Any]:
         where = {"skipped": self.skipped, **self.faults, "skipped_where": self.skipped_where}

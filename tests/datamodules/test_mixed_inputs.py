@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from contrastive_encoders.cli.main import adapt_arguments
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.datamodules.store.row_statistics import Repeats
@@ -66,7 +67,7 @@ def documents(folder: Path) -> Path:
     return folder
 
 
-BROKEN = ["broken.docx", "broken.pdf", "empty.md", "notes.txt", "~$0.docx"]
+BROKEN = ["broken.docx", "broken.pdf", "empty.md", "notes.txt"]
 
 
 def test_all_unreadable_files_of_a_folder_are_named_at_once(tmp_path):
@@ -74,7 +75,7 @@ def test_all_unreadable_files_of_a_folder_are_named_at_once(tmp_path):
     folder = documents(tmp_path / "wiki")
     with pytest.raises(InputError) as caught:
         list(TextSource(folder).documents())
-    assert caught.value.value == "5 unreadable"
+    assert caught.value.value == "4 unreadable"
     assert all(f"{name}: " in caught.value.hint for name in BROKEN)
     [setting] = [override for override in caught.value.hint.split() if override.startswith("data.max_skipped=")]
     source = TextSource(folder, on_error="skip", max_skipped=float(setting.partition("=")[2].rstrip(".")))
@@ -82,7 +83,36 @@ def test_all_unreadable_files_of_a_folder_are_named_at_once(tmp_path):
     found = source.manifest()
     assert found["kinds"] == {".md": 5, ".txt": 5}, "of those that were read"
     assert found["passed_over"] == {".png": 1}
-    assert (found["empty"], found["undecodable"], found["malformed"]) == (1, 1, 3)
+    assert (found["empty"], found["undecodable"], found["malformed"]) == (1, 1, 2)
+
+
+@pytest.mark.advice(
+    "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._column_hint",
+    "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._column_hint#2",
+)
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize(("prefix", "setting"), [("data.", "data.columns=[NAME]"), ("", "input_column=NAME")])
+def test_rows_without_the_column_of_the_texts_name_the_key(prefix, setting, on_error, tmp_path):
+    """`adapt` accepts the key of `generate`; columns of another name are read with it."""
+    (tmp_path / "x.csv").write_text("body,title\nFirst text.,One\nSecond text.,Two\n")
+    with pytest.raises(InputError) as caught:
+        list(TextSource(tmp_path / "x.csv", on_error=on_error, prefix=prefix).documents())
+    assert setting in caught.value.hint
+    key = setting.partition("=")[0]
+    assert [document.text for document in TextSource(tmp_path / "x.csv", column="body").documents()] == [
+        "First text.",
+        "Second text.",
+    ]
+    if key == "input_column":
+        assert "race.input_column=body" in adapt_arguments(["x.csv", f"{key}=body"])
+
+
+def test_rows_without_a_text_beside_documents_are_skipped(tmp_path):
+    (tmp_path / "package.json").write_text('[{"name": "x"}]')
+    (tmp_path / "a.md").write_text("# Title\n\nText.\n")
+    source = TextSource(tmp_path, on_error="skip", max_skipped=1.0)
+    assert len(list(source.documents())) == 1
+    assert source.manifest()["malformed"] == 1
 
 
 def test_a_folder_of_sound_files_names_none(tmp_path):

@@ -9,6 +9,7 @@ import signal
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -18,6 +19,7 @@ from contrastive_encoders.comparison.race_data import commands_of, needed, race_
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.training.composition.config_files import CONFIGS
+from contrastive_encoders.training.composition.literal_values import literal_overrides
 from tests.forks import Started, run_command
 from tests.synthesis.test_queries import PROMPTS
 from tests.synthesis.test_questions import story
@@ -240,6 +242,17 @@ def test_only_data_that_an_arm_uses_is_prepared():
         races = [plain(compose("compare", [*overrides, *more]).race) for more in ([], ["~race.arms.dino"])]
     names = [[*needed(commands_of(race["prepare"], ""), race_overrides(race))] for race in races]
     assert names == [["questions", "dino"], ["questions"]]
+
+
+def test_the_questions_have_the_encoding_and_the_column_of_the_command():
+    """These are keys that messages of `generate` name."""
+    overrides = adapt_arguments(["docs", "encoding=cp1250", "input_column=Antwort (Support)"])[1:]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        overrides = [*literal_overrides("compare", overrides), "race.backbone=b", "race.generator=g"]
+        race = plain(compose("compare", overrides).race)
+    command = commands_of(race["prepare"], "")["questions"]
+    values = {override.key_or_group: override.value() for override in OverridesParser.create().parse_overrides(command)}
+    assert (values["encoding"], str(values["input_column"])) == ("cp1250", "Antwort (Support)")
 
 
 def test_data_that_other_data_is_made_of_is_prepared():

@@ -135,7 +135,12 @@ def test_a_callback_keeps_its_arguments_and_restores_its_counts(tmp_path, patien
     def run(steps, patience):
         stop = EarlyStopping("train/loss", min_delta=1e6, patience=patience, check_on_train_epoch_end=True)
         toy.train(
-            tmp_path, max_steps=steps, save_every=None, log_every=1, monitor=None, callbacks=[ConfigRecord({}, {}), stop]
+            tmp_path,
+            max_steps=steps,
+            save_every=None,
+            log_every=1,
+            monitor=None,
+            callbacks=[ConfigRecord({}, {}), stop],
         )
         return stop
 
