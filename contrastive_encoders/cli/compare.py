@@ -394,7 +394,7 @@ def show(found: "Comparison", output: Path) -> None:
     console.print(tables.INTERVAL_NOTE, highlight=False, markup=False, soft_wrap=True)
     for standing, line in zip(found.standings, conclusions, strict=True):
         console.print(f"{found.arms[standing.arm].label}: {line}", highlight=False, markup=False, soft_wrap=True)
-    for line in [*tables.leak_notes(found.arms), *tables.seed_note(found.arms)]:
+    for line in tables.notes(found.arms, found.headline):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for one in found.skipped:
         console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)

@@ -53,14 +53,16 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedR
     In a mapping, keys are names of arms and values are patterns.
 
     Raises:
-        InputError: a pattern matches nothing, or no run can be read.
+        InputError: a pattern matches nothing, two names have the same run, or no run can be read.
     """
     runs, skipped = list[FinishedRun](), list[SkippedRun]()
     paths = dict[Path, tuple[Path, str | None]]()  # the same folder may be given in several spellings
     labeled = patterns.items() if isinstance(patterns, Mapping) else [(None, pattern) for pattern in patterns]
     for label, pattern in labeled:
         for match in _matches(pattern):
-            paths.setdefault(match.resolve(), (match, label))
+            path, other = paths.setdefault(match.resolve(), (match, label))
+            if other != label:
+                raise InputError(key=f"runs.{label}", value=pattern, expected=f"another run than runs.{other}={path}")
     for path, label in paths.values():
         try:
             runs.append(read_run(path)._replace(label=label))

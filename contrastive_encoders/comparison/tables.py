@@ -13,9 +13,11 @@ from contrastive_encoders.comparison.contrasts import (
     PairwiseComparison,
     Standing,
     interval_of,
+    same_items,
     values_of,
 )
 from contrastive_encoders.comparison.families import Family
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.core.shared_texts import is_notable
 from contrastive_encoders.reports.tables import Cell, Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
@@ -257,6 +259,23 @@ def _join_names(names: Sequence[str], max_names: int) -> str:
     """Join names: ``a, b and c``. In a longer list, names after the first ``max_names`` are only counted."""
     names = [*names[:max_names], f"{len(names) - max_names} others"] if len(names) > max_names + 1 else list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def notes(arms: Sequence[Arm], headline: RankingMetric) -> list[str]:
+    """Return the reasons to doubt the ranking: different test items, test texts in training data, and few seeds."""
+    return [*item_note(arms, headline), *leak_notes(arms), *seed_note(arms)]
+
+
+def item_note(arms: Sequence[Arm], headline: RankingMetric) -> list[str]:
+    """Return a warning if the scores that rank the arms are of different test items, such as other held-out rows."""
+    tasks = {ScoreName.parse(score).full_task: score for score in headline.scores}
+    different = [task for task, score in tasks.items() if not same_items(arms, [score])]
+    if not different:
+        return []
+    return [
+        f"Warning: the arms are not comparable, because they were scored on different items of {', '.join(different)}. "
+        "Evaluate all encoders on the same items."
+    ]
 
 
 def seed_note(arms: Sequence[Arm]) -> list[str]:

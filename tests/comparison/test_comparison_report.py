@@ -1,6 +1,7 @@
 """Reports from run folders: the ranking, what is left out, and what the report says about it."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,10 @@ from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric
 from contrastive_encoders.comparison.report import build_comparison, sections, write_report
+from contrastive_encoders.comparison.tables import item_note
 from contrastive_encoders.comparison.upload import upload
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.datamodules.data_configs import SentenceDataConfig
 from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 from contrastive_encoders.io.results import read_results, write_results
@@ -132,6 +135,16 @@ def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     found = build_comparison(arms, choose_ranking_metric(arms, None), [])
     assert all(one.p is None and one.over_items is None for one in found.contrasts)
+    [note] = item_note(arms, found.headline)
+    assert {ScoreName.parse(score).full_task for score in found.headline.scores} <= set(re.findall(r"[\w-]+", note))
+    assert not item_note(arms[:1], found.headline)
+
+
+def test_a_run_with_two_names_is_refused(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "one", 1, 0.2)
+    with pytest.raises(InputError) as refused:
+        collect({"mine": str(tmp_path / "a"), "base": str(tmp_path / "*")})
+    assert refused.value.key == "runs.base"
 
 
 def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_folder, tmp_path, caplog):
