@@ -59,7 +59,7 @@ class Trials:
         self._sweeps = _read_sweeps(output / SWEEP)
         self._proposed: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(overrides, seed), [])
         self._running: dict[str, Trial] = {}  # by the name of the job
-        self._metric_warning_logged = False
+        self._has_metric = False  # whether a finished trial has the metric
         if (
             not self.count_finished()
         ):  # the refused settings may be common to all trials, or a missing file may exist now
@@ -176,19 +176,22 @@ class Trials:
     def _score(self, job: Job) -> float | None:
         """Return the value of the sweep's metric in a finished run, or None if it is missing or not finite.
 
-        A warning is logged for the first run without the metric.
+        Raises:
+            InputError: the run has other scores, and no finished run has the metric, so there would be no best trial.
         """
         scores = read_record(job.folder / "results.json").get("scores") or {}
         value = scores.get(self.sweep.metric)
-        if value is None and self.sweep.metric and not self._metric_warning_logged:
-            self._metric_warning_logged = True
+        self._has_metric |= value is not None
+        if not scores:
+            log.warning("%s has no scores, so it cannot be the best trial.", job.name)
+        elif self.sweep.metric and not self._has_metric:
             near = nearest(self.sweep.metric, scores)
-            log.warning(
-                "%s: metric.name %s is not among the scores of %s, so there is no best trial.%s",
-                self.sweep.path,
-                self.sweep.metric,
-                job.name,
-                f" Did you mean {near}?" if near else "",
+            raise InputError(
+                location=str(self.sweep.path),
+                key="metric.name",
+                value=self.sweep.metric,
+                expected=f"a score of the finished {job.name} ({', '.join(scores)})",
+                hint=f"The nearest is {near}. Finished trials are kept." if near else "Finished trials are kept.",
             )
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 

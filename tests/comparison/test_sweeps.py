@@ -366,14 +366,26 @@ def test_a_run_without_results_is_not_complete(tmp_path, fake_train, caplog):
     assert "COMPLETE" not in states(overrides)
 
 
-@pytest.mark.parametrize("metric", [{}, {"name": "stsb/cosine/spearmn"}], ids=["no name", "a typo"])
-def test_trials_without_the_score_are_finished(tmp_path, fake_train, caplog, metric):
+def test_a_sweep_without_a_metric_finishes_its_trials(tmp_path, fake_train, caplog):
     caplog.set_level("INFO")
-    overrides = [str(sweep_file(tmp_path, metric=metric)), f"output={tmp_path / 'out'}"]
+    overrides = [str(sweep_file(tmp_path, metric={})), f"output={tmp_path / 'out'}"]
     assert [run(overrides), run(overrides)] == [0, 0]
     assert (3, 3) in [record.args[:2] for record in caplog.records if isinstance(record.args, tuple)]
     assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
-    assert caplog.text.count("stsb/cosine/spearman?") == 2 * len(metric)  # once per command
+
+
+@pytest.mark.parametrize("method", ["grid", "bayes"])
+def test_a_metric_that_no_trial_has_is_refused_after_the_first_trial(method, tmp_path, fake_train):
+    """With the right name, the same command continues with that trial."""
+    output = f"output={tmp_path / 'out'}"
+    for _ in range(2):
+        with pytest.raises(InputError) as refused:
+            run([str(sweep_file(tmp_path, metric={"name": "stsb/cosine/spearmn"}, method=method)), output, "trials=3"])
+        assert (refused.value.key, refused.value.value) == ("metric.name", "stsb/cosine/spearmn")
+        assert "stsb/cosine/spearman." in refused.value.hint
+        assert len([*(tmp_path / "out" / "runs").iterdir()]) == 1
+    assert run([str(sweep_file(tmp_path, method=method)), output, "trials=3"]) == 0
+    assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
 
 
 def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
