@@ -70,7 +70,7 @@ def verdict_of(
         rate=None
         if hasattr(run.model, "retriever")
         else getattr(run.model, "lr", None),  # a different model was scored before training
-        losses=[float(row["train/loss"]) for row in read_rows(run.folder / "metrics.csv") if "train/loss" in row],
+        losses=logged_losses(run),
         scores=[sign * headline.value(one) for one in scored if all(name in one for name in headline.scores)],
         items=verdict["items"] or 0,
         unit=count_items(headline, items)[1] if items else "",
@@ -79,6 +79,15 @@ def verdict_of(
     )
     verdict["suggestions"] = suggestions(facts)
     return verdict
+
+
+def logged_losses(run: ResolvedRun) -> list[float]:
+    """Return the logged training losses. The list is empty for a run that continues from another run's checkpoint, since
+    the losses before the checkpoint are in the directory of that run.
+    """
+    if run.resume not in (None, "auto"):
+        return []
+    return [float(row["train/loss"]) for row in read_rows(run.folder / "metrics.csv") if "train/loss" in row]
 
 
 def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]:

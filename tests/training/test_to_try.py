@@ -11,7 +11,7 @@ from contrastive_encoders.training.checks import check_values
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.data_summary import multilingual
 from contrastive_encoders.training.resolve import resolve
-from contrastive_encoders.training.run_verdict import sources_of
+from contrastive_encoders.training.run_verdict import logged_losses, sources_of
 
 # all-MiniLM-L6-v2 on questions and answers that it matches already
 KNOWN = [0.1069, 0.0301, 0.2283, 0.2203, 0.3064, 0.1235, 0.0695, 0.1093, 0.2272, 0.0743, 0.1157, 0.0645]
@@ -207,6 +207,13 @@ def test_unknown_tokens_are_a_reason_from_the_same_shares_as_in_the_summary(coun
     counts = {"tokens": 1_000, "rows": 100, **counts}
     found = manifest_facts({"used": 100, "unknown_tokens": counts}).get("unknown")
     assert re.findall(r"[\d.]+%", found or "") == shares
+
+
+@pytest.mark.parametrize(("resume", "losses"), [("auto", [3.0, 2.0]), ("a/checkpoints/last.ckpt", [])])
+def test_losses_of_half_a_run_are_not_judged(resume, losses, tmp_path):
+    (tmp_path / "metrics.csv").write_text("step,train/loss\n1,3.0\n2,2.0\n")
+    run = resolve(compose(["experiment=improve", "data.path=x.csv", f"output_dir={tmp_path}", f"resume={resume}"]))
+    assert logged_losses(run) == losses
 
 
 @pytest.mark.parametrize("unit", ["queries", "pairs"])
