@@ -82,8 +82,8 @@ def verdict_of(
 
 
 def logged_losses(run: ResolvedRun) -> list[float]:
-    """Return the logged training losses. The list is empty for a run that continues from another run's checkpoint, since
-    the losses before the checkpoint are in the directory of that run.
+    """Return the logged training losses. The list is empty for a run that continues from another run's checkpoint,
+    since the losses before the checkpoint are in the directory of that run.
     """
     if run.resume not in (None, "auto"):
         return []
