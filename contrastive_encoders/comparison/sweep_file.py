@@ -57,9 +57,7 @@ class Sweep(NamedTuple):
         return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
     def identity(self, overrides: list[str], seed: int) -> str:
-        """Return a hash of the search, the overrides, and the seed, which identifies an interrupted sweep so that it
-        can be resumed.
-        """
+        """Return a hash of the search, the overrides, and the seed. A sweep resumes the trials with its identity."""
         fields = [self.method, self.metric, self.maximize, self.parameters, self.overrides, self.rungs, overrides, seed]
         return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()[:16]
 

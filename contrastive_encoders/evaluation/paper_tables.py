@@ -127,10 +127,12 @@ def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _score_name(score: str, protocol: str, form: str) -> str:
-    """Return the name of a score, with its classifier protocol and its text form (``senteval``, or empty for raw texts)
-    filled in.
+    """Return the complete name of a score.
 
-    A task without a second form of its text keeps its name.
+    Args:
+        score: Name with the placeholder ``{protocol}``.
+        protocol: Protocol of the classifier.
+        form: Form of the texts: ``senteval``, or empty for raw texts. Tasks with a single form ignore it.
     """
     name = ScoreName.parse(score.format(protocol=protocol))
     return str(replace(name, form=form)) if "-avg" in name.task or has_form(name.task) else str(name)

@@ -18,9 +18,7 @@ from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p
 
 
 def add_items_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
-    """Return ``items`` with the scores of test items before training added, for tasks whose texts are still the
-    same.
-    """
+    """Add the item scores before training to those after training, for each task whose texts have not changed."""
     if before is None:
         return items
 

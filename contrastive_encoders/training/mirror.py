@@ -234,7 +234,7 @@ class Mirror:
     # ------------------------------------------------------------------------------------------------------- fetching
 
     def _fetch(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        """Download the copied files into the run's folder.
+        """Download the files of the copy into the run's directory.
 
         Raises:
             InputError: the checksum of a downloaded file differs from the index.

@@ -194,8 +194,8 @@ def resolve_stage_backbone(
 
 
 def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | None, str]:
-    """Return the directory and the identity of the stage before ``stages[place]``, or (None, "") if that stage is not
-    finished.
+    """Return the directory and the identity of the stage before ``stages[place]``; (None, "") if there is none or it is
+    not finished.
     """
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:

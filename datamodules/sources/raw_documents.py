@@ -229,9 +229,7 @@ class RowFilter:
         return InputError(f"{place}: {row.message}.{f' {hint}' if hint else ''}", location=place, hint=hint)
 
     def _bad_files(self) -> str:
-        """Return a list, for a message, of the files with undecodable or malformed rows and the number of these
-        rows.
-        """
+        """Return the files that have undecodable or malformed rows, with the number of these rows."""
         files = [f"{file} ({number:,} {'row' if number == 1 else 'rows'})" for file, number in self._bad_in.items()]
         more = [f"{len(files) - MAX_FILES} more file(s)"] if len(files) > MAX_FILES else []
         return ", ".join(files[:MAX_FILES] + more)

@@ -192,9 +192,7 @@ class RecordSource:
         return rows_in(file, [*names, *([label] if label else []), "split"], self.encoding)
 
     def _has_lists(self, file: Rows) -> bool:
-        """Return whether the positives in a file are lists, judging by the column names or by the first rows with a
-        value.
-        """
+        """Return whether the positives in a file are lists, according to its column names or its first rows."""
         names, _ = self.columns[file]
         if not self.lists or len(names) not in (2, 3):
             return False

@@ -159,9 +159,8 @@ class WholeRows(RowTokenizer):
 class LengthRule(NamedTuple):
     """Minimum length of the documents to store.
 
-    ``tokens`` keeps documents with n >= min_length tokens. ``words`` keeps documents with n > min_length
-    whitespace-separated words (strictly greater, as in DeCLUTR's published script), and also drops documents with fewer
-    than ``min_tokens`` tokens.
+    With the unit ``tokens``, a document has at least ``min_length`` tokens. With the unit ``words``, it has more than
+    ``min_length`` words separated by whitespace, as in DeCLUTR's script, and at least ``min_tokens`` tokens.
     """
 
     min_length: int

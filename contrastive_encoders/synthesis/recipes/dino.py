@@ -248,7 +248,7 @@ class InputTask(NamedTuple):
 
 
 def x1_units(spec: TaskSpec, number: int) -> Iterator[InputTask]:
-    """Yield a task for each of ``number`` first sentences to write, cycling through the labels."""
+    """Yield ``number`` tasks, each of which generates a first sentence. The labels take turns."""
     for place in range(number):
         yield InputTask(place // len(spec.labels), None, (spec.labels[place % len(spec.labels)],))
 
