@@ -36,6 +36,8 @@ from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, text_in, title_advice
 from contrastive_encoders.io.text_files import BadRow, Encoding, Fault, ParsedRow
 
 LIST_CHECK_ROWS = 50  # rows that are read to find out whether their positives are lists
+MAX_NAME_WORDS = 6  # in the name of a column
+SENTENCE_ENDS = ("?", ".", "!", "？", "。", "！")
 TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # file types whose values are all strings
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
 
@@ -301,7 +303,9 @@ class RecordSource:
                 location=str(file) if has_header else f"{file}:{first.line}",
                 expected=f"the columns {describe_columns(self.kind)}",
                 value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
-                hint=title or (self._columns_hint(present) if names is None else self._label_hint(names, present)),
+                hint=title or self._header_hint(present, has_header) + (
+                    self._columns_hint(present) if names is None else self._label_hint(names, present)
+                ),
             )
         return names, label
 
@@ -314,6 +318,13 @@ class RecordSource:
             key = self.tally.path_key
             hint = f"Generate it again, or set {shlex.quote(f'{key}={rows}')} to read its rows nevertheless."
             check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
+
+    def _header_hint(self, present: Sequence[str], has_header: bool) -> str:
+        """Return a hint for a table whose first line seems to be a row, because its cells are sentences."""
+        if not has_header or not any(map(_is_sentence, present)):
+            return ""
+        names = " and ".join(self.kind.columns[0])
+        return f"If the first line is a row, add a line above it with the names of the columns, such as {names}. "
 
     def _columns_hint(self, present: Sequence[str]) -> str:
         """Return a hint that says how to set ``columns``, or what to do if the table has too few columns."""
@@ -357,6 +368,11 @@ class RecordSource:
                 hint="Train on the files one after the other, or give them the same columns.",
             )
         return next(iter(widths), len(self.kind.columns[0]))
+
+
+def _is_sentence(name: str) -> bool:
+    """Return whether the name of a column seems to be a text of the first row, because the file has no header."""
+    return len(name.split()) > MAX_NAME_WORDS or name.rstrip().endswith(SENTENCE_ENDS)
 
 
 def _synthesis(manifest: Path) -> dict[str, Any]:

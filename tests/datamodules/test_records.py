@@ -139,6 +139,24 @@ def test_columns_and_their_aliases(tmp_path, kind, names, width):
     assert record.label == (1.0 if kind in (PAIRS, NLI) else None)
 
 
+@pytest.mark.parametrize("line", ["Where is it?,On the table.", "how do i change the password of my account,open it"])
+def test_a_table_without_a_header_is_recognized_and_all_its_rows_are_read_with_the_header_of_the_hint(line, tmp_path):
+    rows = [line, "Who is it?,A friend.", "When is it?,Now."]
+    (tmp_path / "x.csv").write_text("\n".join(rows))
+    with pytest.raises(InputError) as refused:
+        RecordSource(tmp_path / "x.csv", QA)
+    [header] = re.findall(r" such as (\w+ and \w+)\. ", refused.value.hint)
+    (tmp_path / "x.csv").write_text("\n".join([header.replace(" and ", ","), *rows]))
+    assert len(list(RecordSource(tmp_path / "x.csv", QA))) == 3
+
+
+def test_names_of_columns_are_not_rows(tmp_path):
+    (tmp_path / "x.csv").write_text("Frage,Antwort (Support)\nWhere is it?,On the table.\n")
+    with pytest.raises(InputError) as refused:
+        RecordSource(tmp_path / "x.csv", QA)
+    assert "above it" not in refused.value.hint
+
+
 def test_own_columns(tmp_path):
     path = write(tmp_path / "d.csv", ("q", "a", "n"), [("x", "y", "z")])
     assert texts_of(RecordSource(path, TRIPLETS, columns=["a", "q"])) == [("y", "x")]
