@@ -5,9 +5,9 @@ import io
 from collections.abc import Iterator, Sequence
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.contrasts import Standing, interval_of, values_of
+from contrastive_encoders.comparison.contrasts import Standing, interval_of, same_items, values_of
 from contrastive_encoders.comparison.families import Family
-from contrastive_encoders.comparison.tables import rank
+from contrastive_encoders.comparison.tables import item_note, rank
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
@@ -29,7 +29,8 @@ SPECIAL = {
 def format_latex(
     arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing], command: str = ""
 ) -> str:
-    """Return a LaTeX ``tabular`` for ``\\input``: a row for each arm in ranked order, with the best scores in bold.
+    """Return a LaTeX ``tabular`` for ``\\input``: a row for each arm in ranked order, with the best scores in bold. A
+    score of different test items has no best value, and a comment names its tasks.
 
     A cell is the mean and the standard deviation over seeds. With one seed, it is the score and, below the score, the
     95 % interval over test items if all runs have stored the scores of these items. Families of tasks that are too wide
@@ -39,6 +40,7 @@ def format_latex(
     width = max(sum(len(family.scores) for family in panel) for panel in panels)
     lines = [
         *([f"% Written by: {' '.join(command.split())}"] if command else []),
+        *(f"% {note}" for family in families for score in family.scores for note in item_note(arms, score)),
         "% Requires \\usepackage{booktabs}. Mean and standard deviation over seeds; with one seed, the 95 % interval.",
         rf"\begin{{tabular}}{{ll{'r' * width}}}",
         r"\toprule",
@@ -67,13 +69,16 @@ def _panels(families: Sequence[Family]) -> list[list[Family]]:
 def _rows(arms: Sequence[Arm], scores: Sequence[RankingMetric], standings: Sequence[Standing]) -> Iterator[str]:
     """Yield the LaTeX rows of a panel: for each arm, its scores and, if needed, a row with their intervals."""
     means = [[round(spread(values_of(arm, score)).mean, 2) for arm in arms] for score in scores]
+    best = [
+        max(column) if same_items(arms, score.scores) else None for score, column in zip(scores, means, strict=True)
+    ]
     for standing in standings:
         arm = arms[standing.arm]
         cells, intervals = [escape(arm.label), escape(rank(standing).text)], list[str]()
-        for score, column in zip(scores, means, strict=True):
+        for score, column, highest in zip(scores, means, best, strict=True):
             summary, mean = spread(values_of(arm, score)), column[standing.arm]
             number = f"{mean:z.2f}"
-            number = rf"\textbf{{{number}}}" if mean == max(column) else number
+            number = rf"\textbf{{{number}}}" if mean == highest else number
             bounds = interval_of(arms, arm, score)
             has_deviation = summary.deviation is not None
             cells.append(rf"{number} $\pm$ {summary.deviation:.2f}" if has_deviation else number)
@@ -87,12 +92,16 @@ def _rows(arms: Sequence[Arm], scores: Sequence[RankingMetric], standings: Seque
 def format_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> str:
     """Return CSV text with a row for each arm and score.
 
-    A row contains the mean and standard deviation over seeds, and the 95 % interval over test items.
+    A row contains the mean and standard deviation over seeds, the 95 % interval over test items, and whether all arms
+    were scored on the same items.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        ["arm", "best_rank", "worst_rank", "family", "score", "mean", "sd_over_seeds", "seeds", "low", "high"]
+        [
+            *("arm", "best_rank", "worst_rank", "family", "score", "mean", "sd_over_seeds", "seeds", "low", "high"),
+            "same_items",
+        ]
     )
     for standing in standings:
         arm = arms[standing.arm]
@@ -102,7 +111,10 @@ def format_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Seque
             deviation = "" if summary.deviation is None else summary.deviation
             ranks = (standing.best_rank, standing.worst_rank)
             writer.writerow(
-                [arm.label, *ranks, family.kind, score.name, summary.mean, deviation, summary.seeds, *bounds]
+                [
+                    *(arm.label, *ranks, family.kind, score.name, summary.mean, deviation, summary.seeds, *bounds),
+                    str(same_items(arms, score.scores)).lower(),
+                ]
             )
     return text.getvalue()
 

@@ -33,12 +33,12 @@ MIN_ARMS_AS_ROWS = 6  # from this number of arms, each arm is a row instead of a
 
 
 def span(bounds: tuple[float, float] | None) -> Cell | None:
-    return None if bounds is None else Cell(" to ".join(f"{bound:z.2f}" for bound in bounds), bounds[0])
+    return None if bounds is None else Cell(" to ".join(f"{bound:z.2f}" for bound in bounds), bounds[0], values=bounds)
 
 
 def p_value(p: float | None, otherwise: str = "") -> Cell:
     if p is None:
-        return Cell(otherwise, 2.0)
+        return Cell(otherwise, 2.0, values=())
     return Cell("< 0.001" if p < 0.001 else f"{p:.3f}", p)
 
 
@@ -53,7 +53,7 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
                 arm.label,
                 rank(standing),
                 seeds.mean,
-                Cell("one seed", -1.0) if seeds.deviation is None else seeds.deviation,
+                Cell("one seed", -1.0, values=()) if seeds.deviation is None else seeds.deviation,
                 Cell(str(seeds.seeds), seeds.seeds),
                 span(interval_of(arms, arm, headline)),
                 mean["steps"],
@@ -122,13 +122,14 @@ def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequ
     scores = [score for family in families for score in family.scores]
     scores_by_name = {score.name: [spread(values_of(arms[one.arm], score)) for one in standings] for score in scores}
     best = {name: max(one.mean for one in summaries) for name, summaries in scores_by_name.items()}
+    comparable = {score.name for score in scores if same_items(arms, score.scores)}
     rows = []
     for place, standing in enumerate(standings):
         cells: list[Cell | str] = [arms[standing.arm].label]
         for score in scores:
             one = scores_by_name[score.name][place]
             text = f"{one.mean:.2f}" + ("" if one.deviation is None else f" ± {one.deviation:.2f}")
-            mark = "best" if one.mean == best[score.name] else ""
+            mark = "best" if one.mean == best[score.name] and score.name in comparable else ""
             cells.append(
                 Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in scores_by_name[score.name]]))
             )
@@ -339,7 +340,7 @@ def answer(
 
 def rank(standing: Standing) -> Cell:
     best, worst = standing.best_rank, standing.worst_rank
-    return Cell(str(best) if best == worst else f"{best} to {worst}", best + worst)
+    return Cell(str(best) if best == worst else f"{best} to {worst}", best + worst, values=(best, worst))
 
 
 def short_number(number: float) -> str:
@@ -373,7 +374,7 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
             cells.append(
                 Cell(f"{count} of {one['checked']}", count, "warn" if count else "")
                 if one
-                else Cell("not checked", -1.0)
+                else Cell("not checked", -1.0, values=())
             )
         rows.append(cells)
     note = "Test sentences of sufficient length that occur verbatim in the training text of each arm's first run."

@@ -38,6 +38,7 @@ class Cell(NamedTuple):
     mark: str = ""  # class of the page's style sheet: best, differs, warn, code
     links: tuple[tuple[str, str], ...] = ()  # names and files (relative to the report), instead of the text
     shade: float | None = None  # 0 to 1: intensity of the color on a page, as in a heat map
+    values: tuple[float, ...] | None = None  # for programs, if `sort` is not the value: (), or several numbers
 
 
 class Table(NamedTuple):
@@ -55,9 +56,9 @@ class Table(NamedTuple):
         """Return the cells of all rows, formatted as they are shown."""
         return [[_cell(value, column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
-    def numbers(self) -> list[list[float | str | None]]:
-        """Return the unformatted values of all rows, for programs: numbers are unchanged, a missing value is None, and
-        any other value is a string.
+    def numbers(self) -> list[list[float | str | list[float] | None]]:
+        """Return the unformatted values of all rows, for programs: numbers are unchanged, several numbers are a list, a
+        missing value is None, and any other value is a string.
         """
         return [[_value(cell) for cell in row] for row in self.cells()]
 
@@ -190,7 +191,9 @@ def _cell(value: Any, column: Column) -> Cell:
     return Cell(format(value, column.number), float(value) if value == value else EMPTY)
 
 
-def _value(cell: Cell) -> float | str | None:
+def _value(cell: Cell) -> float | str | list[float] | None:
+    if cell.values is not None:
+        return list(cell.values) or None
     if not isinstance(cell.sort, float | int):
         return cell.text
     return None if cell.text == "" or abs(cell.sort) == float("inf") else cell.sort

@@ -303,9 +303,9 @@ class RecordSource:
                 location=str(file) if has_header else f"{file}:{first.line}",
                 expected=f"the columns {describe_columns(self.kind)}",
                 value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
-                hint=title or self._header_hint(present, has_header) + (
-                    self._columns_hint(present) if names is None else self._label_hint(names, present)
-                ),
+                hint=title
+                or self._header_hint(present, has_header)
+                + (self._columns_hint(present) if names is None else self._label_hint(names, present)),
             )
         return names, label
 

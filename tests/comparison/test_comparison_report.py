@@ -1,5 +1,6 @@
 """Reports from run folders: the ranking, what is left out, and what the report says about it."""
 
+import csv
 import json
 import re
 from dataclasses import replace
@@ -11,9 +12,10 @@ from contrastive_encoders.cli.compare import write_comparison as compare_command
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.compare_config import CompareConfig
-from contrastive_encoders.comparison.contrasts import choose_ranking_metric
+from contrastive_encoders.comparison.contrasts import choose_ranking_metric, interval_of
+from contrastive_encoders.comparison.latex_table import format_csv, format_latex
 from contrastive_encoders.comparison.report import build_comparison, sections, write_report
-from contrastive_encoders.comparison.tables import item_note
+from contrastive_encoders.comparison.tables import item_note, leaderboard
 from contrastive_encoders.comparison.upload import upload
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.score_names import ScoreName
@@ -62,6 +64,34 @@ def test_the_ranking_tells_ties(written):
     assert "Click" in (output / "report.html").read_text(encoding="utf-8")
     numbers = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     assert numbers["ranking"][0]["arm"] == "good"
+
+
+def test_the_numbers_of_the_tables_are_values_and_not_positions_in_an_order(written):
+    """Ranks and intervals have two numbers each; what was not measured is null."""
+    found, output, _ = written
+    numbers = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
+    ranks = {one["arm"]: [one["best"], one["worst"]] for one in numbers["ranking"]}
+    for name in ("leaderboard", "answer"):
+        table = numbers["tables"][name]
+        assert {row[0]: row[table["columns"].index("rank")] for row in table["rows"]} == ranks
+    board = numbers["tables"]["leaderboard"]
+    for row in board["rows"]:
+        arm = next(one for one in found.arms if one.label == row[0])
+        column = dict(zip(board["columns"], row, strict=True))
+        assert column["95 % over test items"] == pytest.approx(interval_of(found.arms, arm, found.headline))
+    contrasts = numbers["tables"]["contrasts"]
+    by_seeds = contrasts["columns"].index("p over seeds")
+    assert {row[by_seeds] for row in contrasts["rows"]} == {None}  # two seeds are too few
+
+
+def test_a_table_with_one_seed_has_no_deviation(run_folder, tmp_path):
+    for name, noise in (("one", 0.2), ("two", 0.4)):
+        run_folder(tmp_path / name, name, 1, noise)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    found = build_comparison(arms, choose_ranking_metric(arms, None), [])
+    table = leaderboard(arms, found.headline, found.standings, tmp_path)
+    place = [column.heading for column in table.columns].index("sd over seeds")
+    assert [row[place] for row in table.numbers()] == [None, None]
 
 
 def test_runs_of_stages_that_differ_in_the_seed_are_one_arm(run_folder, tmp_path):
@@ -138,6 +168,12 @@ def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     [note] = item_note(arms, found.headline)
     assert {ScoreName.parse(score).full_task for score in found.headline.scores} <= set(re.findall(r"[\w-]+", note))
     assert not item_note(arms[:1], found.headline)
+    latex = format_latex(arms, found.families, found.standings)
+    assert "textbf" not in latex
+    assert f"% {note}" in latex.splitlines()
+    assert {
+        row["same_items"] for row in csv.DictReader(format_csv(arms, found.families, found.standings).splitlines())
+    } == {"false"}
 
 
 def test_a_run_with_two_names_is_refused(run_folder, tmp_path):
