@@ -92,7 +92,8 @@ class DocumentSpans(StoredData):
         if shortest is None:
             shortest = _shortest(smallest)
         rule_of_store = LengthRule(shortest, self.settings.length_unit, smallest.tokens_needed)
-        auto = _shortest(rule._replace(max_span=SHORTEST_SPAN))
+        is_auto = self.settings.max_span == "auto" and self.settings.min_document_length is None
+        auto = 0 if is_auto else _shortest(rule._replace(max_span=SHORTEST_SPAN))
         return LongDocuments(tokenizer, rule_of_store, lowercase=self.settings.lowercase, shortest_for_auto=auto)
 
     def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
@@ -190,7 +191,12 @@ class DocumentSpans(StoredData):
         """
         advice = (
             f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
-            f"{self.rule.max_span} tokens; for shorter documents, set data.max_span=auto."
+            f"{self.rule.max_span} tokens. "
+        )
+        advice += (
+            "Set model=simcse data=sentences to train on short texts."
+            if self.settings.max_span == "auto"
+            else "Set data.max_span=auto for shorter documents."
         )
         if not kept:
             raise InputError(

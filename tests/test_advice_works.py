@@ -37,6 +37,7 @@ TRIPLETS = [*TINY, "model=pairs", "data=triplets", "data.path=$triplets"]
 SCORED = [*TINY, "model=cosent", "data=dino", "data.path=$scored"]
 SPANS = [*TINY, "model=declutr", "data=text", "data.path=$documents", "data.min_span=4", "data.max_span=16"]
 STAGES = [*TRIPLETS, "+stages.a.max_steps=1", "+stages.b.max_steps=1"]
+TRIPLETS = ["model=pairs", "data=triplets", "data.path=$triplets"]
 MIXTURE = [*TINY, "model=pairs", "data=mixture", "data.parts.a.data=qa", "data.parts.a.path=$pairs"]
 MIXTURE += ["data.parts.b.data=triplets", "data.parts.b.path=$triplets"]
 
@@ -274,6 +275,11 @@ REFUSED = [
         [*TINY, "model=pairs", "data=triplets", "data.path=$uneven", "model.teacher=$bert"],
         ["model.teacher=null"],
     ),
+    (
+        "contrastive_encoders.encoders.loading.trainable:TrainableEncoder.load#1",
+        [*TINY[1:], *TRIPLETS, "backbone=$bert", "model.lora.rank=2", "model.keep_layers=[0]"],
+        ["model.keep_layers=[0] model.lora.rank=null model.lr=0 max_steps=1"],
+    ),
     # data
     (
         "contrastive_encoders.datamodules.documents:DocumentSpans._check#1",
@@ -450,7 +456,7 @@ def test_a_refused_run_continues_as_advised(name, arguments, advised, said):
 # id of the advice; arguments whose run logs it; the advised arguments
 LOGGED = [
     (
-        "contrastive_encoders.datamodules.documents:DocumentSpans._report#2",
+        "contrastive_encoders.datamodules.documents:DocumentSpans._report#3",
         [*SPANS, "data.max_span=80", "data.min_document_length=null"],
         ["data.max_span=64"],
     ),
@@ -498,13 +504,27 @@ def test_a_preview_shows_the_selected_stage(files, capsys):
 
 
 @pytest.mark.advice("contrastive_encoders.datamodules.documents:DocumentSpans._report#1")
+def test_texts_that_are_too_short_for_automatic_spans_are_sentences(said, tmp_path):
+    arguments = [*SPANS, f"data.path={tmp_path / 'short.txt'}", "data.max_span=auto", "quiet=false"]
+    texts = [" ".join(NOUNS * 40), *(f"{' '.join(NOUNS[:4])} {n}" for n in range(30))]
+    (tmp_path / "short.txt").write_text("".join(f"{text}\n" for text in texts * 4))
+    refused, log = said(arguments)
+    assert refused is None
+    [(dropped, advised)] = re.findall(r"dropped (\d+) .* (model=simcse data=sentences) ", log)
+    assert int(dropped) == 120
+    shutil.rmtree("run")
+    kept = [override for override in arguments if "_span=" not in override]
+    assert said(followed(kept, advised))[0] is None
+
+
+@pytest.mark.advice("contrastive_encoders.datamodules.documents:DocumentSpans._report#2")
 def test_short_documents_are_kept_with_the_span_of_the_message(said, tmp_path):
     arguments = [*SPANS, f"data.path={tmp_path / 'short.txt'}", "data.max_span=60", "quiet=false"]
     texts = [" ".join(NOUNS * 40), *(" ".join(NOUNS * 2) for _ in range(20))]
     (tmp_path / "short.txt").write_text("".join(f"{text} {n}\n" for n, text in enumerate(texts * 4)))
     refused, log = said(arguments)
     assert refused is None
-    [(dropped, advised)] = re.findall(r"dropped (\d+) .* (data\.max_span=auto)\.", log)
+    [(dropped, advised)] = re.findall(r"dropped (\d+) .* (data\.max_span=auto) ", log)
     shutil.rmtree("run")
     refused, log = said(followed(arguments, advised))
     assert refused is None

@@ -29,7 +29,8 @@ class TokenizedRows(NamedTuple):
     lengths: np.ndarray  # (kept rows * texts per row,) int64
     is_kept: np.ndarray  # (rows,) bool: kept rows among the input rows
     counts: dict[str, int]  # counts over the input rows
-    longest: tuple[int, int] = (0, 0)  # length and position of the longest input document, if documents are measured
+    # length and position of the longest input document, and number of those long enough for short spans
+    longest: tuple[int, int, int] = (0, 0, 0)
 
 
 class RowTokenizer(ABC):
@@ -181,7 +182,8 @@ class LongDocuments(RowTokenizer):
     A special token that occurs literally in a text is tokenized as plain text.
 
     Args:
-        shortest_for_auto: Minimum length of a document that ``data.max_span=auto`` considers, in the unit of the rule.
+        shortest_for_auto: Minimum length of a document that ``data.max_span=auto`` considers, in the unit of the rule;
+            0 if it is set already.
     """
 
     unit = "documents"
@@ -195,6 +197,7 @@ class LongDocuments(RowTokenizer):
         # literal_specials: "<mask>" and similar strings in the text that the vocabulary could not spell
         self.counts = dict.fromkeys(("read", "too_short", "too_few_tokens", "words", "literal_specials"), 0)
         self.longest, self.longest_where = 0, ""  # over all documents read, in the unit of the rule
+        self.enough_for_auto = 0  # documents that are long enough for `data.max_span=auto`
         self.text_hash = hashlib.sha256()  # over all documents read, each followed by a zero byte
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -208,7 +211,7 @@ class LongDocuments(RowTokenizer):
         kept = words > self.rule.min_length if in_words else np.ones(len(rows), dtype=bool)
         ids, lengths = super().encode(list(itertools.compress(texts, kept)))
         measured = words if in_words else lengths
-        longest = int(measured.max()), int(measured.argmax())
+        longest = int(measured.max()), int(measured.argmax()), int((measured >= self.shortest_for_auto).sum())
         ids, lengths, specials = self._without_specials(ids, lengths)
         long_enough = lengths >= (self.rule.min_tokens if in_words else self.rule.min_length)
         counts = {
@@ -225,7 +228,8 @@ class LongDocuments(RowTokenizer):
         super().add(records, kept)
         for record in records:
             self.text_hash.update(record.texts[0].encode() + b"\0")
-        length, place = kept.longest
+        length, place, enough = kept.longest
+        self.enough_for_auto += enough
         if length > self.longest:
             self.longest, self.longest_where = length, records[place].where
 
@@ -263,7 +267,7 @@ class LongDocuments(RowTokenizer):
 
     def nothing_kept(self, source: dict[str, Any]) -> InputError:
         remedy = "Set model=simcse data=sentences to train on short texts."
-        if self.longest >= self.shortest_for_auto:
+        if self.shortest_for_auto and 2 * self.enough_for_auto >= self.counts["read"]:
             remedy = "Set data.max_span=auto data.min_document_length=null."
         return InputError(
             location="data",

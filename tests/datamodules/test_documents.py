@@ -233,3 +233,15 @@ def special_tokens_of_a_causal_model():
             return {"input_ids": [7]}
 
     return special_tokens(Causal())
+
+
+@pytest.mark.parametrize(("long", "setting"), [(1, "data=sentences"), (3, "data.max_span=auto")])
+def test_shorter_spans_are_advised_if_most_documents_are_long_enough_for_them(long, setting, tmp_path, tiny_bert):
+    """One of five documents, or three, has 200 words; spans of 512 tokens need more of each."""
+    texts = [" ".join(["word"] * (200 if place < long else 3)) for place in range(5)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    with pytest.raises(InputError) as refused:
+        data_module(
+            "text", path=tmp_path / "texts.txt", cache_dir=tmp_path / "cache", tokenizer=str(tiny_bert)
+        ).prepare_data()
+    assert setting in refused.value.hint
