@@ -18,6 +18,7 @@ from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.composition.config_errors import explained
 from contrastive_encoders.training.composition.config_keys import known_keys
 from contrastive_encoders.training.composition.config_store import compose_config
+from contrastive_encoders.training.composition.literal_values import literal_overrides
 
 BASE = ["model=pairs", "data=triplets", "data.path=faq.csv"]
 
@@ -186,6 +187,8 @@ def test_a_part_of_a_mixture_names_the_data_that_has_a_key():
         ("train", [*BASE, "+model.lr=1e-5"], [*BASE, "model.lr=1e-5"], "+model.lr"),
         ("train", [*BASE, "~seed=5"], [*BASE, "~seed=1"], "~seed"),
         ("train", [*BASE, "seed=1,2"], [*BASE, "seed=1"], "seed"),
+        ("train", [*BASE, "data.columns=a,b"], [*BASE, "data.columns=[a,b]"], "data.columns"),
+        ("compare", ["race=head_to_head", "seeds=1,2"], ["race=head_to_head", "seeds=[1,2]"], "seeds"),
         ("train", [*BASE, "stages=[a,b]"], BASE, "stages"),
         ("train", [*BASE, "evaluation=[a]"], BASE, "evaluation"),
         ("train", [*BASE, "hydra/launcher=foo"], BASE, "hydra/launcher"),
@@ -205,6 +208,14 @@ def test_an_override_that_hydra_refuses_has_a_message_of_this_project(config, ov
     assert "ranking_metric" not in str(error)
     assert not {"append", "merging", "Ambiguous"} & {*str(error).split()}
     compose(advised) if config == "train" else compose_config(config, advised)
+
+
+def test_a_list_without_brackets_is_shown_with_brackets():
+    with pytest.raises(InputError) as error:
+        literal_overrides("train", ["data.columns=Frage,Antwort (Support)"])
+    [advised] = shlex.split(error.value.hint.removeprefix("Set ").removesuffix("."))
+    [override] = literal_overrides("train", [advised])
+    assert list(compose([*BASE, override]).data.columns) == ["Frage", "Antwort (Support)"]
 
 
 def test_python_arguments_are_named_in_python():

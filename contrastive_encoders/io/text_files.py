@@ -19,8 +19,8 @@ from typing import IO, Any, Literal, NamedTuple, cast
 from contrastive_encoders.core import InputError
 
 ENCODING_MEANING = (  # for config keys with this name
-    "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is "
-    "not UTF-8"
+    "encoding of the text files that are not UTF-8 and have no byte-order mark, such as latin-1 or gb18030; null: "
+    "cp1252"
 )
 LINE = "text"  # the name of the value of a line of a .txt file, or of a document
 BLOCK = 1 << 18  # bytes read at a time
@@ -230,6 +230,9 @@ def open_text(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
             )
         if codec is None:
             return io.BufferedReader(_Utf8OrCp1252(stream, path, encoding), BLOCK)
+        stat = path.stat()
+        if not mark and not codec.startswith("utf") and _is_utf8(path, codec, (stat.st_size, stat.st_mtime_ns)):
+            codec = "utf-8"
         if codec != "utf-8":
             return io.BufferedReader(_Utf8Stream(stream, codec), BLOCK)
         stream.read(len(mark))
@@ -256,6 +259,25 @@ def _wide_codec(begin: bytes) -> str:
             return name
     first = re.fullmatch(rb"((?:[^\0]\0){2})|(?:\0[^\0]){2}", begin[:4], re.DOTALL)
     return "" if first is None else "utf-16-le" if first[1] else "utf-16-be"
+
+
+@cache  # a command reads a file several times
+def _is_utf8(path: Path, codec: str, identity: tuple[int, int]) -> bool:
+    """Return whether a file for which another encoding is set contains characters other than ASCII and is valid UTF-8,
+    as some files of a folder may be.
+    """
+    decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
+    try:
+        with open_decompressed(path) as stream:
+            while data := stream.read(BLOCK):
+                decoder.decode(data)
+                is_ascii &= data.isascii()
+            decoder.decode(b"", final=True)
+    except (UnicodeDecodeError, *UNREADABLE):  # the reader of the file reports the latter
+        return False
+    if not is_ascii:
+        log.warning("%s: valid UTF-8, not read as %s.", path, codec)
+    return not is_ascii
 
 
 @cache  # a command reads a file several times

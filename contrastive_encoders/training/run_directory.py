@@ -26,7 +26,7 @@ from contrastive_encoders.io.output_directory import (
     write_marker,
 )
 from contrastive_encoders.training.callbacks.checkpoints import LAST, find_resumable
-from contrastive_encoders.training.changed_settings import CONFIG, SettingChange, changes_in, described
+from contrastive_encoders.training.changed_settings import CONFIG, LENGTH, SettingChange, changes_in, described
 from contrastive_encoders.training.mirror import SNAPSHOTS, Mirror
 
 log = logging.getLogger(__name__)
@@ -151,12 +151,14 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
         key="output_dir",
         value=folder,
         expected=f"the same config as the run in this directory{difference}",
-        hint=_options_hint(folder, found),
+        hint=_options_hint(folder, found, recipe or {}),
     )
 
 
-def _options_hint(folder: Path, found: Sequence[SettingChange]) -> str:
-    """Return the hint for a run whose settings differ from those of the run that is already in the folder."""
+def _options_hint(folder: Path, found: Sequence[SettingChange], recipe: Mapping[str, Any]) -> str:
+    """Return the hint for a run whose settings, ``recipe``, differ from those of the run that is already in the
+    folder. A finished run can only be continued with more steps.
+    """
     other, last = new_folder(folder), folder / "checkpoints" / LAST
     restart = (
         f"To train from scratch, set {format_override('output_dir', str(other))}, or overwrite=true to delete that run."
@@ -164,6 +166,9 @@ def _options_hint(folder: Path, found: Sequence[SettingChange]) -> str:
     if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
         return restart
     words = f"{format_override('resume', str(last))} {format_override('output_dir', str(other))}"
+    if _is_finished(folder) and not any(one.key in LENGTH for one in found):
+        lengths = {key: recipe["trainer"][key] for key in LENGTH if (recipe["trainer"][key] or -1) > 0}
+        words += "".join(f" {key}={2 * length}" for key, length in lengths.items())
     return f"To continue that run with the new config, set {words}. {restart}"
 
 

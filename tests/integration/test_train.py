@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -135,6 +136,21 @@ def test_another_config_is_refused_until_overwrite(finished, tiny_run, command, 
     assert read_results(folder / "results.json")["seeds"] == [2]
     assert not same_weights(weights(folder), weights(finished))
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.advice("contrastive_encoders.training.run_directory:_options_hint")
+def test_a_finished_run_continues_with_another_rate_and_the_settings_of_the_message(
+    finished, tiny_run, command, tmp_path
+):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    again = [*tiny_run, f"output_dir={folder}", "model.lr=1e-4"]
+    refused = command(*again)
+    assert refused.status == 2
+    advised = shlex.split(re.search(r" set (resume=.*?)\. To train", refused.err)[1])
+    assert command(*again, *advised).status == 0
+    [output] = [override.partition("=")[2] for override in advised if override.startswith("output_dir=")]
+    steps = read_results(Path(output) / "results.json")["cost"]["steps"]
+    assert steps == 2 * read_results(folder / "results.json")["cost"]["steps"]
 
 
 def test_a_folder_that_is_not_ours_is_refused(tiny_run, command, tmp_path):

@@ -114,6 +114,18 @@ def test_a_zero_byte_does_not_change_the_encoding_of_utf_8(tmp_path):
     assert [row.values["text"] for row in read_rows(path)] == ["ab cd\0 ef", "\0gh", "", "  x"]
 
 
+@pytest.mark.parametrize("codec", ["cp1250", "iso8859-2", "gb18030", "shift_jis"])
+def test_a_file_that_is_utf_8_is_not_read_in_the_encoding_of_the_others(tmp_path, codec):
+    """The files of a folder have one setting; a file in UTF-8 with characters other than ASCII is recognized."""
+    text = "数据库 今天天气" if codec in ("gb18030", "shift_jis") else "Zażółć gęślą jaźń"
+    texts = [*([text] if codec != "shift_jis" else ["日本語"]), "plain"]
+    found = list[list[str]]()
+    for name, actual in (("a.txt", "utf-8"), ("b.txt", codec)):
+        (tmp_path / name).write_bytes("\n".join(texts).encode(actual))
+        found.append([row.values["text"] for row in read_rows(tmp_path / name, encoding=Encoding(codec))])
+    assert found == [texts, texts]
+
+
 # ------------------------------------------------------------------------------------------ files without a mark
 
 GERMAN = ["Rückgabe der Schlüssel", "plain text", "Straße „Am Fluß“ – 5 €", "déjà vu"]

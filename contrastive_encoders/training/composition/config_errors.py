@@ -16,6 +16,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException, UnsupportedValueType
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import matches_type
 from contrastive_encoders.core.errors import input_error
 from contrastive_encoders.core.key_suggestions import nearest, unknown_key
 from contrastive_encoders.core.renamed_keys import renamed_choice
@@ -26,7 +27,7 @@ from contrastive_encoders.training.composition.config_keys import (
     config_folders,
     known_keys,
 )
-from contrastive_encoders.training.composition.literal_values import literal_override
+from contrastive_encoders.training.composition.literal_values import literal_override, types_of
 from contrastive_encoders.training.composition.override_checks import help_hint
 
 
@@ -112,6 +113,11 @@ def _invalid_override(reason: str, config: str, arguments: Sequence[str]) -> Inp
         sign = "++" if override.is_force_add() else "+" if override.is_add() else ""
         shown = f"{sign}{key}{f'@{override.package}' if override.package else ''}"
         if override.is_sweep_override() and reason.startswith("Ambiguous value"):
+            setting = shlex.quote(f"{key}=[{text}]")
+            if any(matches_type([text], kind) for kind in types_of(config, key, None)):
+                return InputError(key=key, value=text, expected="a list", hint=f"Set {setting}.")
+            if config != "train":
+                return InputError(key=key, value=text, expected="one value", hint=f"For a list, set {setting}.")
             expected = f"one of {', '.join(choices(key))}" if key in groups else "one value"
             return InputError(key=key, value=text, expected=expected, hint="Add --multirun to run each value.")
         exists = override.is_add() and reason.startswith("Could not append")

@@ -53,11 +53,13 @@ def literal_overrides(config: str, overrides: Sequence[str], kind: type | None =
             raise InputError(
                 key=match[2], value=match[3], expected=expected, hint="If this is a file name, rename the file."
             )
-        kinds = _types_of(config, match[2], kind)
+        kinds = types_of(config, match[2], kind)
         literal = literal_override(override, kinds, multirun=multirun)
         if _parse(literal) is None:
             expected = " or ".join(dict.fromkeys(map(type_description, kinds))) or "a value that Hydra can read"
             hint = f"If the value is intended, quote it: {shlex.quote(_quoted(match[1], match[3]))}"
+            if any(map(_is_list_of_text, _flatten(kinds))) and not match[3].startswith(("[", "{")):
+                hint = f"Set {shlex.quote(f'{match[1]}=[{match[3]}]')}."
             raise InputError(key=match[2], value=match[3], expected=expected, hint=hint)
         found.append(literal)
     return found
@@ -163,7 +165,7 @@ def _parse(override: str) -> Override | None:
 # ---------------------------------------------------------------------------------------------------- types of keys
 
 
-def _types_of(config: str, key: str, kind: type | None) -> list[Any]:
+def types_of(config: str, key: str, kind: type | None) -> list[Any]:
     """Return the types that a key may have; an empty list if the key is unknown."""
     if config == "generate":
         return [type_ for name, cls in REGISTERED.items() if name.startswith("recipe/") for type_ in _walk(cls, key)]
