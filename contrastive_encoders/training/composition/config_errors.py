@@ -171,6 +171,11 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
             return part
         value = None if override.is_delete() or no_mixture else str(override.input_line).partition("=")[2]
         hint = help_hint(config, arguments)
+        chosen = next((str(one.value()) for one in overrides if one.key_or_group == group), "")
+        own = [folder / group / f"{chosen}.yaml" for folder in config_folders(arguments)]
+        if file := next((path for path in own if path.is_file()), None):
+            setting = shlex.quote(f"+{key}={value}")
+            hint = f"If it is a key of your class, add it to {file} with a default, or set {setting}."
         return unknown_key(key, value, known, hint, choices_with=functools.partial(choices_with, config=config))
     return None
 
