@@ -96,7 +96,7 @@ class CommaTable(Form):
             if isinstance(text, BadRow):
                 yield text
                 return
-            self.header = STSB if is_stsb(text) else text.split("\t")
+            self.header = STSB if is_stsb(text) else column_names(text.split("\t"))
             if self.header is STSB:
                 yield item
             elif (bad := bad_header(self.header)) is not None:
@@ -126,6 +126,7 @@ class CommaTable(Form):
             record.clear()
             try:
                 cells = next(rows)
+                cells = cells if self.header else column_names(cells)
                 bad = None if self.header else bad_header(cells)
             except StopIteration:
                 return
@@ -232,6 +233,11 @@ def is_stsb(first_line: str) -> bool:
         return False
 
 
+def column_names(cells: Sequence[str]) -> list[str]:
+    """Return the names in a header without the space around them, which is invisible in a message."""
+    return [cell.strip() for cell in cells]
+
+
 def bad_header(header: Sequence[str]) -> BadRow | None:
     twice = sorted({name for name in header if name and header.count(name) > 1})  # an unnamed column cannot be selected
     if twice:
@@ -246,6 +252,8 @@ def bad_header(header: Sequence[str]) -> BadRow | None:
 def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> ParsedRow | BadRow:
     if not cells:
         return ParsedRow({}, line)
+    if len(header) > 1 and header is not STSB and column_names(cells) == header:
+        return BadRow("the row repeats the header. Delete it", line)
     if len(cells) != len(header):
         return BadRow(
             f"expected {len(header)} columns as in the header, got {len(cells)}. In a .csv file, quote texts that "

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from contrastive_encoders.core import missing_package
-from contrastive_encoders.io.delimited import bad_header
+from contrastive_encoders.io.delimited import bad_header, column_names
 from contrastive_encoders.io.text_files import (
     UNREADABLE,
     BadRow,
@@ -66,7 +66,7 @@ class Sheet(Form):
             if self.header:
                 yield line, [] if not any(cells) else cells
             elif any(cells):
-                self.header = [cell or "" for cell in cells]
+                self.header = column_names([cell or "" for cell in cells])
                 if (bad := bad_header(self.header)) is not None:
                     yield bad
                     return

@@ -55,7 +55,8 @@ def verdict_of(
     verdict = _verdict(headline, results, items, len(scorings) - 1 if chosen else 1)
     if verdict["outcome"] == "better":
         return verdict
-    scored = [*scorings, results["scores"]]
+    # the scores at the start are not those of the verdict if the encoder differs from its backbone, as in its pooling
+    scored = [] if results.get("changed_keys") else [*scorings, results["scores"]]
     sign = -1 if headline.less_is_better else 1
     more, files = sources_of(run, results["data"][0])
     facts = Facts(

@@ -163,3 +163,24 @@ def test_an_unreadable_byte_after_an_unclosed_quotation_mark_is_its_own_row(tmp_
     found = list(read_rows(path, encoding=Encoding("utf-8")))
     assert [(row.line, row.fault) for row in found if isinstance(row, BadRow)] == [(2, "malformed"), (4, "undecodable")]
     assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == [("c", "d"), ("g", "h")]
+
+
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.csv", ";"), ("t.tsv", "\t")])
+def test_a_header_in_the_middle_is_not_a_row(name, separator, tmp_path):
+    """Tables that were exported one after the other into a file."""
+    lines = [["q", "a"], ["where?", "here"], ["q", "a "], ["when?", "now"], ["a", "q"]]
+    (tmp_path / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    found = list(read_rows(tmp_path / name))
+    assert [row.line for row in found if isinstance(row, BadRow)] == [3]
+    assert len(found) == 4
+
+
+def test_a_text_that_equals_the_name_of_a_single_column_is_a_row(tmp_path):
+    (tmp_path / "t.csv").write_text("text\nword\ntext\n")
+    assert cells(tmp_path / "t.csv") == [("word",), ("text",)]
+
+
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ";"), ("t.tsv", "\t")])
+def test_names_of_columns_have_no_space_around_them(name, separator, tmp_path):
+    (tmp_path / name).write_text(f" Frage\u00a0 {separator}Antwort \nwo?{separator}hier \n")
+    assert [row.values for row in read_rows(tmp_path / name)] == [{"Frage": "wo?", "Antwort": "hier "}]
