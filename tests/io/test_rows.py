@@ -80,7 +80,7 @@ def test_every_format_gives_the_same_rows(tmp_path, kind, packed):
 @example([("", "00 \x00")])
 def test_any_text_is_read_unchanged(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("any")
-    rows = [(f"q{left}", f"a{right}") for left, right in rows]
+    rows = [(f"q: {left}", f"a: {right}") for left, right in rows]  # not the header
     for kind in ("csv", "jsonl", "json", "parquet"):
         assert values_of(content(folder / f"x.{kind}", NAMES[:2], rows)) == rows
 
