@@ -56,6 +56,7 @@ def estimate(
     job = Job(
         "pilot", [*options, *overrides, *pilot_overrides(STEPS, 1, race_plan.seeds[0])], folder / "pilots" / "plan"
     )
+    log.info("Training %d steps to estimate the time of all runs.", STEPS)
     with open_workers(folder) as pool:
         [result] = run_all(pool, [job], folder / "runs.jsonl")
     if not result.finished:

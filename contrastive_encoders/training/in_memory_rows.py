@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ KINDS = {
     "sentences": SENTENCES,
 }  # data= -> columns of its rows
 MAX_LISTED = 3  # rows that a warning names
+SETTING = re.compile(r"'?\bdata\.(\w+)=(\[[^\]]*\]|\w+(?:\.\w+)*)'?")  # an override in a message, perhaps in quotes
 NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # pattern of the names of columns with negatives
 
 log = logging.getLogger(__name__)
@@ -86,7 +88,13 @@ class CachedRows(NamedTuple):
             return text
         path = re.escape(str(self.path))
         lines = re.sub(rf"{path}:(\d+)", lambda found: f"rows[{self.row_index(int(found[1]))}]", str(text))
-        return re.sub(rf"(data\.path=)?{path}", "rows", lines)
+        return SETTING.sub(_python_argument, re.sub(rf"(data\.path=)?{path}", "rows", lines))
+
+
+def _python_argument(setting: re.Match[str]) -> str:
+    """Return an override in a message as an argument of `train`, such as ``data__on_error="skip"``."""
+    value = "[...]" if setting[2] == "[...]" else json.dumps(yaml.safe_load(setting[2]), ensure_ascii=False)
+    return f"data__{setting[1]}={value}"
 
 
 def overrides_for_rows(

@@ -594,3 +594,15 @@ def _value_of(cell: str, names: dict[str, object]) -> object:
         return None
     exec(compile(ast.Module(first, []), "cell", "exec"), names)
     return eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+
+
+def test_a_message_about_rows_names_arguments_of_the_function(tmp_path, monkeypatch):
+    """The columns of the message are accepted as they are printed."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"Frage": f"Was ist {number}?", "Antwort (Support)": f"{number}"} for number in range(8)]
+    keys = {"data": "qa", "backbone": "tiny", "batch_size": 4, "max_steps": 1, "data__cache_dir": "cache"}
+    with pytest.raises(InputError) as caught:
+        train(rows, **keys)
+    assert "data.columns" not in str(caught.value)
+    [columns] = re.findall(r"data__columns=(\[.*?\])", caught.value.hint)
+    assert train(rows, **keys, data__columns=json.loads(columns)).results["cost"]["steps"] == 1
