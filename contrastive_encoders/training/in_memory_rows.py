@@ -93,7 +93,9 @@ class CachedRows(NamedTuple):
 
 def _python_argument(setting: re.Match[str]) -> str:
     """Return an override in a message as an argument of `train`, such as ``data__on_error="skip"``."""
-    value = "[...]" if setting[2] == "[...]" else json.dumps(yaml.safe_load(setting[2]), ensure_ascii=False)
+    value = setting[2]
+    with contextlib.suppress(yaml.YAMLError):  # a name that the shell needs in several quotes
+        value = value if value == "[...]" else json.dumps(yaml.safe_load(value), ensure_ascii=False)
     return f"data__{setting[1]}={value}"
 
 
