@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, check_version
+from contrastive_encoders.core.key_suggestions import nearest
 from contrastive_encoders.datamodules.sources.hub_datasets import (
     DEFAULT_HUB_KEYS,
     HubKeys,
@@ -330,6 +331,9 @@ class RecordSource:
         """Return a hint that says how to set ``columns``, or what to do if the table has too few columns."""
         key = f"{self.tally.prefix}columns"
         needed, short = self.kind.columns[0], max(map(len, present)) <= MAX_QUOTE_CHARS
+        similar = [_similar_column(name, present) for name in self.own_columns or ()]
+        if similar and short and all(similar):
+            return f"Set {list_setting(key, [str(name) for name in similar])}."
         if len(present) < min(map(len, self.kind.columns)):
             hint = f"{len(needed)} text columns are needed, separated by commas, semicolons, tabs, or bars."
             setting = f" {list_setting(key, present)}" if short else ""
@@ -368,6 +372,13 @@ class RecordSource:
                 hint="Train on the files one after the other, or give them the same columns.",
             )
         return next(iter(widths), len(self.kind.columns[0]))
+
+
+def _similar_column(name: str, present: Sequence[str]) -> str | None:
+    """Return the column of this name, else one that contains the name or is similar to it; None if there is none."""
+    if name in present:
+        return name
+    return next((one for one in present if name.lower() in one.lower()), None) or nearest(name, present)
 
 
 def _is_sentence(name: str) -> bool:

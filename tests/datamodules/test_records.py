@@ -315,3 +315,25 @@ def test_a_table_without_labels(tmp_path, header, words):
         RecordSource(path, PAIRS)
     assert caught.value.location == str(path)
     assert [word for word in ("Name", "Add", "Rename") if word in caught.value.hint] == words
+
+
+@pytest.mark.parametrize(
+    ("columns", "advised"),
+    [
+        (["Frage", "Antwort"], ["Frage", "Antwort (Support)"]),
+        (["frage", "Antwrot (Support)"], ["Frage", "Antwort (Support)"]),
+        (["Frage", "Zeit"], None),
+    ],
+)
+def test_the_columns_that_are_similar_to_those_of_the_command_are_advised(columns, advised, tmp_path):
+    (tmp_path / "x.csv").write_text("Nummer;Frage;Antwort (Support)\n1;wo?;hier\n")
+    with pytest.raises(InputError) as refused:
+        RecordSource(tmp_path / "x.csv", QA, columns=columns)
+    settings = [word for word in shlex.split(refused.value.hint) if word.startswith("data.columns=[")]
+    if advised is None:
+        assert "Antwort (Support)" not in "".join(settings)
+        return
+    override = OverridesParser.create().parse_override(settings[0].removesuffix("."))
+    names = [str(name) for name in override.value()]
+    assert names == advised
+    assert len(list(RecordSource(tmp_path / "x.csv", QA, columns=names))) == 1
