@@ -62,7 +62,7 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedR
         for match in _matches(pattern):
             path, other = paths.setdefault(match.resolve(), (match, label))
             if other != label:
-                raise InputError(key=f"runs.{label}", value=pattern, expected=f"another run than runs.{other}={path}")
+                raise InputError(key=f"runs.{label}", value=pattern, expected=f"another run than that of runs.{other}")
     for path, label in paths.values():
         try:
             runs.append(read_run(path)._replace(label=label))

@@ -298,7 +298,7 @@ class RecordSource:
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             shown = ", ".join(repr(name[:MAX_QUOTE_CHARS]) for name in present)
-            has_header = isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS)
+            has_header = isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS) != ""
             title = title_advice(file, self.encoding) if isinstance(file, Path) else ""
             raise InputError(
                 location=str(file) if has_header else f"{file}:{first.line}",

@@ -96,13 +96,13 @@ class TrainableEncoder(TrainableBackbone):
         settings, exported = self.settings, self.own.exported
         directory = directory_of(settings.backbone)
         if settings.keep_layers is not None and (settings.lora.rank is not None or self.adapter_base.adapters):
-            layers = settings.keep_layers if isinstance(settings.keep_layers, int) else [*settings.keep_layers]
+            kept = settings.keep_layers if isinstance(settings.keep_layers, int) else [*settings.keep_layers]
             raise InputError(
                 key="model.keep_layers",
                 value=settings.keep_layers,
                 expected="null if there is an adapter, which needs all layers of the backbone",
                 hint="Set model.lora.rank=null. To train an adapter of a smaller backbone, first make this backbone: "
-                f"run the command with model.keep_layers={str(layers).replace(' ', '')} model.lora.rank=null "
+                f"run the command with model.keep_layers={str(kept).replace(' ', '')} model.lora.rank=null "
                 "model.lr=0 max_steps=1, then set backbone to the directory of that run.",
             )
         if prompt is None and exported and exported.prompt_suffix:

@@ -86,10 +86,6 @@ def test_all_unreadable_files_of_a_folder_are_named_at_once(tmp_path):
     assert (found["empty"], found["undecodable"], found["malformed"]) == (1, 1, 2)
 
 
-@pytest.mark.advice(
-    "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._column_hint",
-    "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._column_hint#2",
-)
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 @pytest.mark.parametrize(("prefix", "setting"), [("data.", "data.columns=[NAME]"), ("", "input_column=NAME")])
 def test_rows_without_the_column_of_the_texts_name_the_key(prefix, setting, on_error, tmp_path):

@@ -256,7 +256,7 @@ def tiny_bert_of(directory, tmp_path):
     return plain
 
 
-@pytest.mark.advice("contrastive_encoders.encoders.loading.trainable:TrainableEncoder.load")
+@pytest.mark.advice("contrastive_encoders.encoders.loading.trainable:TrainableEncoder.load#2")
 def test_a_prompt_behind_the_texts_is_kept_where_it_is_trained_and_refused_elsewhere(tiny_t5, tmp_path):
     directory = export(untrained("gense", tiny_t5, prompt_suffix=" It is:"), tmp_path / "gense")
     expected = encode(directory)[0]
