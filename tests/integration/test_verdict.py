@@ -123,8 +123,6 @@ def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(over
     assert re.search(rf"model\.pooling=cls.* {at_start:.1f} ", verdict["sentence"])
     assert re.search(r"model\.pooling=cls.* model\.pooling=mean", changed.err)
     assert not any("distinguish" in one for one in verdict["suggestions"])  # the start is not that of the verdict
-        "their start is not that of the verdict"
-    )
     results = read_results(tmp_path / "kept" / "results.json")
     assert results["scores_before"][SCORE] == pytest.approx(before, abs=1e-3)
     assert {"changed_keys", "scores_at_start"}.isdisjoint(results)
