@@ -37,10 +37,11 @@ def format_latex(
     for one page are stacked vertically.
     """
     panels = _panels(families)
+    all_scores = [name for family in families for score in family.scores for name in score.scores]
     width = max(sum(len(family.scores) for family in panel) for panel in panels)
     lines = [
         *([f"% Written by: {' '.join(command.split())}"] if command else []),
-        *(f"% {note}" for family in families for score in family.scores for note in item_note(arms, score)),
+        *(f"% {note}" for note in item_note(arms, RankingMetric.mean_of(all_scores))),
         "% Requires \\usepackage{booktabs}. Mean and standard deviation over seeds; with one seed, the 95 % interval.",
         rf"\begin{{tabular}}{{ll{'r' * width}}}",
         r"\toprule",

@@ -59,7 +59,6 @@ class Trials:
         self._sweeps = _read_sweeps(output / SWEEP)
         self._proposed: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(overrides, seed), [])
         self._running: dict[str, Trial] = {}  # by the name of the job
-        self._has_metric = False  # whether a finished trial has the metric
         if (
             not self.count_finished()
         ):  # the refused settings may be common to all trials, or a missing file may exist now
@@ -181,10 +180,9 @@ class Trials:
         """
         scores = read_record(job.folder / "results.json").get("scores") or {}
         value = scores.get(self.sweep.metric)
-        self._has_metric |= value is not None
         if not scores:
             log.warning("%s has no scores, so it cannot be the best trial.", job.name)
-        elif self.sweep.metric and not self._has_metric:
+        elif self.sweep.metric and not any(map(self._has_metric, [job.folder, *self._folders()])):
             near = nearest(self.sweep.metric, scores)
             raise InputError(
                 location=str(self.sweep.path),
@@ -194,6 +192,9 @@ class Trials:
                 hint=f"The nearest is {near}. Finished trials are kept." if near else "Finished trials are kept.",
             )
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+    def _has_metric(self, folder: Path) -> bool:
+        return is_finished(folder) and self.sweep.metric in (read_record(folder / "results.json").get("scores") or {})
 
     def count_finished(self) -> int:
         return sum(map(is_finished, self._folders()))

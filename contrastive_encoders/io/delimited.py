@@ -27,6 +27,7 @@ MAX_CELL_CHARS = 1 << 24
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel interprets and does not display
 LINES_INSPECTED = 50  # lines, to detect the separator
+CELL = r'(?:[^"%s]*|"(?:[^"]|"")*")'  # of a line, with the escaped separator
 MAX_TITLE_LINES = 10  # lines above the header that are recognized as a title
 
 Line = tuple[int, bytes] | BadRow
@@ -161,12 +162,23 @@ class CommaTable(Form):
                 self.header = cells
 
     def _are_rows(self, lines: Sequence[Line], separator: str) -> bool:
-        """Return whether the lines that an unclosed quotation mark includes are rows of the table: each of them but the
-        last, in which a text of several lines may begin, has as many columns as the header. No line is blank.
+        """Return whether the lines after an unclosed quotation mark, which the reader took for the rest of its text,
+        are rows of the table and not lines of a text.
+
+        Rows have as many columns as the header, and a quotation mark only around a cell; a text of several lines may
+        begin in the last one. In a table with one column, each line of a text would be a row.
         """
-        texts = (decode_piece(item[1], item[0], self.encoding) for item in lines[:-1] if not isinstance(item, BadRow))
-        counts = {text.count(separator) for text in texts if isinstance(text, str)}
-        return counts <= {len(self.header) - 1}
+        if len(self.header) < 2:
+            return False
+        mark = re.escape(separator)
+        row = re.compile(rf"{CELL % mark}(?:{mark}{CELL % mark}){{{len(self.header) - 1}}}")
+        start = re.compile(rf'(?:{CELL % mark}{mark}){{0,{len(self.header) - 1}}}"(?:[^"]|"")*')
+        found = [decode_piece(item[1], item[0], self.encoding) for item in lines if not isinstance(item, BadRow)]
+        texts = [text.rstrip("\r\n") for text in found if isinstance(text, str)]
+        while texts and not texts[-1].strip():
+            texts.pop()
+        *others, last = texts or [""]
+        return all(map(row.fullmatch, others)) and (row.fullmatch(last) or start.fullmatch(last)) is not None
 
 
 class TabTable(CommaTable):
@@ -234,8 +246,8 @@ def is_stsb(first_line: str) -> bool:
 
 
 def column_names(cells: Sequence[str]) -> list[str]:
-    """Return the names in a header without the space around them, which is invisible in a message."""
-    return [cell.strip() for cell in cells]
+    """Return the names in a header without the space and byte-order marks around them, which are invisible."""
+    return [cell.strip().strip("\ufeff").strip() for cell in cells]
 
 
 def bad_header(header: Sequence[str]) -> BadRow | None:

@@ -231,7 +231,7 @@ def open_text(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
         if codec is None:
             return io.BufferedReader(_Utf8OrCp1252(stream, path, encoding), BLOCK)
         stat = path.stat()
-        if not mark and not codec.startswith("utf") and _is_utf8(path, codec, (stat.st_size, stat.st_mtime_ns)):
+        if not mark and codec not in ("utf-7", "utf-8") and _is_utf8(path, codec, (stat.st_size, stat.st_mtime_ns)):
             codec = "utf-8"
         if codec != "utf-8":
             return io.BufferedReader(_Utf8Stream(stream, codec), BLOCK)
@@ -263,21 +263,25 @@ def _wide_codec(begin: bytes) -> str:
 
 @cache  # a command reads a file several times
 def _is_utf8(path: Path, codec: str, identity: tuple[int, int]) -> bool:
-    """Return whether a file for which another encoding is set contains characters other than ASCII and is valid UTF-8,
-    as some files of a folder may be.
+    """Return whether a file for which another encoding is set is valid UTF-8, as some files of a directory may be.
+
+    In UTF-16 and UTF-32, ASCII characters have zero bytes. In other encodings, ASCII is the same.
     """
-    decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
+    decoder, is_ascii, is_wide = codecs.getincrementaldecoder("utf-8")(), True, codec.startswith("utf")
     try:
         with open_decompressed(path) as stream:
             while data := stream.read(BLOCK):
                 decoder.decode(data)
                 is_ascii &= data.isascii()
+                if is_wide and b"\0" in data:
+                    return False
             decoder.decode(b"", final=True)
     except (UnicodeDecodeError, *UNREADABLE):  # the reader of the file reports the latter
         return False
-    if not is_ascii:
-        log.warning("%s: valid UTF-8, not read as %s.", path, codec)
-    return not is_ascii
+    if is_ascii and not is_wide:
+        return False
+    log.warning("%s: valid UTF-8, not read as %s.", path, codec)
+    return True
 
 
 @cache  # a command reads a file several times

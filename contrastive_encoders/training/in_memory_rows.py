@@ -44,7 +44,9 @@ KINDS = {
     "sentences": SENTENCES,
 }  # data= -> columns of its rows
 MAX_LISTED = 3  # rows that a warning names
-SETTING = re.compile(r"'?\bdata\.(\w+)=(\[[^\]]*\]|\w+(?:\.\w+)*)'?")  # an override in a message, perhaps in quotes
+SETTING = re.compile(
+    r"'?\bdata\.(\w+)=(\[[^\]]*\]|[\w+-]+(?:\.[\w+-]+)*)'?"
+)  # an override in a message, perhaps in quotes
 NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # pattern of the names of columns with negatives
 
 log = logging.getLogger(__name__)

@@ -332,7 +332,7 @@ class RecordSource:
         key = f"{self.tally.prefix}columns"
         needed, short = self.kind.columns[0], max(map(len, present)) <= MAX_QUOTE_CHARS
         similar = [_similar_column(name, present) for name in self.own_columns or ()]
-        if similar and short and all(similar):
+        if similar and short and all(similar) and len(set(similar)) == len(similar):
             return f"Set {list_setting(key, [str(name) for name in similar])}."
         if len(present) < min(map(len, self.kind.columns)):
             hint = f"{len(needed)} text columns are needed, separated by commas, semicolons, tabs, or bars."
@@ -375,10 +375,11 @@ class RecordSource:
 
 
 def _similar_column(name: str, present: Sequence[str]) -> str | None:
-    """Return the column of this name, else one that contains the name or is similar to it; None if there is none."""
+    """Return the column of this name, else the only one that begins with it, else the most similar one, if any."""
     if name in present:
         return name
-    return next((one for one in present if name.lower() in one.lower()), None) or nearest(name, present)
+    longer = [one for one in present if one.lower().startswith(name.lower())]
+    return longer[0] if len(longer) == 1 else None if longer else nearest(name, present)
 
 
 def _is_sentence(name: str) -> bool:

@@ -323,6 +323,7 @@ def test_a_table_without_labels(tmp_path, header, words):
         (["Frage", "Antwort"], ["Frage", "Antwort (Support)"]),
         (["frage", "Antwrot (Support)"], ["Frage", "Antwort (Support)"]),
         (["Frage", "Zeit"], None),
+        (["Frage", "frag"], None),  # the same column
     ],
 )
 def test_the_columns_that_are_similar_to_those_of_the_command_are_advised(columns, advised, tmp_path):

@@ -148,13 +148,37 @@ def test_an_unclosed_quotation_mark_makes_only_its_own_row_malformed(start, more
     assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == expected
 
 
-def test_the_lines_of_a_malformed_text_of_several_lines_are_not_rows(tmp_path):
-    """The quotation marks inside of the text are not doubled."""
+@pytest.mark.parametrize(
+    "record",
+    [
+        '3,"Dear all,\n\nplease wait, or not\nOur "team", who\n',
+        '"How do I?\nHello, I need help.\nI pressed "reset" twice","Press it once."\n',
+        '"first line\nsaid "hi" to him",2\n',
+        '3,"Dear all,\n"hello" is what he said\n',
+    ],
+)
+def test_the_lines_of_a_malformed_text_of_several_lines_are_not_rows(record, tmp_path):
+    """The quotation marks inside of the text are not doubled. Some of its lines have as many columns as the header."""
     path = tmp_path / "x.csv"
-    path.write_text('q,a\n1,2\n3,"Dear all,\n\nplease wait, or not\nOur "team", who\n5,6\n')
+    path.write_text(f"q,a\n1,2\n{record}5,6\n")
     found = list(read_rows(path))
-    assert [row.line for row in found if isinstance(row, BadRow)] == [3, 5, 6]
+    lines = [number for number, line in enumerate(record.splitlines(), start=3) if line]
+    assert [row.line for row in found if isinstance(row, BadRow)] == lines
     assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == [("1", "2"), ("5", "6")]
+
+
+def test_the_lines_of_a_text_in_a_table_with_one_column_are_not_rows(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('text\none\n"Dear all\nplease wait\n')
+    assert [isinstance(row, BadRow) for row in read_rows(path)] == [False, True, True]
+
+
+def test_blank_lines_at_the_end_do_not_make_rows_malformed(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('q,a\n"open,1\nb,2\nc,3\n\n\n')
+    found = [row for row in read_rows(path) if isinstance(row, BadRow) or row.values]
+    assert [row.line for row in found if isinstance(row, BadRow)] == [2]
+    assert [tuple(row.values.values()) for row in found[1:]] == [("b", "2"), ("c", "3")]
 
 
 def test_an_unreadable_byte_after_an_unclosed_quotation_mark_is_its_own_row(tmp_path):
@@ -168,7 +192,7 @@ def test_an_unreadable_byte_after_an_unclosed_quotation_mark_is_its_own_row(tmp_
 @pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.csv", ";"), ("t.tsv", "\t")])
 def test_a_header_in_the_middle_is_not_a_row(name, separator, tmp_path):
     """Tables that were exported one after the other into a file."""
-    lines = [["q", "a"], ["where?", "here"], ["q", "a "], ["when?", "now"], ["a", "q"]]
+    lines = [["q", "a"], ["where?", "here"], ["\ufeffq", "a "], ["when?", "now"], ["a", "q"]]
     (tmp_path / name).write_text("".join(separator.join(line) + "\n" for line in lines))
     found = list(read_rows(tmp_path / name))
     assert [row.line for row in found if isinstance(row, BadRow)] == [3]

@@ -114,7 +114,7 @@ def test_a_zero_byte_does_not_change_the_encoding_of_utf_8(tmp_path):
     assert [row.values["text"] for row in read_rows(path)] == ["ab cd\0 ef", "\0gh", "", "  x"]
 
 
-@pytest.mark.parametrize("codec", ["cp1250", "iso8859-2", "gb18030", "shift_jis"])
+@pytest.mark.parametrize("codec", ["cp1250", "iso8859-2", "gb18030", "shift_jis", "utf-16-le", "utf-32-be"])
 def test_a_file_that_is_utf_8_is_not_read_in_the_encoding_of_the_others(tmp_path, codec):
     """The files of a folder have one setting; a file in UTF-8 with characters other than ASCII is recognized."""
     text = "数据库 今天天气" if codec in ("gb18030", "shift_jis") else "Zażółć gęślą jaźń"
