@@ -269,14 +269,10 @@ def notes(arms: Sequence[Arm], headline: RankingMetric) -> list[str]:
 
 def item_note(arms: Sequence[Arm], headline: RankingMetric) -> list[str]:
     """Return a warning if the scores that rank the arms are of different test items, such as other held-out rows."""
-    tasks = {ScoreName.parse(score).full_task: score for score in headline.scores}
-    different = [task for task, score in tasks.items() if not same_items(arms, [score])]
-    if not different:
-        return []
-    return [
-        f"Warning: the arms are not comparable, because they were scored on different items of {', '.join(different)}. "
-        "Evaluate all encoders on the same items."
-    ]
+    scores = (score for score in headline.scores if not same_items(arms, [score]))
+    tasks = ", ".join(dict.fromkeys(ScoreName.parse(score).full_task for score in scores))
+    note = f"Warning: the arms are not comparable, because they were scored on different items of {tasks}. "
+    return [f"{note}Evaluate all encoders on the same items."] if tasks else []
 
 
 def seed_note(arms: Sequence[Arm]) -> list[str]:

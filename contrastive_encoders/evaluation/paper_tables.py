@@ -203,8 +203,8 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
 
 
 def terminal_parts(results: Results) -> Iterator[Table | str]:
-    """Yield what the command prints: the tables of the papers, all scores, the scores in each average, and the skipped
-    tasks.
+    """Yield the parts of the terminal output: the tables of the papers, all scores, the scores in each average, and
+    the skipped tasks.
     """
     yield from map(transpose_if_wide, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")

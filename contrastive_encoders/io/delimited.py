@@ -145,7 +145,7 @@ class CommaTable(Form):
             if unreadable or bad:
                 worst = next((one for one in unreadable if one.ends_file), None)
                 yield worst or (unreadable[0] if unreadable and not rest else cast(BadRow, bad))
-                if not self.header:
+                if worst or not self.header:
                     return
                 unreadable.clear()
                 if self._are_rows(rest, separator):

@@ -143,7 +143,7 @@ class RowFilter:
     def documents(
         self, rows: Iterable[ParsedRow | BadRow], name: str, column: str = "text", *, markdown: bool = False
     ) -> Iterator[RawDocument]:
-        """Yield a document for each of these rows whose text is not blank. ``markdown`` adds the Markdown source of
+        """Yield a document for each row with text. ``markdown`` adds the Markdown source of
         each text.
         """
         for row in self.rows(rows, name):

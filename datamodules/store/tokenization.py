@@ -29,8 +29,8 @@ class TokenizedRows(NamedTuple):
     lengths: np.ndarray  # (kept rows * texts per row,) int64
     is_kept: np.ndarray  # (rows,) bool: kept rows among the input rows
     counts: dict[str, int]  # counts over the input rows
-    # length and position of the longest input document, and number of those long enough for short spans
-    longest: tuple[int, int, int] = (0, 0, 0)
+    longest: tuple[int, int] = (0, 0)  # length and position of the longest input document, if documents are measured
+    enough_for_auto: int = 0  # input documents that are long enough for `data.max_span=auto`
 
 
 class RowTokenizer(ABC):
@@ -211,7 +211,8 @@ class LongDocuments(RowTokenizer):
         kept = words > self.rule.min_length if in_words else np.ones(len(rows), dtype=bool)
         ids, lengths = super().encode(list(itertools.compress(texts, kept)))
         measured = words if in_words else lengths
-        longest = int(measured.max()), int(measured.argmax()), int((measured >= self.shortest_for_auto).sum())
+        longest = int(measured.max()), int(measured.argmax())
+        enough_for_auto = int((measured >= self.shortest_for_auto).sum())
         ids, lengths, specials = self._without_specials(ids, lengths)
         long_enough = lengths >= (self.rule.min_tokens if in_words else self.rule.min_length)
         counts = {
@@ -222,14 +223,16 @@ class LongDocuments(RowTokenizer):
             "literal_specials": int(specials[long_enough].sum()),
         }
         kept[kept] = long_enough
-        return TokenizedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], kept, counts, longest)
+        return TokenizedRows(
+            ids[np.repeat(long_enough, lengths)], lengths[long_enough], kept, counts, longest, enough_for_auto
+        )
 
     def add(self, records: Sequence[Record], kept: TokenizedRows) -> None:
         super().add(records, kept)
         for record in records:
             self.text_hash.update(record.texts[0].encode() + b"\0")
-        length, place, enough = kept.longest
-        self.enough_for_auto += enough
+        length, place = kept.longest
+        self.enough_for_auto += kept.enough_for_auto
         if length > self.longest:
             self.longest, self.longest_where = length, records[place].where
 

@@ -1,7 +1,9 @@
 """The separator of a table is detected, compared with the one that Python's csv.writer used."""
 
 import csv
+import gzip
 import io
+import random
 import re
 
 import pytest
@@ -208,3 +210,14 @@ def test_a_text_that_equals_the_name_of_a_single_column_is_a_row(tmp_path):
 def test_names_of_columns_have_no_space_around_them(name, separator, tmp_path):
     (tmp_path / name).write_text(f" Frage\u00a0 {separator}Antwort \nwo?{separator}hier \n")
     assert [row.values for row in read_rows(tmp_path / name)] == [{"Frage": "wo?", "Antwort": "hier "}]
+
+
+def test_a_file_that_ends_early_has_one_error(tmp_path):
+    """The end of the gzip stream is missing, within a text that is not closed."""
+    path = tmp_path / "x.csv.gz"
+    numbers = random.Random(1)
+    rows = "".join(f"{numbers.random()},{numbers.random()}\n" for _ in range(20_000))
+    content = gzip.compress(f'q,a\n3,"open\n{rows}'.encode())
+    path.write_bytes(content[: len(content) * 9 // 10])
+    found = [row for row in read_rows(path) if isinstance(row, BadRow)]
+    assert [row.ends_file for row in found] == [True]
