@@ -7,7 +7,7 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.core.unit_rows import unit_rows
-from contrastive_encoders.reports.tables import Cell, Table, columns, shorten
+from contrastive_encoders.reports.tables import Table, columns, shorten
 
 TABLE_SENTENCES, TABLE_NEIGHBORS = 5, 3  # sentences in a table, and neighbors of each
 PAGE_NEIGHBORS = 6  # neighbors of a sentence on a page
@@ -100,13 +100,13 @@ def neighbor_table(probes: Sequence[ProbeEmbeddings]) -> Table | None:
     """Return a table of the nearest neighbors, in each arm, of a few evenly spaced sentences."""
     if not probes or len(probes[0].sentences) < 2:
         return None
-    sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()
+    sentences, rows = probes[0].sentences, list[list[str]]()
     for query in np.linspace(0, len(sentences) - 1, min(TABLE_SENTENCES, len(sentences))).round().astype(int):
         for one in probes:
             cosines = one.units @ one.units[query]
             order = np.argsort(-cosines, kind="stable")
             neighbors = [row for row in order if sentences[row] != sentences[query]][:TABLE_NEIGHBORS]
-            cells = [Cell(f"{shorten(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in neighbors]
+            cells = [f"{shorten(sentences[row])} ({cosines[row]:.2f})" for row in neighbors]
             rows.append([shorten(sentences[query]), one.arm.label, *cells, *[""] * (TABLE_NEIGHBORS - len(cells))])
     note = "Neighbors among the sentences of the map, with their cosine; first run of each arm."
     heads = columns("sentence", "arm", *["nearest", "second", "third"][:TABLE_NEIGHBORS])

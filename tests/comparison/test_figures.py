@@ -11,7 +11,7 @@ from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.budget_figures import score_over_tokens
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric
-from contrastive_encoders.comparison.probe_sentences import align_maps, explorer, probe
+from contrastive_encoders.comparison.probe_sentences import align_maps, explorer, neighbor_table, probe
 from contrastive_encoders.comparison.report import build_comparison
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
@@ -138,6 +138,8 @@ def test_maps_lie_on_each_other_and_neighbors_are_the_nearest(many):
     wanted = sorted(range(1, 30), key=lambda row: -cosines[row])[:6]
     assert held["near"][0] == wanted
     assert held["cosines"][0] == [round(100 * cosines[row]) for row in wanted]
+    table = neighbor_table([first])
+    assert table.numbers()[0][2:] == [f"{row} ({cosines[row]:.2f})" for row in wanted[:3]]  # not the cosine alone
 
 
 def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
