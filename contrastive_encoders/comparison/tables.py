@@ -228,10 +228,9 @@ def conclusions(
         similar = [arm for arm in rivals if not by_pair[frozenset((standing.arm, arm))].distinguishable]
         other = rivals[0]  # the best arm, or the second best for the best arm
         one = by_pair[frozenset((standing.arm, other))]
-        upper, lower = (standing.arm, other) if standing is standings[0] else (other, standing.arm)
-        facts = _facts(arms, headline, one, upper, lower)
-        side = "above" if standing is standings[0] else "below"
-        distance = f"{abs(one.difference):.2f} {side} {arms[other].label} ({facts})"
+        facts = _facts(arms, headline, one, standing.arm, other)
+        sign = 1 if one.first == standing.arm else -1
+        distance = f"{sign * one.difference:+z.2f} against {arms[other].label} ({facts})"
         if not similar:
             conclusion = "above every other arm" if standing is standings[0] else "distinguishable from every other arm"
             sentences.append(f"{distance}; {conclusion}, for these seeds.")
@@ -242,14 +241,16 @@ def conclusions(
     return sentences
 
 
-def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison, upper: int, lower: int) -> str:
-    """Format the evidence for a difference: its 95 % interval, its p-values, and the spread over seeds."""
-    sign = 1 if one.first == upper else -1
+def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison, arm: int, other: int) -> str:
+    """Format the evidence for the difference ``arm - other``: its 95 % interval, its p-values, and the spread over
+    seeds.
+    """
+    sign = 1 if one.first == arm else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
-    facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
+    facts = [f"{bounds[0]:+z.2f} to {bounds[1]:+z.2f}"] if bounds else []
     for p, suffix in ((one.p_holm, ""), (one.p_seeds, " over seeds")):
         facts += [f"p = {p_value(p).text}{suffix}".replace("= < ", "< ")] if p is not None else []
-    deviations = [spread(values_of(arms[arm], headline)).deviation for arm in (upper, lower)]
+    deviations = [spread(values_of(arms[each], headline)).deviation for each in (arm, other)]
     known = [deviation for deviation in deviations if deviation is not None]
     if one.p_seeds is None and known and one.distinguishable and abs(one.difference) < 2 * max(known):
         facts.append(f"seeds differ by {max(known):.2f}, so other seeds may reverse it")

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
@@ -13,9 +14,10 @@ from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric, interval_of
+from contrastive_encoders.comparison.contrasts import values_of as arm_values
 from contrastive_encoders.comparison.latex_table import format_csv, format_latex
 from contrastive_encoders.comparison.report import build_comparison, sections, write_report
-from contrastive_encoders.comparison.tables import item_note, leaderboard
+from contrastive_encoders.comparison.tables import conclusions, item_note, leaderboard
 from contrastive_encoders.comparison.upload import upload
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.score_names import ScoreName
@@ -82,6 +84,16 @@ def test_the_numbers_of_the_tables_are_values_and_not_positions_in_an_order(writ
     contrasts = numbers["tables"]["contrasts"]
     by_seeds = contrasts["columns"].index("p over seeds")
     assert {row[by_seeds] for row in contrasts["rows"]} == {None}  # two seeds are too few
+
+
+def test_a_conclusion_has_the_sign_of_the_difference_from_the_other_arm(written):
+    found, _, _ = written
+    means = [np.mean(arm_values(found.arms[one.arm], found.headline)) for one in found.standings]
+    sentences = conclusions(found.arms, found.headline, found.standings, found.contrasts)
+    for place, sentence in enumerate(sentences):
+        difference, low, high = map(float, re.findall(r"[+-]\d+\.\d+", sentence)[:3])
+        assert difference == pytest.approx(means[place] - means[0 if place else 1], abs=0.0051)
+        assert low < difference < high
 
 
 def test_a_table_with_one_seed_has_no_deviation(run_folder, tmp_path):
