@@ -82,7 +82,8 @@ class FileDataConfig(DataConfig):
     )
     split: str = config_field("train", 'name of the split to use, if the data is a hub dataset or has a "split" column')
     on_error: OnError = config_field(
-        "fail", "how to handle rows that cannot be read; fail: raise an error; skip: drop and count them"
+        "fail",
+        "how to handle rows that are unreadable or have an empty text; fail: raise an error; skip: drop and count them",
     )
     max_skipped: float = config_field(
         0.05,
@@ -184,6 +185,8 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
         0.0,
         "fraction of the rows that is held out from training and evaluated as the task held_out",
         inherits_from="held_out_fraction",
+        ge=0,
+        le=0.5,
     )
     max_held_out_documents: int = config_field(
         100_000,

@@ -30,7 +30,10 @@ class Distance(NamedTuple):
 class ContrastiveObjective(Objective):
     """Base class of objectives whose loss contrasts texts with other texts of the batch (in-batch negatives).
 
-    The output of the guide is passed to ``loss``. Diagnostics are computed every ``log_every_n_steps`` steps.
+    The methods call each other in this order: `Objective.compute` encodes the views, `compute_encoded_loss` splits the
+    embeddings and adds the teacher's distance, `compute_loss` adds the guide's output and the hashes of the texts, and
+    ``loss`` of the subclass, which is called for each Matryoshka prefix, returns the contrastive loss. Diagnostics are
+    computed every ``log_every_n_steps`` steps.
     """
 
     needs = "rows that are negatives of each other (rows with an equal text are not)"

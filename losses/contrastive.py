@@ -19,7 +19,12 @@ from contrastive_encoders.losses.duplicate_masking import (
     equal_views,
     known_pairs,
 )
-from contrastive_encoders.losses.gather import gather_plain, gather_rows, global_sum, scale_gradient_by_world_size
+from contrastive_encoders.losses.gather import (
+    as_sum_over_ranks,
+    divide_gradient_by_world_size,
+    gather_plain,
+    gather_rows,
+)
 from contrastive_encoders.losses.precision import at_least_float32
 
 Reduction = Literal["mean", "sum"]
@@ -314,9 +319,9 @@ def stack_normalized(*views: Tensor | None) -> Tensor:
 
 def reduce_sums(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
     """Convert sums over rows to the loss and the metrics. ``others`` is the maximum number of negatives of a row."""
-    loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
+    loss = found.total / len(found.correct_R) if reduction == "mean" else as_sum_over_ranks(found.total)
     if scale == "per_rank":
-        loss = scale_gradient_by_world_size(loss)
+        loss = divide_gradient_by_world_size(loss)
     excluded = found.near_R.float().mean() / max(1, others) if guided else None
     return ContrastiveOutput(loss, found.correct_R.float().mean(), excluded)
 

@@ -105,7 +105,7 @@ def known_pairs(
 
 
 def answers_of_anchors(anchors_B: Tensor, candidate_C: Tensor, known: KnownPairs) -> EqualTexts:
-    """Return the mask of candidates that are correct answers to the anchor.
+    """Return the mask of candidates that are not negatives of the anchor.
 
     These are copies of the anchor, and of the positives of each anchor in the global batch that has the same text.
     """

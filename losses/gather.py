@@ -52,7 +52,7 @@ def gather_plain(values: Tensor) -> Tensor:
     return torch.cat(shards)
 
 
-def global_sum(value: Tensor) -> Tensor:
+def as_sum_over_ranks(value: Tensor) -> Tensor:
     """Multiply a value by the world size, so that the mean of the results over all ranks is the sum of the values."""
     return value * world_size()
 
@@ -69,10 +69,10 @@ def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
     total = torch.zeros((), dtype=torch.int64, device=value.device) + count
     if world_size() > 1:
         dist.all_reduce(total)
-    return global_sum(value) / total.clamp(min=1)
+    return as_sum_over_ranks(value) / total.clamp(min=1)
 
 
-def scale_gradient_by_world_size(loss: Tensor) -> Tensor:
+def divide_gradient_by_world_size(loss: Tensor) -> Tensor:
     """Divide the gradient of a loss by the world size, without changing its value.
 
     This is the gradient of published code (DeCLUTR with ``scale_fix=false``, SimCSE, GenSE): every rank computes the

@@ -46,7 +46,7 @@ def command_line(
 
     def main(arguments: Sequence[str], command: str = config) -> None:
         init_process()
-        started_with = sys.argv[1:]  # Lightning starts other ranks with them
+        started_with = sys.argv[1:]  # `local_ranks.start_ranks` starts the other ranks with them
         arguments = [_as_a_key(argument, GROUP_NAME_ALIASES.get(config, {})) for argument in arguments]
 
         @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config)

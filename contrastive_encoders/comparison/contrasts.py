@@ -25,7 +25,7 @@ from contrastive_encoders.statistics.paired_tests import (
     holm,
     interval,
     seeds_test,
-    sign_test,
+    sign_flip_test,
     spread,
     swap_test,
     tasks_interval,
@@ -49,8 +49,8 @@ class PairwiseComparison(NamedTuple):
     def distinguishable(self) -> bool:
         """Return whether the two arms differ significantly for these seeds, without a claim about other seeds.
 
-        The interval over test items must exclude zero and, if there is a test, the corrected p-value must be below
-        ``ALPHA``.
+        The interval over test items, if there is one, must exclude zero. The corrected p-value, if there is one, must
+        be below ``ALPHA``. Without either, the result is False.
         """
         known = list[bool]()
         if self.over_items is not None:
@@ -162,7 +162,7 @@ def contrasts(arms: Sequence[Arm], headline: RankingMetric) -> list[PairwiseComp
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
-    tests = {one: _swap_test(arms, pairs, one) or _sign_test(arms, pairs, one) for one in headline.scores}
+    tests = {one: _swap_test(arms, pairs, one) or _sign_flip_test(arms, pairs, one) for one in headline.scores}
     single = [RankingMetric.mean_of([score]) for score in headline.scores if score != headline.name]
     comparisons = list[PairwiseComparison]()
     for family in ([headline], single):
@@ -251,7 +251,7 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
     return _for_all_pairs(test, tested, len(pairs))
 
 
-def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
+def _sign_flip_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
     """Run the sign test on a score for all pairs of arms, or return None if no pair can be tested.
 
     The result is NaN for a pair of arms if a run has not stored its queries or was scored on other queries.
@@ -270,7 +270,7 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
     [size] = sizes[pairs[tested[0]][0]]
     tested = [place for place in tested if sizes[pairs[place][0]] == {size}]
     means = {arm: np.mean(values[arm], axis=0) for place in tested for arm in pairs[place]}
-    test = sign_test(np.stack([means[a] - means[b] for a, b in (pairs[place] for place in tested)], 1), score)
+    test = sign_flip_test(np.stack([means[a] - means[b] for a, b in (pairs[place] for place in tested)], 1), score)
     return _for_all_pairs(test, tested, len(pairs))
 
 

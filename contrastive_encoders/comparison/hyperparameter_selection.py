@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.comparison.outputs import SELECTION_FILE, SELECTION_RUNS
-from contrastive_encoders.comparison.race import Race, log_failures, run_jobs, steps_of
+from contrastive_encoders.comparison.race import Race, budget_overrides, log_failures, run_jobs
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Job, JobResult
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.manifest import read_record, write_record
@@ -80,7 +80,7 @@ def choose(
     jobs, folders, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
     for label, overrides in race.arms.items():
         try:
-            arm_overrides = [*options, *overrides, *steps_of(label, [*options, *overrides], race, output, pool)]
+            arm_overrides = [*options, *overrides, *budget_overrides(label, [*options, *overrides], race, output, pool)]
         except InputError as error:
             failed.append(JobResult(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
             continue

@@ -169,7 +169,8 @@ def train_all(
             labels |= dict.fromkeys((one.name for one in others), UNTRAINED)
             log_failures(run_jobs(pool, others, output, quiet, keep_checkpoints=keep_checkpoints))
     steps = {
-        label: steps_of(label, [*options, *overrides], race, output, pool) for label, overrides in race.arms.items()
+        label: budget_overrides(label, [*options, *overrides], race, output, pool)
+        for label, overrides in race.arms.items()
     }
     for seed in race.seeds:  # seed by seed, so that an interrupted race has runs of all arms
         for label, overrides in race.arms.items():
@@ -231,7 +232,9 @@ class _Progress:
             log.info("%s: %s in %.0f s", result.name, result.describe(), result.seconds)
 
 
-def steps_of(label: str, overrides: list[str], race: Race, output: Path, pool: InProcess | WorkerPool) -> list[str]:
+def budget_overrides(
+    label: str, overrides: list[str], race: Race, output: Path, pool: InProcess | WorkerPool
+) -> list[str]:
     """Return the overrides that limit a run of an arm to its budget. A pilot run measures the cost of a step."""
     kind, amount = race.budget
     if kind == "steps":

@@ -33,7 +33,7 @@ from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.reports.tables import Table
 from contrastive_encoders.statistics.headline import RankingMetric
 
-TITLE = "Objectives head to head"
+TITLE = "Comparison of encoders"
 ASSETS = Path(__file__).parent
 
 

@@ -11,7 +11,7 @@ IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entrop
 
 
 class Ragged(NamedTuple):
-    """Packed token sequences of different lengths, without padding.
+    """Concatenated token sequences of different lengths, without padding.
 
     ``lengths`` is a NumPy array on the host: the host decides how to split a batch into chunks, and reading it from a
     GPU would stall every step.
@@ -141,4 +141,4 @@ class StepOutput(TypedDict):
 
     loss: "Tensor"
     metrics: "dict[str, Tensor]"  # detached scalars whose mean over ranks is the global value
-    spent: dict[str, int]  # this rank's examples, real_tokens, padded_tokens in this step
+    spent: dict[str, int]  # this rank's examples, real_tokens, padded_tokens (padding only) in this step

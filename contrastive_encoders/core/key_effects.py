@@ -79,7 +79,8 @@ KEY_EFFECTS: Mapping[str, KeyEffect] = {
         ),
         _of_run(_WEIGHTS): ("backbone", "tiny"),
         _of_run(_NO_WEIGHTS): ("tiny.dropout",),
-        _NO_WEIGHTS: ("lora.dropout", "lora.seed"),
+        _NO_WEIGHTS: ("lora.dropout",),
+        _NO_WEIGHTS._replace(in_arm=False): ("lora.seed",),
         _of_run(COUNTS): ("experiment", "domain"),
         _of_run(_HYDRA): ("hydra",),
         _HYDRA: ("_wandb",),
@@ -94,7 +95,7 @@ def effect_of(key: str) -> KeyEffect:
 
     A key of a part of a mixture has the effect of the same key of ``data``.
     """
-    names = key.split(".")
+    names = key.removeprefix("model.").split(".")
     if names[:2] == ["data", "parts"] and len(names) > 3:
         names = ["data", *names[3:]]
     exact, *groups = (".".join(names[:count]) for count in range(len(names), 0, -1))

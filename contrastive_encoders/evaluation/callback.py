@@ -61,9 +61,9 @@ def choose_suites(
     """Return two suites: the tasks that are scored before and after training, and the tasks that are scored during
     training.
 
-    The first suite contains the held-out tasks of the data module, the tasks ``suite`` from the tables, and the tasks
-    of ``during`` that these lack: a task that selects the best weights is also scored before and after training. A
-    generator has its own suite. ``sizes`` of embedding prefixes are scored in addition.
+    The first suite contains ``held_out`` (the tasks of the data module and of ``custom_tasks``), the tasks ``suite``
+    from the tables, and the tasks of ``during`` that these lack: a task that selects the best weights is also scored
+    before and after training. A generator has its own suite. ``sizes`` of embedding prefixes are scored in addition.
 
     A name of ``during`` that is not a task is ignored here; messages name the configuration keys of a run.
 

@@ -15,7 +15,7 @@ from contrastive_encoders.io.text_files import (
     Form,
     ParsedRow,
     Piece,
-    decode_piece,
+    decode_utf8,
     lines_of,
     title_advice,
 )
@@ -84,7 +84,7 @@ class CommaTable(Form):
             if has_title and (advice := self.title_advice()):
                 return BadRow(f"{advice} If the first row is the header, quote texts that contain the separator", line)
             return row
-        text = decode_piece(piece, line, self.encoding)
+        text = decode_utf8(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text
         cells = [] if self.blank.fullmatch(piece) else text.split("\t")
@@ -93,7 +93,7 @@ class CommaTable(Form):
     def _below_header(self, lines: Iterator[Line]) -> Iterator[Piece | BadRow]:
         """Yield the rows after the header. The files of STS-B have no header."""
         for item in islice(lines, 1):
-            text = item if isinstance(item, BadRow) else decode_piece(item[1], item[0], self.encoding)
+            text = item if isinstance(item, BadRow) else decode_utf8(item[1], item[0], self.encoding)
             if isinstance(text, BadRow):
                 yield text
                 return
@@ -114,7 +114,7 @@ class CommaTable(Form):
             while item := again.popleft() if again else next(lines, None):
                 record.append(item)
                 number = _number(item)
-                text = item if isinstance(item, BadRow) else decode_piece(item[1], number, self.encoding)
+                text = item if isinstance(item, BadRow) else decode_utf8(item[1], number, self.encoding)
                 if isinstance(text, BadRow):
                     unreadable.append(text)
                     yield "\n"
@@ -173,7 +173,7 @@ class CommaTable(Form):
         mark = re.escape(separator)
         row = re.compile(rf"{CELL % mark}(?:{mark}{CELL % mark}){{{len(self.header) - 1}}}")
         start = re.compile(rf'(?:{CELL % mark}{mark}){{0,{len(self.header) - 1}}}"(?:[^"]|"")*')
-        found = [decode_piece(item[1], item[0], self.encoding) for item in lines if not isinstance(item, BadRow)]
+        found = [decode_utf8(item[1], item[0], self.encoding) for item in lines if not isinstance(item, BadRow)]
         texts = [text.rstrip("\r\n") for text in found if isinstance(text, str)]
         while texts and not texts[-1].strip():
             texts.pop()

@@ -22,7 +22,7 @@ from contrastive_encoders.io.text_files import (
     Lines,
     ParsedRow,
     Piece,
-    decode_piece,
+    decode_utf8,
     describe_read_error,
     open_decompressed,
     open_text,
@@ -62,7 +62,7 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
         return BadRow(EMPTY, 1, "empty")
     if form not in MARKDOWN:
         return _convert(data, path, form)
-    text = decode_piece(data, 1, encoding, "file")
+    text = decode_utf8(data, 1, encoding, "file")
     return text if isinstance(text, BadRow) else text.replace("\r\n", "\n").replace("\r", "\n")
 
 

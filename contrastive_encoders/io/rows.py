@@ -1,7 +1,7 @@
 """Read files as rows of named values. The extension of a file determines its format.
 
-The formats are .txt, .jsonl, .json, .csv, .tsv and .parquet, each but the last also with .gz, and documents, each of
-which is a row.
+The formats are .txt, .jsonl, .json, .csv, .tsv, and .parquet, each also with .gz, .xlsx, and documents, each of which
+is a row.
 
 Each row has its location in the file. An error in a file is a `BadRow` at its location, which the caller rejects or
 counts. Values are never interpreted: "None" and "NA" are texts. The memory use is that of one row, or of one batch of a
@@ -40,7 +40,7 @@ from contrastive_encoders.io.text_files import (
     ParsedRow,
     Piece,
     bad_row_error,
-    decode_piece,
+    decode_utf8,
     describe_read_error,
     open_decompressed,
     open_text,
@@ -209,7 +209,7 @@ class JsonLines(Form):
     def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
         if self.blank.fullmatch(piece):
             return ParsedRow({}, line)
-        text = decode_piece(piece, line, self.encoding)
+        text = decode_utf8(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text
         try:

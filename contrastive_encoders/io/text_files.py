@@ -1,7 +1,9 @@
 """Read text files, compressed or uncompressed, as UTF-8, line by line or in full.
 
-The encoding of a file is that of its byte-order mark, or else the one set by the user, or else UTF-8. A file that is
-not UTF-8 is read as cp1252, which Excel and older Windows programs write, with a warning that shows samples.
+The encoding of a file is that of its byte-order mark; else UTF-8, if another encoding is set but the file is valid
+UTF-8 with characters other than ASCII; else the encoding set by the user; else UTF-8. A file that is not UTF-8 is read
+as cp1252, which Excel and older Windows programs write, with a warning that shows samples, unless it is UTF-8 with a
+few damaged bytes or has bytes that cp1252 lacks.
 """
 
 import codecs
@@ -131,7 +133,7 @@ class Lines(Form):
     """Reader of .txt files: one text per line."""
 
     def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
-        text = decode_piece(piece, line, self.encoding)
+        text = decode_utf8(piece, line, self.encoding)
         return text if isinstance(text, BadRow) else ParsedRow({LINE: text}, line)
 
 
@@ -179,7 +181,7 @@ def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
         yield rest
 
 
-def decode_piece(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
+def decode_utf8(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
     """Decode the raw content of a row, or return a `BadRow` with the position of the first byte that cannot be
     decoded.
     """

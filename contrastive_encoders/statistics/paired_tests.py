@@ -108,7 +108,7 @@ def swap_test(
     return SwapTest(_difference(sums_3C[0], sums_3C[1], gold_N, pair_of), np.concatenate(null))
 
 
-def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapTest:
+def sign_flip_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapTest:
     """For each of P pairs of arms, run a permutation test, paired by query, of the mean difference in score.
 
     Under the null hypothesis two arms are exchangeable on every query, so their scores of it are swapped with
@@ -150,7 +150,7 @@ def _correlation(sums: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
     return 100 * np.divide(products, np.sqrt(variance), out=np.zeros_like(products), where=variance > 1e-9)
 
 
-def sign_p_value(differences_N: np.ndarray) -> float:
+def sign_flip_p_value(differences_N: np.ndarray) -> float:
     """Return the two-sided p-value of the sum of differences, from a permutation test that flips the signs of
     differences.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from contrastive_encoders.core import CorpusInfo, ItemScores, Verdict
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.statistics.headline import RankingMetric
-from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p_value
+from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_flip_p_value
 
 
 def add_items_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
@@ -135,7 +135,7 @@ def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
         return None
     # Weights of the mean over tasks of the means over queries
     parts_N = np.concatenate([(after - before) / (len(sides) * len(after)) for before, after in sides])
-    return sign_p_value(parts_N)
+    return sign_flip_p_value(parts_N)
 
 
 def _pair_sides(

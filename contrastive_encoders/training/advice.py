@@ -44,12 +44,12 @@ class Facts(NamedTuple):
     items: int = 0  # number of queries, or pairs of texts, in the score
     unit: str = "queries"  # or "pairs"
     doubt: float = 0.0  # half of the 95 % confidence interval of its change
-    before: str = ""  # prefix of the keys of a stage: stages.NAME.
+    key_prefix: str = ""  # prefix of the keys of a stage: stages.NAME.
 
 
 def suggestions(facts: Facts) -> list[str]:
     """Return at most three suggestions on how to improve a run, the most important first."""
-    key = facts.before
+    key = facts.key_prefix
     found = list[str]()
     first, last = (facts.scores[0], facts.scores[-1]) if facts.scores else (0.0, 0.0)
     if facts.worse and facts.rate and first - last > COLLAPSE * abs(first):  # no other cause is known

@@ -14,9 +14,9 @@ from contrastive_encoders.core.config_schema import shorten
 from contrastive_encoders.core.key_effects import KeyEffect, effect_of
 from contrastive_encoders.training.identity import deciding_keys
 
-CONFIG = Path(".hydra", "config.yaml")  # of a run directory: all keys of the run
+CONFIG_FILE = Path(".hydra", "config.yaml")  # of a run directory: all keys of the run
 MAX_CHANGES = 8  # shown in a message
-LENGTH = ("max_steps", "max_epochs")
+DURATION_KEYS = ("max_steps", "max_epochs")
 
 
 class SettingChange(NamedTuple):
@@ -38,7 +38,7 @@ class SettingChange(NamedTuple):
 
     @property
     def _effect(self) -> KeyEffect:
-        return effect_of(self.key.removeprefix("model."))
+        return effect_of(self.key)
 
     @property
     def shown_before(self) -> str:
@@ -72,7 +72,7 @@ def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
     Stages are compared with each other. A setting that differs in the same way in all of them is listed once.
     """
     try:
-        before: Any = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))
+        before: Any = OmegaConf.to_container(OmegaConf.load(folder / CONFIG_FILE))
     except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException):
         return []
     if not isinstance(before, dict):
@@ -116,7 +116,7 @@ def _follows(one: SettingChange, found: Mapping[str, SettingChange]) -> bool:
     """Return whether a changed key merely inherits its value from a top-level key that has also changed."""
     group, _, name = one.key.rpartition(".")
     if group == "trainer":
-        return name in found or (name in LENGTH and any(key in found for key in LENGTH))
+        return name in found or (name in DURATION_KEYS and any(key in found for key in DURATION_KEYS))
     plain = found.get(name)
     return bool(group) and plain is not None and (plain.before, plain.now) == (one.before, one.now)
 

@@ -89,7 +89,8 @@ def compose(
         The configuration of the run, for `run`, with the default backbone and batch size of the model.
 
     Raises:
-        InputError: a key does not exist, or a value has the wrong type.
+        InputError: a key does not exist, or a top-level value has the wrong type. `checks.check_values` checks the
+            values of model, data, and trainer.
 
     Example:
         >>> from contrastive_encoders import compose

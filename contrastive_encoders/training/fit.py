@@ -40,8 +40,8 @@ FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
 class FitResult(NamedTuple):
-    """Result of `fit`: the trainer, two of its callbacks, the final scores, and the changed settings. The trained
-    module contains the weights of the best checkpoint.
+    """Result of `fit`: the trainer, three of its callbacks, the changed keys of the encoder, and the settings that a
+    resumed run has changed. The trained module contains the weights of the best checkpoint.
     """
 
     trainer: pl.Trainer

@@ -1,5 +1,6 @@
 """The identity of a run: a hash of all settings that affect its result, in eight hex digits. It is part of the run's
-folder name and record.
+folder name and record. Keys that are derived from the machine, such as ``precision=${fast_precision:}``, count with
+their values.
 """
 
 import hashlib

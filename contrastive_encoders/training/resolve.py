@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedRun(RunConfig):
-    """Config of a run or a stage in which each key of model, data, and trainer has a value.
+    """Config of a run or a stage in which each key of model, data, and trainer has a value, except those in `missing`.
 
     `training.prepare` sets values that depend on the data or on the weights: the batch size and the steps for few rows,
     the length of training texts, and the prompts.
@@ -148,12 +148,13 @@ def resolve(config: RunConfig) -> ResolvedRun:
     """Determine the value of each key of a run and of its stages, and the identity and the directory of the run.
 
     Raises:
-        InputError: a value has the wrong type, or there is no stage of the name ``only_stage``.
+        InputError: a top-level value has the wrong type, or there is no stage of the name ``only_stage``. The values
+            of model, data, and trainer are checked by `checks.check_values`.
     """
-    run = _with_identity(config)
+    run = _resolved(config)
     stages = list[ResolvedRun]()
     for name, one in config.stages.items():
-        stage = _with_identity(_with_triplets(one, config) if name == "domain" else one, name)
+        stage = _resolved(_with_triplets(one, config) if name == "domain" else one, name)
         stages.append(stage.starting_from(stages[-1].identity if stages else ""))
     if config.only_stage is not None and config.only_stage not in config.stages:
         raise unknown_stage("only_stage", config.only_stage, config.only_stage, list(config.stages))
@@ -169,7 +170,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
     return replace(run.with_values(output_dir=folder), identity=last.identity, all_stages=all_stages)
 
 
-def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
+def _resolved(config: RunConfig, stage: str = "") -> ResolvedRun:
     """Return the resolved run or stage with its identity. The caller sets ``output_dir``."""
     check(config)
     values = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
@@ -186,7 +187,9 @@ def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
     run = ResolvedRun(
         **values, stage_name=stage, inherited=frozenset(unset.keys() | unset_trainer), missing=missing
     ).with_values()
-    identity = identity_of(run.keys())
+    # with few rows, these two are used as they are if they are set, and fitted to the data otherwise
+    kept = sorted({"batch_size", "max_steps"} & set(run.explicit_keys)) if run.few_rows_epochs is not None else []
+    identity = identity_of({**run.keys(), "kept_for_few_rows": kept or None})
     return replace(run, own_identity=identity, identity=identity)
 
 

@@ -14,11 +14,11 @@ from contrastive_encoders.core import InputError, ResumedSettings
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.encoders.optimizers import make_schedule, planned_steps
 from contrastive_encoders.io.model_names import run_folder
-from contrastive_encoders.training.changed_settings import LENGTH, SettingChange, changes, described
+from contrastive_encoders.training.changed_settings import DURATION_KEYS, SettingChange, changes, described
 
-CONFIG, RATES_DIFFER, RESUMED = "config", "rates_differ", "resumed"  # entries of a checkpoint
+CONFIG_ENTRY, RATES_DIFFER, RESUMED = "config", "rates_differ", "resumed"  # entries of a checkpoint
 LR_KEYS = (
-    *LENGTH,
+    *DURATION_KEYS,
     "model.lr",
     "model.lr_schedule",
     "model.warmup_ratio",
@@ -67,7 +67,9 @@ def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str
     Raises:
         InputError: one of these settings has changed.
     """
-    fixed = [one for one in changes(checkpoint.get(CONFIG, recipe), recipe) if one.is_fixed and not _is_moved(one)]
+    fixed = [
+        one for one in changes(checkpoint.get(CONFIG_ENTRY, recipe), recipe) if one.is_fixed and not _is_moved(one)
+    ]
     if not fixed:
         return
     before = " ".join(format_override(one.key, one.shown_before) for one in fixed)
@@ -95,12 +97,12 @@ def resumption(
     Raises:
         InputError: no steps are left to train, and the checkpoint belongs to another run.
     """
-    step, before = int(checkpoint["global_step"]), checkpoint.get(CONFIG, recipe)
+    step, before = int(checkpoint["global_step"]), checkpoint.get(CONFIG_ENTRY, recipe)
     total, rate = _rates(recipe, batches, examples)
     if step >= total and folder.resolve() not in Path(path).resolve().parents:
         by_steps = recipe["trainer"]["max_steps"] > 0
         minimum = step + 1 if by_steps else math.ceil((step + 1) / batches)
-        key = LENGTH[0] if by_steps else LENGTH[1]
+        key = DURATION_KEYS[0] if by_steps else DURATION_KEYS[1]
         raise InputError(
             key=key,
             value=recipe["trainer"][key],

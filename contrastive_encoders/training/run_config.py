@@ -225,16 +225,17 @@ class RunConfig:
     )
     few_rows_epochs: int | None = config_field(
         None,
-        "maximum number of epochs if there are fewer than 1,000 rows; batches then contain at most half of the rows; "
-        "max_steps and batch_size take precedence if they are set; null: a small number of rows does not change "
-        "the number of steps or the batch size",
+        "maximum number of epochs if there are fewer than 1,000 training rows; batches then contain at most half of "
+        "the rows; max_steps and batch_size take precedence if they are set; null: a small number of rows does not "
+        "change the number of steps or the batch size",
         ge=1,
     )
     token_budget: int | None = config_field(
         None,
         "maximum number of tokens per forward pass, including padding; larger batches are split into chunks, whose "
         "activations are recomputed in the backward pass; null: as many tokens as require about 8 GiB of "
-        "activations on a CPU, or half of the free memory on a GPU",
+        "activations on a CPU; on a GPU, as many as fit into half of the memory that float32 weights, gradients, and "
+        "Adam's moments leave",
         ge=1,
     )
     train_max_length: int | None = config_field(
@@ -249,7 +250,10 @@ class RunConfig:
         ge=1,
     )
     held_out_fraction: float | None = config_field(
-        None, "fraction of the rows that are held out from training and evaluated as the task held_out; null: 0"
+        None,
+        "fraction of the rows that are held out from training and evaluated as the task held_out; null: 0",
+        ge=0,
+        le=0.5,
     )
     neighbor_group_size: int | None = config_field(
         None,

@@ -26,7 +26,13 @@ from contrastive_encoders.io.output_directory import (
     write_marker,
 )
 from contrastive_encoders.training.callbacks.checkpoints import LAST, find_resumable
-from contrastive_encoders.training.changed_settings import CONFIG, LENGTH, SettingChange, changes_in, described
+from contrastive_encoders.training.changed_settings import (
+    CONFIG_FILE,
+    DURATION_KEYS,
+    SettingChange,
+    changes_in,
+    described,
+)
 from contrastive_encoders.training.mirror import SNAPSHOTS, Mirror
 
 log = logging.getLogger(__name__)
@@ -146,7 +152,7 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
     if marker.identity == {"config": identity}:
         return
     found = changes_in(folder, recipe or {})
-    difference = f": {described(found)}" if found else f", but {folder / CONFIG} does not contain them"
+    difference = f": {described(found)}" if found else f", but {folder / CONFIG_FILE} does not contain them"
     raise InputError(
         key="output_dir",
         value=folder,
@@ -166,8 +172,8 @@ def _options_hint(folder: Path, found: Sequence[SettingChange], recipe: Mapping[
     if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
         return restart
     words = f"{format_override('resume', str(last))} {format_override('output_dir', str(other))}"
-    if _is_finished(folder) and not any(one.key in LENGTH for one in found):
-        lengths = {key: recipe["trainer"][key] for key in LENGTH if (recipe["trainer"][key] or -1) > 0}
+    if _is_finished(folder) and not any(one.key in DURATION_KEYS for one in found):
+        lengths = {key: recipe["trainer"][key] for key in DURATION_KEYS if (recipe["trainer"][key] or -1) > 0}
         words += "".join(f" {key}={2 * length}" for key, length in lengths.items())
     return f"To continue that run with the new config, set {words}. {restart}"
 

@@ -76,7 +76,7 @@ def verdict_of(
         items=verdict["items"] or 0,
         unit=count_items(headline, items)[1] if items else "",
         doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
-        before=f"stages.{run.stage_name}." if run.stage_name else "",
+        key_prefix=f"stages.{run.stage_name}." if run.stage_name else "",
     )
     verdict["suggestions"] = suggestions(facts)
     return verdict

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.core import InputError, Prompted, RetrievalData
+from contrastive_encoders.core import Prompted, RetrievalData
 from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, boilerplate_of, words_of
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource
@@ -22,7 +22,7 @@ from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import ranges_of
 
 VERSION = 7  # part of the key: increase it when the same data would yield different held-out rows
-MAX_QUERIES = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
+MAX_HELD_OUT_ROWS = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
 MIN_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
 MAX_GROUPED_ROWS = 200_000  # maximum rows from which the task is chosen
 BOILERPLATE_ROWS = 2_000  # about as many of these rows show which runs of words are boilerplate
@@ -56,7 +56,7 @@ class HeldOutRows(NamedTuple):
 class HeldOutSplit:
     """Split of the rows of ``source`` into training rows and held-out rows.
 
-    A ``share`` of the first `MAX_GROUPED_ROWS` rows, at most `MAX_QUERIES`, is held out.
+    A ``share`` of the first `MAX_GROUPED_ROWS` rows, at most `MAX_HELD_OUT_ROWS`, is held out.
 
     Two rows belong to the same group if they come from the same place (a document), or have an equal text in one of the
     columns, ignoring case and punctuation. Groups are held out as a unit. Their order depends on their texts only, so
@@ -81,10 +81,6 @@ class HeldOutSplit:
         return cls(source, share, cache, options) if share else None
 
     def __init__(self, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS) -> None:
-        if not 0 < share <= 0.5:
-            raise InputError(
-                key="data.held_out_fraction", value=share, expected="a fraction of the rows from 0 (none) to 0.5"
-            )
         self.source, self.share, self.options = source, share, options
         self.width = source.width
         self.lines_left_out = defaultdict[str, list[int]](list)  # of each file, in the last iteration
@@ -151,7 +147,7 @@ class HeldOutSplit:
                 sample.append(record)
         boilerplate = boilerplate_of(text for record in sample for text in record.texts)
         kind, scored = self._scored(list(held.values()), prefers=choice.prefers)
-        ranking = Ranking(scored, self.options.max_documents, boilerplate)
+        builder = TaskBuilder(scored, self.options.max_documents, boilerplate)
         columns = choice.columns
         compared = [[record.texts[column] for column in _compared_columns(record, columns)] for record in held.values()]
         known = {key for texts in compared for key in _keys(texts)}
@@ -161,18 +157,18 @@ class HeldOutSplit:
             keys = _keys(record.texts)
             rows, equal = rows + 1, equal + (keys[0] == keys[1])
             if record.made_as == kind:
-                ranking.add(keys, record, with_documents=self.options.corpus is None)
+                builder.add(keys, record, with_documents=self.options.corpus is None)
             if row not in held and (
                 not known.isdisjoint(keys[column] for column in _compared_columns(record, columns))
                 or any(near.has(words_of(record.texts[column])) for column in _compared_columns(record, columns))
             ):
                 left_out.append(row)
         for text in self.options.corpus(kind) if self.options.corpus else ():
-            ranking.add_document(_keys([text])[0], text)
-        task = ranking.to_json()
+            builder.add_document(_keys([text])[0], text)
+        task = builder.to_json()
         places = zip(task["relevant"], task["unranked"], strict=True)
         if sum(len(right) + len(unranked) < len(task["documents"]) for right, unranked in places) < MIN_QUERIES:
-            held, left_out, kind, task = {}, [], "", Ranking([], 0, boilerplate).to_json()
+            held, left_out, kind, task = {}, [], "", TaskBuilder([], 0, boilerplate).to_json()
         np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
         (folder / "task.json").write_text(json.dumps({**task, "kind": kind}, ensure_ascii=False), encoding="utf-8")
         counts = {
@@ -197,7 +193,7 @@ class HeldOutSplit:
                 if record.made_as and record.made_as == self.options.preferred_kind:
                     preferred[row] = keys[0]
             prefers = len(preferred) >= MIN_PREFERRED
-            target = min(MAX_QUERIES, round(self.share * groups.rows))
+            target = min(MAX_HELD_OUT_ROWS, round(self.share * groups.rows))
             chosen = groups.select(target, preferred if prefers else {})
             held = {positives[row] for row in chosen}
             if 2 * len(chosen) >= target and 2 <= len(held) <= len(set(positives)) / 2:
@@ -219,7 +215,7 @@ class HeldOutSplit:
         return "", []
 
 
-class Ranking:
+class TaskBuilder:
     """Data of a retrieval task: queries, all documents, and the relevant documents of each query.
 
     Texts that differ only in case and punctuation are treated as equal. A text that equals a query is not a document.

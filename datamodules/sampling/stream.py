@@ -1,4 +1,5 @@
-"""A resumable, endless stream of global batches, used as Lightning's train loader.
+"""A resumable train loader of Lightning. Each iteration yields the rest of an epoch: this rank's examples of each
+global batch.
 
 The position of the stream is two numbers, the epoch and the batches consumed in it, which are the same on every rank.
 They determine the content of all following batches. Lightning stores ``state_dict()`` in every checkpoint.

@@ -183,7 +183,7 @@ class HubSet:
 
     def _files(self) -> list[list[str | int]]:
         inside = sorted(Path(self.id).rglob("*")) if self._is_folder else []
-        return [identity_of(path) for path in inside if path.is_file()]
+        return [file_identity(path) for path in inside if path.is_file()]
 
     def manifest(self) -> dict[str, Any]:
         """Return the provenance of the dataset.
@@ -264,7 +264,7 @@ def rows_in(
     return read_rows(where, columns, form, encoding)
 
 
-def identity_of(where: Rows) -> Any:
+def file_identity(where: Rows) -> Any:
     """Return values that identify the version of a file or dataset. For a file, they include its change time.
 
     The modification time is not enough, since rsync and tar set it back to that of older files.

@@ -16,8 +16,8 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     HubKeys,
     HubSet,
     describe_sources,
+    file_identity,
     find_rows,
-    identity_of,
     names_of,
     rows_in,
 )
@@ -335,7 +335,7 @@ class TextSource(DocumentSource):
         return {
             "kind": "text",
             "files": [
-                identity_of(file) if isinstance(file, HubSet) else [*identity_of(file.path), file.in_folder]
+                file_identity(file) if isinstance(file, HubSet) else [*file_identity(file.path), file.in_folder]
                 for file in self.files
             ],
             "document": self.document,

@@ -15,8 +15,8 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     HubSet,
     Rows,
     describe_sources,
+    file_identity,
     find_rows,
-    identity_of,
     names_of,
     rows_in,
 )
@@ -132,7 +132,7 @@ class RecordSource:
         return {
             "kind": self.kind.name,
             "columns": [list(names) for names in self.kind.columns],
-            "files": [identity_of(path) for path in self.files],
+            "files": [file_identity(path) for path in self.files],
             "split": self.split,
             "on_error": self.on_error,
             **changed_options(self.tally, self.encoding),
@@ -287,7 +287,8 @@ class RecordSource:
         return self._advice[file]
 
     def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
-        """Return the column names of the texts and the label in this file, based on its first readable row."""
+        """Return the column names of the texts and the label in this file, based on its first readable row. Both
+        are empty if there is none; the reader then raises the error."""
         rows = rows_in(file, encoding=self.encoding)
         first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
         if first is None:

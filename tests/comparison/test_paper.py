@@ -23,7 +23,7 @@ from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tasks.cqadupstack import Forum, ForumRetrieval
 from contrastive_encoders.io.item_scores import write_items
 from contrastive_encoders.io.results import read_results, write_results
-from contrastive_encoders.statistics.paired_tests import sign_test
+from contrastive_encoders.statistics.paired_tests import sign_flip_test
 from tests.embedders import OnTheCPU
 
 
@@ -52,7 +52,7 @@ def test_the_test_over_queries_is_scipys():
     found = stats.permutation_test(
         (differences,), lambda x, axis: x.mean(axis), permutation_type="samples", n_resamples=9999, rng=1
     )
-    assert sign_test(differences[:, None], "x").p_values()[0] == pytest.approx(found.pvalue, abs=0.015)
+    assert sign_flip_test(differences[:, None], "x").p_values()[0] == pytest.approx(found.pvalue, abs=0.015)
 
 
 def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):

@@ -3,13 +3,14 @@
 from dataclasses import is_dataclass, replace
 
 from contrastive_encoders.core.config_schema import keys_of
-from contrastive_encoders.core.key_effects import KEY_EFFECTS
+from contrastive_encoders.core.key_effects import KEY_EFFECTS, effect_of
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.model_configs import LoRAConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
 from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.identity import identity_of
 from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.run_config import RunConfig, Trainer
@@ -54,6 +55,25 @@ def test_a_plain_key_counts_wherever_it_is_read():
     run = RunConfig(model=SimCSEConfig())
     assert resolve(replace(run, seed=2)).identity != resolve(run).identity
     assert resolve(RunConfig(model=SimCSEConfig(seed=1))).identity == resolve(run).identity, "the seed of the run"
+
+
+def test_the_batch_size_and_steps_of_few_rows_count_if_they_are_set():
+    """With few rows, improve fits both keys to the data unless they are set, be it to the same value."""
+    usual, words = compose(["experiment=improve", "data.path=faq.csv"]), []
+    for key in ("batch_size", "max_steps"):
+        word = f"{key}={getattr(usual, key)}"
+        words.append(resolve(compose(["experiment=improve", "data.path=faq.csv", word])).identity)
+        same = [["experiment=improve", "data.path=faq.csv", "few_rows_epochs=null", *more] for more in ([], [word])]
+        assert len({resolve(compose(one)).identity for one in same}) == 1
+    assert len({resolve(usual).identity, *words}) == 3
+
+
+def test_a_key_of_the_model_that_follows_a_key_of_the_run_has_its_effect():
+    """Runs that differ only in what they record, or in a seed, are one arm of a comparison."""
+    for key in ("log_every_n_steps", "model.log_every_n_steps", "seed", "model.seed", "model.lora.seed"):
+        assert not effect_of(key).in_arm, key
+    assert effect_of("model.temperature").in_arm
+    assert effect_of("model.lora.dropout").in_arm
 
 
 def test_only_an_enabled_adapter_is_part_of_the_identity():

@@ -98,7 +98,7 @@ def test_the_end_of_a_curve(losses, end):
         ({"cut": 0.31, "length": 32, "longer": "null"}, ["32", "31%"], "max_length=null."),
         ({"losses": LEARNT[:10]}, [], " max_steps=600."),
         (
-            {"losses": LEARNT[:10], "limits": "max_epochs=null max_time=null", "before": "stages.nli."},
+            {"losses": LEARNT[:10], "limits": "max_epochs=null max_time=null", "key_prefix": "stages.nli."},
             [],
             " stages.nli.max_steps=600 stages.nli.max_epochs=null stages.nli.max_time=null.",
         ),
@@ -120,7 +120,7 @@ def test_the_end_of_a_curve(losses, end):
         ({"worse": True, "scores": [98.0, 10.0], "copies": 0.5, "examples": 9}, [], "model.lr=2.0e-07."),
         ({"examples": 420, "more": "data.path=[a.csv,FILE]"}, ["420"], " data.path=[a.csv,FILE]."),
         (
-            {"examples": 420, "more": "data.fraction=1.0", "before": "stages.nli."},
+            {"examples": 420, "more": "data.fraction=1.0", "key_prefix": "stages.nli."},
             ["420"],
             " stages.nli.data.fraction=1.0.",
         ),
@@ -251,7 +251,7 @@ def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     overrides = ["experiment=improve", "data.path=faq.csv", "max_epochs=3", "max_time=00:01:00:00", *stages]
     left = list[str]()
     for shown in ADVISED:
-        [advice] = suggestions(ENOUGH._replace(before=before, **shown))
+        [advice] = suggestions(ENOUGH._replace(key_prefix=before, **shown))
         settings = [override.rstrip(".") for override in shlex.split(advice) if "=" in override]
         assert settings, advice
         left += settings

@@ -399,7 +399,7 @@ class Queries(QueriesConfig, ModelRecipe):
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
         duration = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
         log.info(
-            "%s took %.1f s: about %s for all %s. Nothing was written. Leave estimate_only out to generate.",
+            "%s took %.1f s: about %s for all %s. Nothing was written.",
             *(count_of(len(some), "passage"), time.monotonic() - began, duration, f"{len(passages):,}"),
         )
 

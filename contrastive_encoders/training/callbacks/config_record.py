@@ -12,7 +12,7 @@ from contrastive_encoders.core import ResumedSettings
 from contrastive_encoders.encoders.optimizers import NAMES, names_of_groups
 from contrastive_encoders.encoders.sharding import is_sharded
 from contrastive_encoders.training.neighbor_batches import GROUPED_ROWS
-from contrastive_encoders.training.resume import CONFIG, RATES_DIFFER, RESUMED, as_entry
+from contrastive_encoders.training.resume import CONFIG_ENTRY, RATES_DIFFER, RESUMED, as_entry
 
 
 class ConfigRecord(pl.Callback):
@@ -34,7 +34,7 @@ class ConfigRecord(pl.Callback):
         self._arguments: list[tuple[pl.Callback, dict[str, Any]]] = []
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        checkpoint |= {CONFIG: self.recipe, RATES_DIFFER: self.rates_differ, RESUMED: self.resumed}
+        checkpoint |= {CONFIG_ENTRY: self.recipe, RATES_DIFFER: self.rates_differ, RESUMED: self.resumed}
         checkpoint |= {GROUPED_ROWS: self.rows} if self.rows else {}
         if is_sharded(pl_module):  # its groups have names instead of numbers
             return

@@ -160,7 +160,8 @@ def to_container(value: Any) -> Any:
 
 def _first_of(*names: Any, _root_: DictConfig) -> Any:
     """Resolver that returns the value of the first key among its arguments that is not null. If all are null, return
-    the last argument.
+    the last argument. A training run does not call it: `core.config_schema.inherit` has the same effect after the
+    composition.
     """
     *keys, otherwise = names
     found = (OmegaConf.select(_root_, name) for name in keys)

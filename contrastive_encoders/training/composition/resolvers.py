@@ -67,7 +67,7 @@ def _unless(condition: object, value: object) -> object:
 
 
 def _of_documents(value: object, otherwise: object, *, _root_: DictConfig) -> object:
-    """Return ``value`` if the data are documents, which contain no labeled pairs; else ``otherwise``."""
+    """Return ``value`` if the data are documents, whose config has a key ``document``; else ``otherwise``."""
     return value if "document" in (_root_.get("data") or {}) else otherwise
 
 
