@@ -26,7 +26,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
-VERSION = 3  # part of the store's key: increase it when the same documents would yield different pairs
+VERSION = 4  # part of the store's key: increase it when the same documents would yield different pairs
 SHORTEST, LONGEST = 20, 120  # words per passage
 SHORTEST_SPAN = 5  # in words
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")

@@ -32,7 +32,7 @@ from contrastive_encoders.datamodules.store.tokenization import describe_skipped
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 
-PREPARED_VERSION = 4  # part of the key: increase it when the same pairs would yield a different result
+PREPARED_VERSION = 5  # part of the key: increase it when the same pairs would yield a different result
 RAW_LABELS = {0.0, 0.5, 1.0}  # labels that the generator writes
 MAX_LABELS_SHOWN = 6
 GENERATED = ("text_a", "text_b", "label")  # columns of a generator's own format, whose labels are strings

@@ -52,6 +52,12 @@ class EncoderPrompts:
             return self.default
         return next((prompt for name in NAMES[role] if (prompt := self.named.get(name))), "")
 
+    def named_for_export(self) -> dict[str, str]:
+        """Return all prompts by name, with those of the roles under the names ``query`` and ``document``, which
+        sentence-transformers looks up first, even if they are empty.
+        """
+        return {**self.named} | {role: prompt for role in NAMES if (prompt := self.for_role(role))}
+
     def to_json(self) -> PromptsRecord | None:
         """Return the arguments of ``EncoderPrompts`` as a JSON record, or None if there are no prompts."""
         return PromptsRecord(named=dict(self.named), default_name=self.default_name) if self else None

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from contrastive_encoders.core import EmbeddingInfo, EncoderPrompts, PromptsRecord, Results, ResumedSettings
+from contrastive_encoders.core.encoder_prompts import NAMES
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.export.front_matter import front_matter, front_matter_of_run, hub_dataset_ids
@@ -60,9 +61,6 @@ RECIPE_KEYS = (
     "model.lr_schedule",
     "model.lora.rank",
 )
-
-
-ROLES = ("query", "document")
 
 
 def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
@@ -146,11 +144,10 @@ def _prompts(prompts: PromptsRecord | None) -> Iterator[str]:
         return
     encoder_prompts = EncoderPrompts(**prompts)
     listed = ", ".join(f"{code(name)}: {code(text)}" for name, text in encoder_prompts.named.items() if text)
-    functions = [f"`encode_{role}`" for role in ROLES if encoder_prompts.named.get(role)]
-    role_functions = f"{' and '.join(functions)} use their own prompts, " if functions else ""
+    own = [f"`encode_{role}` uses {code(text)}, " for role in NAMES if (text := encoder_prompts.for_role(role))]
     plain_encode = "uses the default prompt" if encoder_prompts.default else "uses no prompt"
     yield (
-        f"The encoder has prompts for its texts ({listed}). In sentence-transformers, {role_functions}plain "
+        f"The encoder has prompts for its texts ({listed}). In sentence-transformers, {''.join(own)}plain "
         f"`encode` {plain_encode}, and `encode(texts, prompt_name=...)` uses the prompt of that name."
     )
 

@@ -95,7 +95,7 @@ def export_encoder(
     model = SentenceTransformer(
         modules=[transformer_module, *_modules_after_transformer(transformer, pooler, head, normalize, truncate)],
         device="cpu",
-        prompts=dict(prompts.named),
+        prompts=prompts.named_for_export(),
         similarity_fn_name=SimilarityFunction(similarity),
         truncate_dim=None if normalize else truncate,
     )
@@ -168,7 +168,7 @@ def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
     requirements = {"sentence-transformers": f">={FIRST_LIBRARY}", **_required_transformers(config)}
     top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": requirements}
     if prompts:
-        top_level["prompts"] = dict(prompts.named)
+        top_level["prompts"] = prompts.named_for_export()
     path.write_text(json.dumps(top_level, indent=2) + "\n", encoding="utf-8")
 
 

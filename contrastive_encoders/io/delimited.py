@@ -27,6 +27,8 @@ MAX_CELL_CHARS = 1 << 24
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel interprets and does not display
 LINES_INSPECTED = 50  # lines, to detect the separator
+QUOTED_LINES = 5_000  # lines of a .tsv, to detect whether its texts are quoted
+QUOTED_CELL = re.compile(r'("(?:[^"]|"")*+"|[^"\t\n]*+)(\t|\n|\Z)')
 CELL = r'(?:[^"%s]*|"(?:[^"]|"")*")'  # of a line, with the escaped separator
 MAX_TITLE_LINES = 10  # lines above the header that are recognized as a title
 
@@ -182,7 +184,8 @@ class CommaTable(Form):
 
 
 class TabTable(CommaTable):
-    """Reader of .tsv. Quotation marks are part of the text, because published data sets contain unpaired ones.
+    """Reader of .tsv. Quotation marks are part of the text, because published data sets contain unpaired ones, unless
+    the first lines show that they enclose texts, as in the files of pandas and of spreadsheets.
 
     If the header has no tab but another separator, the file is read as a .csv.
     """
@@ -194,7 +197,39 @@ class TabTable(CommaTable):
         return found or "\t"
 
     def is_raw(self, separator: str) -> bool:
-        return separator == "\t"
+        if separator != "\t":
+            return False
+        lines = lines_of(self.path, self.encoding, keep_ends=True)
+        first = [item[1] for item in islice(lines, QUOTED_LINES) if not isinstance(item, BadRow)]
+        lines.close()
+        text = b"".join(first).decode(errors="replace").replace("\r\n", "\n")
+        is_raw = not _is_quoted(text, is_start=len(first) == QUOTED_LINES)
+        if not is_raw:
+            _log_quotes(self.path)
+        return is_raw
+
+
+def _is_quoted(text: str, *, is_start: bool) -> bool:
+    """Return whether the quotation marks in the text of a .tsv enclose cells. ``is_start``: more lines follow.
+
+    They do if there are no others, except for doubled ones inside of them, and if in addition a column name is quoted,
+    a cell contains doubled ones, or more lines would be malformed if they were part of the texts.
+    """
+    if '"' not in text:
+        return False
+    place = columns = width = malformed = 0
+    is_shown = False
+    while place < len(text) and (cell := QUOTED_CELL.match(text, place)):
+        content, end = cell.groups()
+        is_shown |= content.startswith('"') and (not width or '""' in content[1:-1])
+        columns, place = columns + 1, cell.end()
+        if end != "\t":
+            malformed += width > 0 and columns != width and (columns, content) != (1, "")
+            width, columns = width or columns, 0
+    if place < len(text) and not (is_start and text[place] == '"'):  # the last record of a start may be incomplete
+        return False
+    malformed_as_text = sum(line.count("\t") + 1 != width for line in text.split("\n") if line)
+    return malformed < malformed_as_text or (is_shown and malformed == malformed_as_text)
 
 
 def _number(item: Line) -> int:
@@ -234,6 +269,11 @@ def _log_separator(path: Path, separator: str) -> None:
     log.info("%s: the columns are separated by %s", path, SEPARATORS[separator])
 
 
+@cache
+def _log_quotes(path: Path) -> None:
+    log.info("%s: quotation marks enclose texts, as in a .csv", path)
+
+
 def is_stsb(first_line: str) -> bool:
     """Return whether a file has the columns of the original STS-B files: no header, the score in column 5, the
     sentences in columns 6 and 7, and possibly more columns.
@@ -269,7 +309,8 @@ def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> ParsedRow 
     if len(cells) != len(header):
         return BadRow(
             f"expected {len(header)} columns as in the header, got {len(cells)}. In a .csv file, quote texts that "
-            "contain the separator; a .tsv file cannot contain such texts. Alternatively, write the file as .jsonl",
+            "contain the separator or a line break; rename a .tsv file with such texts. Alternatively, write the file "
+            "as .jsonl",
             line,
         )
     return ParsedRow(dict(zip(header, cells, strict=True)), line)

@@ -141,8 +141,9 @@ class Evaluation:
     )
     during_training: str | Sequence[str] = config_field(
         ("stsb-dev",),
-        "suites or tasks that are evaluated every `every_n_steps` steps and at the last step; the custom tasks are "
-        "added to them unless this key is set",
+        "suites or tasks that are evaluated every `every_n_steps` steps and at the last step; unless this key is set, "
+        "the custom tasks are added to them and, if `every_n_steps` is set or `monitor` is one of their scores, the "
+        "tasks that the data hold out",
     )
     every_n_steps: int | None = config_field(
         None, "number of steps between two evaluations; null: evaluation only at the end", ge=0

@@ -39,15 +39,18 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
     config = EvaluateConfig(protocol=evaluation.protocol, allow_targets=list(run.allow_targets))
     if not isinstance(model, Writer):
         own = own_suite(run, config)
+        monitored, added = ScoreName.parse(run.monitor or "").full_task, [task.name for task in own]
+        held_out_names = [task.name for task in held_out]
+        if "evaluation.every_n_steps" in run.explicit_keys or monitored in held_out_names:
+            added = [*held_out_names, *added]
         held_out += own
-        if own and "evaluation.during_training" not in run.explicit_keys:
-            monitored = ScoreName.parse(run.monitor or "").full_task
+        if added and "evaluation.during_training" not in run.explicit_keys:
             usual = [
                 name
                 for name in names_of(evaluation.during_training)
                 if evaluation.data_root is not None or name == monitored or not is_task(name)
             ]
-            run = _with_evaluation(run, during_training=list(dict.fromkeys([*usual, *(task.name for task in own)])))
+            run = _with_evaluation(run, during_training=list(dict.fromkeys([*usual, *added])))
         run = _without_tables(run, {task.name for task in held_out})
     evaluation = run.evaluation
     during = names_of(evaluation.during_training) if evaluation.every_n_steps else []

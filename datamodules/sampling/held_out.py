@@ -21,7 +21,7 @@ from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import ranges_of
 
-VERSION = 7  # part of the key: increase it when the same data would yield different held-out rows
+VERSION = 8  # part of the key: increase it when the same data would yield different held-out rows
 MAX_HELD_OUT_ROWS = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
 MIN_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
 MAX_GROUPED_ROWS = 200_000  # maximum rows from which the task is chosen

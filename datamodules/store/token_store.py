@@ -28,7 +28,7 @@ from contrastive_encoders.io.manifest import read_record, sha256_of, write_recor
 from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
 from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 
-STORE_VERSION = 6  # part of the key: increase it when the same input would be stored differently
+STORE_VERSION = 7  # part of the key: increase it when the same input would be stored differently
 BATCH_CHARACTERS = 4_000_000  # characters that all workers tokenize at a time; needs a few hundred MB at most
 WINDOW = 4  # batches per worker that may be in progress, counted from the first unwritten one
 OFFSET = np.dtype("<i8")

@@ -162,7 +162,7 @@ def test_no_folder_of_the_machine_is_published(results):
     ("named", "default", "functions"),
     [
         ({"query": "q: ", "document": "d: "}, None, {"encode_query", "encode_document"}),
-        ({"query": "q: ", "passage": "p: "}, "query", {"encode_query"}),
+        ({"query": "q: ", "passage": "p: "}, "query", {"encode_query", "encode_document"}),
         ({"plain": "s: "}, "plain", set()),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from contrastive_encoders.datamodules.passages import NEIGHBORS, SPANS, TITLES
+from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.results import read_results
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
@@ -25,6 +26,15 @@ def faq(tmp_path_factory):
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("question", "answer"), *((text(rng, 4), text(rng, 20)) for _ in range(120))])
     return path
+
+
+@pytest.mark.parametrize("words", [["monitor=held_out/cosine/ndcg@10"], []])
+def test_held_out_rows_are_scored_during_training_if_that_is_requested(words, command, faq, tmp_path):
+    words = [*words, "evaluation.every_n_steps=1", f"data.path={faq}", f"output_dir={tmp_path / 'run'}"]
+    done = command(*RUN, *words)
+    assert done.status == 0, done.err
+    score = "held_out/cosine/ndcg@10"
+    assert [int(row["step"]) for row in read_rows(tmp_path / "run" / "metrics.csv") if row.get(score)] == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")

@@ -221,3 +221,38 @@ def test_a_file_that_ends_early_has_one_error(tmp_path):
     path.write_bytes(content[: len(content) * 9 // 10])
     found = [row for row in read_rows(path) if isinstance(row, BadRow)]
     assert [row.ends_file for row in found] == [True]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(RICH, RICH), min_size=1, max_size=30),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_a_tsv_that_a_csv_writer_has_written_has_its_texts(tmp_path_factory, rows, quoting):
+    rows = [(f"q{left}", f"a{right}") for left, right in rows]
+    header = ("question", "answer")
+    path = table(tmp_path_factory.mktemp("any") / "x.tsv", [header, *rows], "\t", quoting=quoting)
+    assert cells(path) == rows
+
+
+def test_a_malformed_row_does_not_change_the_quotes_of_a_tsv(tmp_path):
+    rows = [("question", "answer"), ("a", "first line\nsecond line"), ("b", "c", "d"), ("e", "f")]
+    found = list(read_rows(table(tmp_path / "x.tsv", rows, "\t")))
+    assert [row.line for row in found if isinstance(row, BadRow)] == [4]
+    assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == [rows[1], rows[3]]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [('"I am here.', "b"), ('And I go."', "c")],  # a quotation over two rows
+        [('"I am here."', "b"), ("And I go.", "c")],
+        [('"I am" here.', 'b "'), ('"', "c")],
+        [('a ""b"" c', "d")],
+        [('""', '"'), ('"a', 'b"')],
+    ],
+)
+def test_quotation_marks_in_the_texts_of_a_tsv_are_kept(rows, tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in [("question", "answer"), *rows]))
+    assert cells(path) == rows
