@@ -60,7 +60,8 @@ def _runs_of(encoder: str) -> Iterator[Results]:
             run = read_results(results)
         except InputError:
             return
-        yield run
+        if run["recipe"]["model"].get("lr") != 0:  # at learning rate 0, it learned nothing from its data
+            yield run
         if run["backbone"] == encoder:
             return
         encoder = run["backbone"]

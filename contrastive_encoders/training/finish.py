@@ -127,7 +127,11 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         processes=fitted.trainer.world_size,
         git_commit=current["git_commit"],
         data=[data.manifest() | ({"license": run.data_license} if run.data_license else {})],
-        overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
+        overlap={
+            task: data.count_overlap(sentences)
+            for task, sentences in suite.sentences().items()
+            if getattr(run.model, "lr", None) != 0  # an encoder that learns nothing, such as a race's baseline
+        },
     )
     optional = {
         "scores_before": fitted.score_callback.scores_before,

@@ -179,6 +179,13 @@ def test_a_run_that_began_from_another_run_was_trained_on_its_data_too(trained, 
     assert trained_texts(str(later), sentences).overlap == {"seen": {"checked": 10, "found": 10}}
 
 
+def test_a_run_at_learning_rate_0_was_trained_on_nothing(trained):
+    results = read_results(trained / "results.json")
+    results["recipe"]["model"]["lr"] = 0.0
+    write_results(trained / "results.json", results)
+    assert trained_texts(str(trained), {"seen": [answer for _, answer in PAIRS[:10]]}).overlap == {}
+
+
 def test_without_the_files_the_runs_own_count_is_taken(trained):
     (trained.parent / "train.csv").unlink()
     results = read_results(trained / "results.json")

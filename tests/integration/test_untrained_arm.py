@@ -42,3 +42,5 @@ def test_the_untrained_arm_has_the_scores_before_training(
     name = "stsb/cosine/pearson"
     assert untrained["scores"][name] == pytest.approx(trained["scores_before"][name], abs=1e-3)
     assert abs(trained["scores"][name] - untrained["scores"][name]) > 0.01, "it was trained"
+    assert trained["overlap"]["stsb"]["checked"] > 0
+    assert untrained["overlap"] == {}, "it learned nothing from its data"
