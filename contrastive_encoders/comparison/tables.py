@@ -82,9 +82,11 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
 
 
 def mean_cost(arm: Arm) -> dict[str, float]:
-    """Return the mean cost of an arm's runs, for each entry of `RunCost`."""
+    """Return the mean training cost of an arm's runs, for each entry of `RunCost`. An encoder that was only evaluated
+    has a cost of 0.
+    """
     spent: list[Mapping[str, Any]] = [run.results["cost"] for run in arm.runs]
-    return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
+    return {key: float(np.mean([one[key] if one["steps"] else 0 for one in spent])) for key in spent[0]}
 
 
 def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:

@@ -160,7 +160,7 @@ def manifest_facts(manifest: Mapping[str, Any], reads: int | None = None) -> dic
     parts = list((manifest.get("parts") or {"": manifest}).values())
     found: dict[str, Any] = {"examples": sum(int(part["used"]) for part in parts)}
     if kept := sum(part.get("kept", 0) for part in parts):
-        found["copies"] = sum(part.get("repeated", 0) for part in parts) / kept
+        found["copies"] = sum(part.get("repeated", 0) - part.get("relabeled", 0) for part in parts) / kept
     unread = [counts for part in parts if (counts := part.get("unknown_tokens")) and is_unread(counts)]
     if unread:
         found["unknown"] = _unread(unread)

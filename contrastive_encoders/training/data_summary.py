@@ -59,7 +59,8 @@ def account_of(
     if skipped := _skipped(found):
         yield "skipped", skipped
     if duplicates := found.get("repeated"):
-        yield "duplicates", f"{duplicates:,} of {found['kept']:,} rows have the same texts as an earlier row"
+        others = f", {relabeled:,} of them with another label" if (relabeled := found.get("relabeled")) else ""
+        yield "duplicates", f"{duplicates:,} of {found['kept']:,} rows have the same texts as an earlier row{others}"
 
 
 def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str:

@@ -1,9 +1,11 @@
 """Records of one or more texts with an optional label, read from files and validated."""
 
 import itertools
+import logging
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -40,7 +42,19 @@ LIST_CHECK_ROWS = 50  # rows that are read to find out whether their positives a
 MAX_NAME_WORDS = 6  # in the name of a column
 SENTENCE_ENDS = ("?", ".", "!", "？", "。", "！")
 TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # file types whose values are all strings
+LABEL_NAMES = {"label", "labels", "score", "scores", "similarity", "relevance", "rating", "is_duplicate", "gold_label"}
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
+
+log = logging.getLogger(__name__)
+
+
+@cache  # a command reads a file several times
+def _log_labels(name: str, column: str) -> None:
+    log.warning(
+        "%s: the column %s is not read: each row is a positive pair. Remove the rows that are not, or choose an "
+        "objective and data with labels (docs/data.md).",
+        *(name, column),
+    )
 
 
 class Record(NamedTuple):
@@ -93,6 +107,8 @@ class RecordSource:
         self.split, self.on_error, self.hub = split, on_error, hub
         self.columns = {file: self._columns(file) for file in self.files}
         self.list_files = {file for file in self.files if self._has_lists(file)}
+        for file in self.files[:1]:
+            self._warn_of_labels(file)
         self._advice = dict[Rows, str]()
         self.positives = 1  # per row, including ""
         self.width = self._width_of_lists() if self.list_files else self._common_width()
@@ -310,6 +326,18 @@ class RecordSource:
                 + (self._columns_hint(present) if names is None else self._label_hint(names, present)),
             )
         return names, label
+
+    def _warn_of_labels(self, file: Rows) -> None:
+        """Warn if the rows of a file seem to have labels that are not read, so that pairs with any label are learned as
+        positive pairs.
+        """
+        names = self.columns[file][0]
+        if self.kind.label is not None or len(names) < 2:
+            return
+        rows = [row.values for row in itertools.islice(self._rows(file), LOOK_AHEAD) if isinstance(row, ParsedRow)]
+        for name in rows[0] if rows else ():
+            if name.lower() in LABEL_NAMES and name not in names and len({str(row.get(name)) for row in rows}) > 1:
+                _log_labels(str(file), name)
 
     def _check_version(self, folder: Path) -> None:
         """Raise `InputError` if another version of the project wrote the dataset."""

@@ -78,17 +78,33 @@ class TextLengths:
 
 
 class Repeats:
-    """Counter of repeated rows: rows whose texts are all equal to those of an earlier row. Uses eight bytes per row."""
+    """Counter of repeated rows: rows whose texts are all equal to those of an earlier row. Uses eight bytes per row, or
+    sixteen if rows have labels.
+    """
 
     def __init__(self) -> None:
-        self._digests = array("Q")
+        self._texts, self._labeled = array("Q"), array("Q")
 
     def add(self, records: Iterable[Record]) -> None:
         for record in records:
             whole = b"\xff".join(text.encode(errors="surrogatepass") for text in record.texts)  # not a UTF-8 byte
-            self._digests.append(int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "big"))
+            self._texts.append(_digest(whole))
+            if record.label is not None:
+                self._labeled.append(_digest(b"%b\xff%a" % (whole, record.label)))
 
-    def count(self) -> int:
-        digests = np.frombuffer(self._digests, np.uint64)
-        digests.sort()  # in place
-        return int(np.count_nonzero(digests[1:] == digests[:-1]))
+    def count(self) -> dict[str, int]:
+        """Return the number of rows with the texts of an earlier row (``repeated``), and how many of them have another
+        label than each earlier row with these texts (``relabeled``).
+        """
+        repeated = _count_repeated(self._texts)
+        return {"repeated": repeated, "relabeled": repeated - _count_repeated(self._labeled) if self._labeled else 0}
+
+
+def _digest(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def _count_repeated(values: array) -> int:
+    numbers = np.frombuffer(values, np.uint64)
+    numbers.sort()  # in place
+    return int(np.count_nonzero(numbers[1:] == numbers[:-1]))

@@ -253,7 +253,7 @@ def build_or_open(
     def build(folder: Path) -> None:
         with StoreWriter(folder, source.width, tokenization.dtype, tokenization.labeled) as writer:
             try:
-                repeated = _write_rows(source, tokenization, writer, quiet, workers)
+                repeats = _write_rows(source, tokenization, writer, quiet, workers)
             except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
                     f"{directory}: tokenizer processes were terminated repeatedly, usually because memory ran out. "
@@ -263,7 +263,7 @@ def build_or_open(
         if not writer.kept:
             raise tokenization.nothing_kept(found)
         log.info("%s", tokenization.summary(writer.kept, writer.tokens, found))
-        meta = {"source": found, **tokenization.account(), **writer.totals(), "repeated": repeated, "key": key}
+        meta = {"source": found, **tokenization.account(), **writer.totals(), **repeats, "key": key}
         write_record(folder / META, meta)
 
     opened: list[TokenStore] = []
@@ -278,11 +278,11 @@ def build_or_open(
 
 def _write_rows(
     records: Iterable[Record], tokenization: RowTokenizer, writer: StoreWriter, quiet: bool, workers: int
-) -> int:
-    """Tokenize and write all rows. Return how many of the kept rows repeat an earlier row.
+) -> dict[str, int]:
+    """Tokenize and write all rows. Return how many of the kept rows repeat an earlier row, as `Repeats.count` does.
 
     Rows that a source derives from other texts are not counted, since users cannot remove them from a file. Needs
-    memory for some batches, and eight bytes per row.
+    memory for some batches, and eight or sixteen bytes per row.
     """
     repeats, read = Repeats(), deque[list[Record]]()
 

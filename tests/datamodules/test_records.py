@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.row_schemas import NLI, PAIRS, QA, SENTENCES, TRIPLETS
-from tests.data import RecordSource
+from tests.data import RecordSource, data_module
 
 
 def write(path, names, rows):
@@ -338,3 +338,29 @@ def test_the_columns_that_are_similar_to_those_of_the_command_are_advised(column
     names = [str(name) for name in override.value()]
     assert names == advised
     assert len(list(RecordSource(tmp_path / "x.csv", QA, columns=names))) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "labels", "is_named"),
+    [
+        (("question", "answer", "Label"), QA, "01", True),
+        (("anchor", "positive", "score"), TRIPLETS, "01", True),
+        (("question", "answer", "label"), QA, "11", False),  # all rows are positive pairs
+        (("question", "answer", "date"), QA, "01", False),
+        (("sentence1", "sentence2", "score"), PAIRS, "01", False),  # the labels are read
+        (("question", "text", "label"), SENTENCES, "01", False),  # no pairs
+    ],
+)
+def test_labels_that_are_not_read_are_named(names, kind, labels, is_named, tmp_path, caplog):
+    RecordSource(write(tmp_path / "x.csv", names, [(f"a{label}", f"b{label}", label) for label in labels]), kind)
+    assert [record.args[1] for record in caplog.records] == [names[2]] * is_named
+
+
+def test_pairs_with_a_single_label_are_refused(tmp_path, tiny_bert):
+    path = write(tmp_path / "x.csv", ("premise", "hypothesis", "label"), [(f"a{n}", f"b{n}", 2) for n in range(9)])
+    data = data_module("nli", path=path, tokenizer=tiny_bert, cache_dir=tmp_path / "cache")
+    data.prepare_data()
+    with pytest.raises(InputError) as caught:
+        data.setup()
+    assert str(caught.value.location).endswith("x.csv")
+    assert "contradiction" in str(caught.value.value)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA
 from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED, TextLengths
 from contrastive_encoders.datamodules.store.token_store import LENGTHS, build_or_open
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
@@ -63,6 +63,15 @@ def test_a_store_that_is_there_says_what_was_counted(tmp_path, tiny_bert):
     ids = (built.directory / "ids.bin").stat()
     assert opened().lengths.behind(5) == sum(max(0, length - 5) for length in wanted)
     assert (built.directory / "ids.bin").stat() == ids
+
+
+def test_rows_with_the_texts_of_an_earlier_row_and_another_label_are_counted(tmp_path, tiny_bert):
+    pairs = [("a", "b", 1), ("c", "d", 0.5), ("a", "b", 0), ("a", "b", "1.0"), ("c", "d", 0.5), ("d", "c", 0)]
+    rows = [{"sentence1": left, "sentence2": right, "score": label} for left, right, label in pairs]
+    source = RecordSource(write_rows(tmp_path / "pairs.jsonl", rows), PAIRS)
+    tokenizer = WholeRows(AutoTokenizer.from_pretrained(tiny_bert), labeled=1)
+    found = build_or_open(source, tokenizer, tmp_path / "cache", quiet=True).manifest
+    assert (found["repeated"], found["relabeled"]) == (3, 1)
 
 
 @pytest.mark.parametrize("prompts", [None, "query: "])

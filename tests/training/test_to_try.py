@@ -175,6 +175,8 @@ def test_facts_are_read_from_the_manifest_of_the_data():
     assert manifest_facts({"used": 7}) == {"examples": 7}
     found = manifest_facts({"used": 7, "kept": 10, "repeated": 2, "cuts": [{**CUT, "share_behind": 0.1}, CUT]}, 256)
     assert found == {"examples": 7, "copies": 0.2, "cut": 0.4, "length": 32, "longer": "null"}
+    labeled = manifest_facts({"used": 7, "kept": 10, "repeated": 4, "relabeled": 3})
+    assert labeled["copies"] == 0.1, "rows with another label are not copies"
     parts = {"parts": {"a": {"used": 3, "kept": 3, "cuts": [CUT]}, "b": {"used": 4, "kept": 5, "repeated": 4}}}
     assert manifest_facts(parts, 256) == {"examples": 7, "copies": 0.5}
 

@@ -113,7 +113,8 @@ class RunEstimate(pl.Callback):
         memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if is_recomputed else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
-        return shown("before step 1", training, self.score_callback.seconds, max(peak_memory_bytes(), memory))
+        when = f"before step {trainer.global_step + 1}"
+        return shown(when, training, self.score_callback.seconds, max(peak_memory_bytes(), memory))
 
     def _steps(self, trainer: pl.Trainer) -> int:
         """Return the number of remaining steps; 0 if the number is unknown."""
