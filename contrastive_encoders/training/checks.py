@@ -17,6 +17,7 @@ from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, choice_of
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.catalog import tasks_of_suites
+from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.sharded_tensors import can_write_shards, shapes
@@ -64,6 +65,7 @@ def check_run(run: ResolvedRun) -> None:
             check_lengths(training)
             check_device(training)
             tasks_of_suites(names_of(training.evaluation.suite), "evaluation.")
+            resolve_custom_tasks(training.evaluation.custom_tasks, "evaluation.custom_tasks")
 
 
 def check_model_and_data(run: ResolvedRun) -> Any:

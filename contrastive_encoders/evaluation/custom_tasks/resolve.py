@@ -60,10 +60,10 @@ def resolve_custom_tasks(tasks: TaskEntries, key: str = "custom_tasks") -> list[
     for word in [tasks] if isinstance(tasks, str | Mapping) else tasks or []:
         for name, keys, base in _tasks_of_entry(word, key):
             if name in SUITES or is_task(name):
-                hint = "Set a different name in a YAML file."
+                hint = "Rename the file, or set a different name in a YAML file."
                 raise InputError(key=key, value=name, expected="a name that no published task has", hint=hint)
             if name in {one.name for one in entries}:
-                hint = "Two tasks have this name. Set a different name in a YAML file."
+                hint = "Two tasks have this name. Rename a file, or set a different name in a YAML file."
                 raise InputError(key=key, value=name, expected="different names", hint=hint)
             with _name_task_in_errors(name):
                 entries.append(_build_entry(name, keys, base))
