@@ -38,7 +38,6 @@ from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import (
     NLI,
     QA,
-    RELATIONS,
     SCORED_TRIPLETS,
     SENTENCES,
     TRIPLETS,
@@ -261,16 +260,6 @@ class NLIPairs(TextRows, StoredRows):
     settings: NLIDataConfig
     yields = NLIBatch
     kind = NLI
-
-    def prepare_rows(self, store: TokenStore, tokenizer: Any) -> int:
-        assert store.labels is not None
-        if len(store) and (store.labels == store.labels[0]).all():
-            raise InputError(
-                location=self.records.name,
-                expected="pairs with different labels, because a classifier learns nothing from a single label",
-                value=f"{RELATIONS[int(store.labels[0])]} only",
-            )
-        return super().prepare_rows(store, tokenizer)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> NLIBatch:
         assert store.labels is not None

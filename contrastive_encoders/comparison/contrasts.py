@@ -252,7 +252,7 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
 
 def _sign_flip_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
-    """Run the sign test on a score for all pairs of arms, or return None if no pair can be tested.
+    """Run the sign-flip test on a score for all pairs of arms, or return None if no pair can be tested.
 
     The result is NaN for a pair of arms if a run has not stored its queries or was scored on other queries.
     """

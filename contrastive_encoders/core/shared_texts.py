@@ -1,6 +1,7 @@
 """Counts of test texts that are in the training data, and warnings about them."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 LEAST_SHARE = 0.01  # minimum fraction of a task's texts for a warning
 MIN_CHARACTERS = 12  # minimum length of a text, because shorter ones occur in any data
@@ -18,6 +19,13 @@ def is_checked(text: str) -> bool:
 def is_notable(counts: Mapping[str, int]) -> bool:
     """Return whether at least 1 % of the checked texts were found in the training data."""
     return counts["found"] > 0 and counts["found"] >= LEAST_SHARE * counts["checked"]
+
+
+def learns(model: Mapping[str, Any]) -> bool:
+    """Return whether a run with these keys of the model changes any weights: not if all learning rates are 0, as in the
+    run of a race that scores the untrained encoder.
+    """
+    return any(model.get(name) for name in ("lr", "head_lr", "classifier_lr")) or model.get("lr") is None
 
 
 def overlap_warnings(overlap: Mapping[str, Mapping[str, int]], files: str = "") -> list[str]:

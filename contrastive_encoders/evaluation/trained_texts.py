@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError, Results
-from contrastive_encoders.core.shared_texts import is_checked, normal_form, sum_overlaps
+from contrastive_encoders.core.shared_texts import is_checked, learns, normal_form, sum_overlaps
 from contrastive_encoders.io.file_discovery import FORMS, form_of
 from contrastive_encoders.io.manifest import DataFile, files_in, numbers_in
 from contrastive_encoders.io.results import read_results
@@ -60,7 +60,7 @@ def _runs_of(encoder: str) -> Iterator[Results]:
             run = read_results(results)
         except InputError:
             return
-        if run["recipe"]["model"].get("lr") != 0:  # at learning rate 0, it learned nothing from its data
+        if "stages" in run or learns(run["recipe"]["model"]):
             yield run
         if run["backbone"] == encoder:
             return

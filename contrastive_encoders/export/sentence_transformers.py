@@ -99,7 +99,9 @@ def export_encoder(
         similarity_fn_name=SimilarityFunction(similarity),
         truncate_dim=None if normalize else truncate,
     )
-    model.default_prompt_name = prompts.default_name  # the constructor would log a warning about it
+    model.default_prompt_name = (
+        prompts.default_name if prompts.default else None
+    )  # the constructor would log a warning about it
     with export_folder(folder) as unfinished:
         model.save_pretrained(str(unfinished), create_model_card=False)
         _complete(unfinished / TOP_LEVEL, transformer.config, prompts)

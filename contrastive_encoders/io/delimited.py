@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from contrastive_encoders.io.text_files import (
     BadRow,
+    Encoding,
     Form,
     ParsedRow,
     Piece,
@@ -28,7 +29,10 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel interprets and does not display
 LINES_INSPECTED = 50  # lines, to detect the separator
 QUOTED_LINES = 5_000  # lines of a .tsv, to detect whether its texts are quoted
-QUOTED_CELL = re.compile(r'("(?:[^"]|"")*+"|[^"\t\n]*+)(\t|\n|\Z)')
+MAX_LINES_BEFORE_QUOTES = 1_000_000  # lines without quotation marks at the start of a .tsv, after which none are sought
+MIN_QUOTED = 3  # cells that are quoted because they contain a comma
+QUOTED_CELL = re.compile(r'("(?:[^"]++|"")*+"|[^"\t\n]*+)(\t|\n|\Z)')
+SPECIAL = re.compile(r'[,"\t\n]')
 CELL = r'(?:[^"%s]*|"(?:[^"]|"")*")'  # of a line, with the escaped separator
 MAX_TITLE_LINES = 10  # lines above the header that are recognized as a title
 
@@ -199,36 +203,57 @@ class TabTable(CommaTable):
     def is_raw(self, separator: str) -> bool:
         if separator != "\t":
             return False
-        lines = lines_of(self.path, self.encoding, keep_ends=True)
-        first = [item[1] for item in islice(lines, QUOTED_LINES) if not isinstance(item, BadRow)]
-        lines.close()
-        text = b"".join(first).decode(errors="replace").replace("\r\n", "\n")
-        is_raw = not _is_quoted(text, is_start=len(first) == QUOTED_LINES)
-        if not is_raw:
-            _log_quotes(self.path)
-        return is_raw
+        stat = self.path.stat()
+        return not _has_quotes(self.path, self.encoding, (stat.st_size, stat.st_mtime_ns))
+
+
+@cache  # a command reads a file several times
+def _has_quotes(path: Path, encoding: Encoding, identity: tuple[int, int]) -> bool:
+    """Return whether the quotation marks of a .tsv enclose cells, and log it. The header and the lines from the first
+    quotation mark on are inspected.
+    """
+    lines, sample, is_start = lines_of(path, encoding), list[bytes](), False
+    for number, item in enumerate(lines):
+        if not isinstance(item, BadRow) and (number == 0 or len(sample) > 1 or b'"' in item[1]):
+            sample.append(item[1])
+        if is_start := len(sample) > QUOTED_LINES or number > MAX_LINES_BEFORE_QUOTES:
+            break
+    lines.close()
+    is_quoted = _is_quoted("".join(f"{line.decode(errors='replace')}\n" for line in sample), is_start=is_start)
+    if is_quoted:
+        log.info("%s: quotation marks enclose texts, as in a .csv", path)
+    return is_quoted
 
 
 def _is_quoted(text: str, *, is_start: bool) -> bool:
     """Return whether the quotation marks in the text of a .tsv enclose cells. ``is_start``: more lines follow.
 
-    They do if there are no others, except for doubled ones inside of them, and if in addition a column name is quoted,
-    a cell contains doubled ones, or more lines would be malformed if they were part of the texts.
+    They do if there are no others, except for doubled ones inside of them, and if in addition one of these is true: a
+    column name is quoted, a cell is empty or contains doubled ones, the quoted cells are those with a comma, as in
+    Excel's files, or more lines would be malformed if the quotation marks were part of the texts. They do not if lines
+    that would be rows are part of a quoted cell, as between the two marks of a quotation over several rows.
     """
-    if '"' not in text:
-        return False
-    place = columns = width = malformed = 0
+    place = record = columns = width = malformed = quoted = with_special = unquoted_with_comma = 0
     is_shown = False
     while place < len(text) and (cell := QUOTED_CELL.match(text, place)):
         content, end = cell.groups()
-        is_shown |= content.startswith('"') and (not width or '""' in content[1:-1])
+        if content.startswith('"'):
+            inner = content[1:-1]
+            is_shown |= not width or not inner or '""' in inner
+            quoted, with_special = quoted + 1, with_special + (SPECIAL.search(inner) is not None)
+        else:
+            unquoted_with_comma += "," in content
         columns, place = columns + 1, cell.end()
         if end != "\t":
+            lines = text[record : place - 1].split("\n")
+            if len(lines) > 1 and width > 1 and lines[0].count("\t") == lines[-1].count("\t") == width - 1:
+                return False
             malformed += width > 0 and columns != width and (columns, content) != (1, "")
-            width, columns = width or columns, 0
+            record, width, columns = place, width or columns, 0
     if place < len(text) and not (is_start and text[place] == '"'):  # the last record of a start may be incomplete
         return False
-    malformed_as_text = sum(line.count("\t") + 1 != width for line in text.split("\n") if line)
+    is_shown |= quoted >= MIN_QUOTED and quoted == with_special and not unquoted_with_comma
+    malformed_as_text = sum(line.count("\t") + 1 != width for line in text[:record].split("\n") if line)
     return malformed < malformed_as_text or (is_shown and malformed == malformed_as_text)
 
 
@@ -267,11 +292,6 @@ def _records_of(lines: Sequence[str], separator: str) -> list[list[str]]:
 @cache  # a command reads a file several times
 def _log_separator(path: Path, separator: str) -> None:
     log.info("%s: the columns are separated by %s", path, SEPARATORS[separator])
-
-
-@cache
-def _log_quotes(path: Path) -> None:
-    log.info("%s: quotation marks enclose texts, as in a .csv", path)
 
 
 def is_stsb(first_line: str) -> bool:

@@ -67,8 +67,13 @@ class _Overrides(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the config groups and keys that the overrides set."""
-        return [*self.chosen, *self.keys, *(override.lstrip("+~").partition("=")[0] for override in self.overrides)]
+        """Names of the config groups and keys that the overrides set, also within mappings."""
+        set_by_overrides = dict[str, Any]()
+        for override in self.overrides:
+            key, _, text = override.lstrip("+~").partition("=")
+            is_mapping = text.startswith("{")
+            set_by_overrides[key] = OverridesParser.create().parse_override(override).value() if is_mapping else text
+        return [*self.chosen, *dotted(self.keys), *dotted(set_by_overrides)]
 
 
 def compose(

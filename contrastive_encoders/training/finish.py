@@ -20,10 +20,11 @@ from contrastive_encoders.core import (
     RunCost,
     StageResults,
 )
+from contrastive_encoders.core.config_schema import as_mapping
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.progress import clock
 from contrastive_encoders.core.score_names import ScoreName
-from contrastive_encoders.core.shared_texts import overlap_warnings, sum_overlaps
+from contrastive_encoders.core.shared_texts import learns, overlap_warnings, sum_overlaps
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import is_sharded
 from contrastive_encoders.export.model_card import model_card
@@ -130,7 +131,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         overlap={
             task: data.count_overlap(sentences)
             for task, sentences in suite.sentences().items()
-            if getattr(run.model, "lr", None) != 0  # an encoder that learns nothing, such as a race's baseline
+            if learns(as_mapping(run.model))
         },
     )
     optional = {

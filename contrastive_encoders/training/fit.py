@@ -26,7 +26,7 @@ from contrastive_encoders.training.callbacks.telemetry import Telemetry, is_last
 from contrastive_encoders.training.data_summary import name_of
 from contrastive_encoders.training.metrics_csv import MetricsCSV
 from contrastive_encoders.training.neighbor_batches import grouped_rows
-from contrastive_encoders.training.prepare import PreparedRun, check_samples
+from contrastive_encoders.training.prepare import PreparedRun, check_labels, check_samples
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import resumption
 from contrastive_encoders.training.startup_summary import WIDTH, facts
@@ -129,6 +129,7 @@ def fit(
     data.trainer = trainer
     data.setup()
     check_samples(model, data)
+    check_labels(data)
     stream = data.train_dataloader()  # checks the batch size before Lightning starts more processes
     batches = len(stream)
     negatives = count_usable_negatives(model, data, stream, trainer, name_of(run.data))

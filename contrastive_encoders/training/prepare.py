@@ -9,13 +9,16 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from contrastive_encoders.core import DataModule, InputError
 from contrastive_encoders.core.counts import count_of
+from contrastive_encoders.datamodules.row_datamodules import NLIPairs
+from contrastive_encoders.datamodules.sources.row_schemas import RELATIONS
 from contrastive_encoders.evaluation.callback import Suites
 from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.training.build import make_data, make_model, make_trainer
+from contrastive_encoders.training.build import data_modules, make_data, make_model, make_trainer
 from contrastive_encoders.training.checks import check_checkpoint, check_room
 from contrastive_encoders.training.data_summary import name_of
 from contrastive_encoders.training.encoder_prompts import settle_prompts
@@ -86,6 +89,7 @@ def dry_run_stage(run: ResolvedRun, backbone: str | None) -> None:
     data.trainer = make_trainer(prepared.run, logger=False)
     data.setup()
     check_samples(prepared.model, data)
+    check_labels(data)
     count_usable_negatives(prepared.model, data, data.train_dataloader(), data.trainer, name_of(run.data))
 
 
@@ -146,6 +150,24 @@ def check_samples(model: Any, data: DataModule) -> None:
             if isinstance(batch.part, str):
                 raise error.with_prefix(f"data.parts.{batch.part}") from error
             raise
+
+
+def check_labels(data: DataModule) -> None:
+    """Check that the pairs to classify have different labels, over all data sources of a mixture.
+
+    Raises:
+        InputError: all of them have the same label.
+    """
+    parts = list(data_modules(data).values())
+    if not all(isinstance(part, NLIPairs) for part in parts):
+        return
+    labels = {int(label) for part in parts for label in np.unique(part.store.labels)}
+    if len(labels) == 1:
+        raise InputError(
+            location=", ".join(part.records.name for part in parts),
+            expected="pairs with different labels, because a classifier learns nothing from a single label",
+            value=f"{RELATIONS[labels.pop()]} only",
+        )
 
 
 def free_memory() -> None:

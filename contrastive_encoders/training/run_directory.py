@@ -152,7 +152,11 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
     if marker.identity == {"config": identity}:
         return
     found = changes_in(folder, recipe or {})
-    difference = f": {described(found)}" if found else f", but {folder / CONFIG_FILE} does not contain them"
+    difference = (
+        f": {described(found)}"
+        if found
+        else (f"; they differ in whether batch_size or max_steps is set, or in a key that {folder / CONFIG_FILE} lacks")
+    )
     raise InputError(
         key="output_dir",
         value=folder,

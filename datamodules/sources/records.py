@@ -107,8 +107,6 @@ class RecordSource:
         self.split, self.on_error, self.hub = split, on_error, hub
         self.columns = {file: self._columns(file) for file in self.files}
         self.list_files = {file for file in self.files if self._has_lists(file)}
-        for file in self.files[:1]:
-            self._warn_of_labels(file)
         self._advice = dict[Rows, str]()
         self.positives = 1  # per row, including ""
         self.width = self._width_of_lists() if self.list_files else self._common_width()
@@ -325,18 +323,19 @@ class RecordSource:
                 or self._header_hint(present, has_header)
                 + (self._columns_hint(present) if names is None else self._label_hint(names, present)),
             )
+        if len(names) == 2 and names in self.kind.columns and not labels:
+            self._warn_of_labels(file, [name for name in present if name.lower() in LABEL_NAMES and name not in names])
         return names, label
 
-    def _warn_of_labels(self, file: Rows) -> None:
-        """Warn if the rows of a file seem to have labels that are not read, so that pairs with any label are learned as
-        positive pairs.
+    def _warn_of_labels(self, file: Rows, columns: Sequence[str]) -> None:
+        """Warn if the pairs of a file have different labels in one of the columns, which are not read, so that each row
+        is learned as a positive pair.
         """
-        names = self.columns[file][0]
-        if self.kind.label is not None or len(names) < 2:
-            return
-        rows = [row.values for row in itertools.islice(self._rows(file), LOOK_AHEAD) if isinstance(row, ParsedRow)]
-        for name in rows[0] if rows else ():
-            if name.lower() in LABEL_NAMES and name not in names and len({str(row.get(name)) for row in rows}) > 1:
+        rows = itertools.islice(rows_in(file, encoding=self.encoding) if columns else (), LOOK_AHEAD)
+        values = [row.values for row in rows if isinstance(row, ParsedRow)]
+        values = [one for one in values if one.get("split", self.split) == self.split]
+        for name in columns:
+            if len({str(one.get(name)) for one in values}) > 1:
                 _log_labels(str(file), name)
 
     def _check_version(self, folder: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+from types import SimpleNamespace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.row_schemas import NLI, PAIRS, QA, SENTENCES, TRIPLETS
+from contrastive_encoders.training.prepare import check_labels
 from tests.data import RecordSource, data_module
 
 
@@ -356,11 +358,17 @@ def test_labels_that_are_not_read_are_named(names, kind, labels, is_named, tmp_p
     assert [record.args[1] for record in caplog.records] == [names[2]] * is_named
 
 
-def test_pairs_with_a_single_label_are_refused(tmp_path, tiny_bert):
-    path = write(tmp_path / "x.csv", ("premise", "hypothesis", "label"), [(f"a{n}", f"b{n}", 2) for n in range(9)])
-    data = data_module("nli", path=path, tokenizer=tiny_bert, cache_dir=tmp_path / "cache")
-    data.prepare_data()
+def test_pairs_to_classify_with_a_single_label_are_refused(tmp_path, tiny_bert):
+    """The parts of a mixture are trained on together, so each of them may have a single label."""
+    parts = {}
+    for label in (0, 2):
+        rows = [(f"a{n}", f"b{n}", label) for n in range(9)]
+        path = write(tmp_path / f"{label}.csv", ("premise", "hypothesis", "label"), rows)
+        parts[f"part{label}"] = data_module("nli", path=path, tokenizer=tiny_bert, cache_dir=tmp_path / "cache")
+        parts[f"part{label}"].prepare_data()
+        parts[f"part{label}"].setup()
+    check_labels(SimpleNamespace(parts=parts))
     with pytest.raises(InputError) as caught:
-        data.setup()
-    assert str(caught.value.location).endswith("x.csv")
+        check_labels(parts["part2"])
+    assert str(caught.value.location).endswith("2.csv")
     assert "contradiction" in str(caught.value.value)

@@ -181,9 +181,11 @@ def test_a_run_that_began_from_another_run_was_trained_on_its_data_too(trained, 
 
 def test_a_run_at_learning_rate_0_was_trained_on_nothing(trained):
     results = read_results(trained / "results.json")
-    results["recipe"]["model"]["lr"] = 0.0
-    write_results(trained / "results.json", results)
-    assert trained_texts(str(trained), {"seen": [answer for _, answer in PAIRS[:10]]}).overlap == {}
+    sentences = {"seen": [answer for _, answer in PAIRS[:10]]}
+    for head_lr, overlap in ((None, {}), (0.0, {}), (0.01, {"seen": {"checked": 10, "found": 10}})):
+        results["recipe"]["model"] |= {"lr": 0.0, "head_lr": head_lr}
+        write_results(trained / "results.json", results)
+        assert trained_texts(str(trained), sentences).overlap == overlap
 
 
 def test_without_the_files_the_runs_own_count_is_taken(trained):

@@ -28,10 +28,16 @@ def faq(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("words", [["monitor=held_out/cosine/ndcg@10"], []])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["monitor=held_out/cosine/ndcg@10", "evaluation.every_n_steps=1"],
+        ["evaluation.every_n_steps=1"],
+        ["evaluation={every_n_steps: 1}"],
+    ],
+)
 def test_held_out_rows_are_scored_during_training_if_that_is_requested(words, command, faq, tmp_path):
-    words = [*words, "evaluation.every_n_steps=1", f"data.path={faq}", f"output_dir={tmp_path / 'run'}"]
-    done = command(*RUN, *words)
+    done = command(*RUN, *words, f"data.path={faq}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     score = "held_out/cosine/ndcg@10"
     assert [int(row["step"]) for row in read_rows(tmp_path / "run" / "metrics.csv") if row.get(score)] == [0, 1, 2]

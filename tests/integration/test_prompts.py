@@ -179,6 +179,17 @@ def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, 
     assert make_model(resolve(again)).encoder.prompts == trained.encoder.prompts, "a run is a backbone, too"
 
 
+def test_the_default_prompt_of_an_export_is_that_of_the_backbone(tiny_bert, tmp_path):
+    """The default prompt is the one named document, which is missing; documents use the prompt named passage."""
+    folder = directory(tmp_path / "encoder", tiny_bert, E5, "document")
+    keys = {"batch_size": 4, "max_steps": 1, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
+    trained = train(pairs_of(ROWS), backbone=folder, output_dir=tmp_path / "run", model__lr=0.0, **keys)
+    exported, plain = stock(trained.directory / "encoder"), directory(tmp_path / "plain", tiny_bert, {})
+    np.testing.assert_allclose(exported.encode(SENTENCES), stock(plain).encode(SENTENCES), atol=1e-5)
+    with_prompt = stock(plain).encode(SENTENCES, prompt="old maps: ")
+    np.testing.assert_allclose(exported.encode_document(SENTENCES), with_prompt, atol=1e-5)
+
+
 SEARCH = {"search_query": "the river: ", "search_document": "old maps: "}
 OTHERS = [  # prompts, default -> prompts that the advice sets for the three texts of a row
     (SEARCH, None, ["the river: ", "old maps: ", "old maps: "]),

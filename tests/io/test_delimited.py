@@ -223,9 +223,13 @@ def test_a_file_that_ends_early_has_one_error(tmp_path):
     assert [row.ends_file for row in found] == [True]
 
 
+# a text with tabs and line breaks may equal rows between two quotation marks
+NO_ROWS = RICH.map(lambda text: text.replace("\t", "")) | RICH.map(lambda text: text.replace("\n", ""))
+
+
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(RICH, RICH), min_size=1, max_size=30),
+    st.lists(st.tuples(NO_ROWS, NO_ROWS), min_size=1, max_size=30),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
 def test_a_tsv_that_a_csv_writer_has_written_has_its_texts(tmp_path_factory, rows, quoting):
@@ -242,6 +246,26 @@ def test_a_malformed_row_does_not_change_the_quotes_of_a_tsv(tmp_path):
     assert [tuple(row.values.values()) for row in found if not isinstance(row, BadRow)] == [rows[1], rows[3]]
 
 
+def test_a_tsv_of_excel_has_quotation_marks_only_around_texts_with_commas(tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text('id\ttext\n1\t"Hello, world"\n2\tno\n3\t"a, b"\n4\t"c, d"\n')
+    assert cells(path) == [("1", "Hello, world"), ("2", "no"), ("3", "a, b"), ("4", "c, d")]
+
+
+def test_a_malformed_row_within_a_quotation_does_not_join_the_rows_of_a_tsv(tmp_path):
+    rows = [("1", '"I am here.'), ("2", "He left.", "more"), ("3", 'Come back!"'), ("4", "End.")]
+    path = tmp_path / "x.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in [("id", "text"), *rows]))
+    found = list(read_rows(path))
+    assert [isinstance(row, BadRow) for row in found] == [False, True, False, False]
+    assert found[0].values["text"] == rows[0][1]
+
+
+def test_the_quotes_of_a_tsv_are_found_after_many_lines(tmp_path):
+    rows = [*(("a", "b") for _ in range(20_000)), ("c", 'first "line"\nand second')]
+    assert cells(table(tmp_path / "x.tsv", [("question", "answer"), *rows], "\t")) == rows
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -250,6 +274,8 @@ def test_a_malformed_row_does_not_change_the_quotes_of_a_tsv(tmp_path):
         [('"I am" here.', 'b "'), ('"', "c")],
         [('a ""b"" c', "d")],
         [('""', '"'), ('"a', 'b"')],
+        [('"I am', "b"), ('a "" b', "c"), ('here."', "d")],
+        [("1", '"Hello, you"'), ("2", "yes, no"), ("3", '"a, b"'), ("4", '"c, d"')],
     ],
 )
 def test_quotation_marks_in_the_texts_of_a_tsv_are_kept(rows, tmp_path):
