@@ -45,7 +45,7 @@ def test_every_row_of_a_spreadsheets_table_is_counted(tmp_path):
     counts = source.manifest()
     assert [record.texts for record in records] == whole
     assert (counts["rows"], counts["empty"], counts["undecodable"], counts["malformed"]) == (43, 7, 0, 0)
-    assert repeats.count() == 3
+    assert repeats.count()["repeated"] == 3
     with pytest.raises(InputError):
         list(RecordSource(path, QA, on_error="fail", **keys))
 
