@@ -4,6 +4,7 @@ It takes the keys of ``contrastive-encoders train``. Without a model the backbon
 which trains a tokenizer on the texts; no weights are loaded and nothing is trained. Its own keys:
 """
 
+import logging
 import re
 import sys
 import tempfile
@@ -35,6 +36,12 @@ from contrastive_encoders.training.preview.span_positions import ROLES, SpanLayo
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
 BATCH = 16  # if no model sets it
+# loggers that state how files are read; a preview shows no other messages below warnings
+READERS = (
+    "contrastive_encoders.io.delimited",
+    "contrastive_encoders.io.sheets",
+    "contrastive_encoders.datamodules.sources.records",
+)
 FORMATS = (".png", ".svg", ".pdf")  # of the figure
 MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts come from the model
 
@@ -102,6 +109,9 @@ def run(arguments: Sequence[str]) -> int:
         if run.backbone == "tiny":
             tokenizer = write_tokenizer(run, Path(folder) / "backbone")
             run = run.with_values(backbone=tokenizer)
+        if not config.quiet:
+            for name in READERS:
+                logging.getLogger(name).setLevel(logging.INFO)
         previews, documents, facts = look(config, run)
     from rich.console import Console
 

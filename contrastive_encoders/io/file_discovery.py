@@ -17,7 +17,7 @@ from contrastive_encoders.io.remote_files import fetch
 FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz appended
 MARKDOWN = (".md", ".markdown")
 DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf", ".docx", ".xlsx")  # each file is one text; also with .gz
-SHEET = ".xlsx"  # a table, unless documents are read
+SHEET = ".xlsx"  # a table, unless all documents are read
 DATASET_METADATA_FILES = (
     "manifest.json",
     "dataset_info.json",
@@ -58,7 +58,8 @@ def list_files(
     Args:
         key: the config key that the error messages name.
         any_name: allow any extension for a given file.
-        documents: read files that are one text, in addition to rows: only if they are named, or also in folders.
+        documents: read files that are one text, in addition to rows: only if they are named, or also in folders. An
+            .xlsx file is such a file only with "all".
 
     Raises:
         InputError: there is nothing to read, or a file has an unsupported format.
@@ -73,7 +74,7 @@ def list_files(
             if match.is_dir():
                 files += [
                     TextFile(found, True)
-                    for found in _list_folder(match, FORMS if documents == "named" else forms, key)
+                    for found in _list_folder(match, (*FORMS, SHEET) if documents == "named" else forms, key)
                 ]
             elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))

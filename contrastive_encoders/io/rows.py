@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 
 from contrastive_encoders.io.delimited import CommaTable, TabTable
 from contrastive_encoders.io.documents import DocumentReader
-from contrastive_encoders.io.file_discovery import DOCUMENTS, form_of
+from contrastive_encoders.io.file_discovery import DOCUMENTS, SHEET, form_of
 from contrastive_encoders.io.html_cells import visible_text
 from contrastive_encoders.io.json_list import InvalidJSONListError, items_of
 from contrastive_encoders.io.nested_columns import MISSING, top_level, value_in
@@ -76,6 +76,11 @@ def title_advice(path: Path, encoding: Encoding = AUTO) -> str:
     return _open(path, (), "", encoding).title_advice()
 
 
+def sheets_advice(path: Path) -> str:
+    """Return the begin of advice if an .xlsx file has other sheets than the one that is read, otherwise ""."""
+    return _open(path, (), "", AUTO).sheets_advice()
+
+
 def read_windows(
     paths: Iterable[Path],
     column: str,
@@ -110,7 +115,7 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
     text = text_in(row, column)
     if isinstance(text, BadRow):
         if isinstance(reader, CommaTable | Sheet) and value_in(row.values, column) is MISSING:
-            text, advice = text._replace(line=0), reader.title_advice() or advice
+            text, advice = text._replace(line=0), reader.sheets_advice() + (reader.title_advice() or advice)
         raise bad_row_error(text, reader.path, advice.strip())
     return text
 
@@ -176,7 +181,7 @@ def _is_empty(path: Path) -> bool:
 
 def _nonblank_pieces(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -> Iterator[tuple[Form, Piece]]:
     for path in paths:
-        reader = _open(path, columns, DOCUMENT if form_of(path, DOCUMENTS) else "", encoding)
+        reader = _open(path, columns, DOCUMENT if form_of(path, DOCUMENTS) not in ("", SHEET) else "", encoding)
         for piece in _pieces(reader):
             if isinstance(piece, BadRow):
                 require_valid_row(piece, path)

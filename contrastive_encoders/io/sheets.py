@@ -33,6 +33,8 @@ class Sheet(Form):
     """
 
     header: Sequence[str] = ()
+    name = ""
+    other_sheets: Sequence[Any] = ()
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         try:
@@ -60,8 +62,9 @@ class Sheet(Form):
                 f"not a valid .xlsx file ({type(error).__name__}: {error}). Open and save it again", 1, ends_file=True
             )
             return
-        if len(book.sheetnames) > 1:
-            _log_sheet(self.path, name, len(book.sheetnames))
+        self.name, self.other_sheets = name, [one for one in book.worksheets if one.title != name]
+        if self.other_sheets:
+            _log_sheet(self.path, name, len(book.worksheets))
         for line, cells in enumerate(rows, start=1):
             if self.header:
                 yield line, [] if not any(cells) else cells
@@ -74,6 +77,19 @@ class Sheet(Form):
     def title_advice(self) -> str:
         pieces = list(self.pieces())
         return title_advice([(1, self.header), *(piece for piece in pieces if not isinstance(piece, BadRow))])
+
+    def sheets_advice(self) -> str:
+        list(self.pieces())
+        others = [
+            f"{name} ({', '.join(filter(None, next(filter(any, rows))))})"
+            for name, rows in filter(_has_cells, map(_rows_of, self.other_sheets))
+        ]
+        if not others:
+            return ""
+        return (
+            f"The sheet {self.name} was read; the file also has {'; '.join(others)}. To read another sheet, make it "
+            "the first, or save it as its own file. Otherwise: "
+        )
 
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         cells = [*piece, *[None] * (len(self.header) - len(piece))]  # a row ends at its last cell

@@ -128,6 +128,10 @@ class Form:
         """Return advice if the first row of a table seems to be a title above the header, otherwise ""."""
         return ""
 
+    def sheets_advice(self) -> str:
+        """Return the begin of advice if the file has other sheets than the one that is read, otherwise ""."""
+        return ""
+
 
 class Lines(Form):
     """Reader of .txt files: one text per line."""

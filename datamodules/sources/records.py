@@ -35,14 +35,14 @@ from contrastive_encoders.io.column_names import choose_columns
 from contrastive_encoders.io.file_discovery import form_of, local_path
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.nested_columns import value_in
-from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, text_in, title_advice
+from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, sheets_advice, text_in, title_advice
 from contrastive_encoders.io.text_files import BadRow, Encoding, Fault, ParsedRow
 
 LIST_CHECK_ROWS = 50  # rows that are read to find out whether their positives are lists
 MAX_NAME_WORDS = 6  # in the name of a column
 SENTENCE_ENDS = ("?", ".", "!", "？", "。", "！")
 TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # file types whose values are all strings
-LABEL_NAMES = {"label", "labels", "score", "scores", "similarity", "relevance", "rating", "is_duplicate", "gold_label"}
+LABEL_NAME = re.compile(r"label|scores?\b|relevan|similar|rating|duplicate|gold|correct|helpful|match", re.IGNORECASE)
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,11 @@ def _log_labels(name: str, column: str) -> None:
         "objective and data with labels (docs/data.md).",
         *(name, column),
     )
+
+
+@cache
+def _log_lists(name: str) -> None:
+    log.info("%s: cells that are spelled as lists are read as lists of texts", name)
 
 
 class Record(NamedTuple):
@@ -217,7 +222,10 @@ class RecordSource:
             return True
         found = (row for row in self._rows(file) if isinstance(row, ParsedRow) and row.values)
         rows = list(itertools.islice(found, LIST_CHECK_ROWS))
-        return any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
+        has_lists = any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
+        if has_lists and isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS):
+            _log_lists(str(file))
+        return has_lists
 
     def _width_of_lists(self) -> int:
         """Determine the largest number of positives and the largest number of negatives in any row, and return the
@@ -319,12 +327,15 @@ class RecordSource:
                 location=str(file) if has_header else f"{file}:{first.line}",
                 expected=f"the columns {describe_columns(self.kind)}",
                 value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
-                hint=title
-                or self._header_hint(present, has_header)
-                + (self._columns_hint(present) if names is None else self._label_hint(names, present)),
+                hint=(sheets_advice(file) if isinstance(file, Path) else "")
+                + (
+                    title
+                    or self._header_hint(present, has_header)
+                    + (self._columns_hint(present) if names is None else self._label_hint(names, present))
+                ),
             )
         if len(names) == 2 and names in self.kind.columns and not labels:
-            self._warn_of_labels(file, [name for name in present if name.lower() in LABEL_NAMES and name not in names])
+            self._warn_of_labels(file, [name for name in present if LABEL_NAME.search(name) and name not in names])
         return names, label
 
     def _warn_of_labels(self, file: Rows, columns: Sequence[str]) -> None:

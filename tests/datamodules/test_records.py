@@ -346,6 +346,7 @@ def test_the_columns_that_are_similar_to_those_of_the_command_are_advised(column
     ("names", "kind", "labels", "is_named"),
     [
         (("question", "answer", "Label"), QA, "01", True),
+        (("question", "answer", "is_relevant"), QA, "01", True),
         (("anchor", "positive", "score"), TRIPLETS, "01", True),
         (("question", "answer", "label"), QA, "11", False),  # all rows are positive pairs
         (("question", "answer", "date"), QA, "01", False),

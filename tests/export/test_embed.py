@@ -247,6 +247,7 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
         ("t.txt", "ä\n".encode() + b"b\xff\nc", [], "^t.txt:2: .*UTF-8.* encoding=NAME[.]$"),
         ("t.csv", b"title\na\n", [], "^t.csv: .*'title'[.] .*column "),
         ("t.txt", b"a", ["column=text"], "^column=text: "),
+        ("t.md", b"a", ["column=text"], "^column=text: "),
         ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "^t.txt.gz.*gzip"),
         ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "^t.jsonl:2: .*'txt'"),
         ("t.txt", b"a", ["output=o.csv"], "^output=o.csv: .*[.]npy"),

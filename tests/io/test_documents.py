@@ -99,7 +99,8 @@ def test_a_document_is_one_row_with_its_visible_text(tmp_path, name, packed):
     [row] = read_rows(path, form=DOCUMENT)
     assert not isinstance(row, BadRow), row.message
     assert [" ".join(block.split()) for block in row.values["text"].split("\n\n")] == blocks
-    assert count_rows([path]) == 1
+    if not name.endswith(".xlsx"):  # a table, unless documents are read
+        assert count_rows([path]) == 1
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.html", "a.xlsx", "a.md"])

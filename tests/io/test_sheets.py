@@ -1,6 +1,7 @@
 """Excel files as tables, written by openpyxl."""
 
 import datetime
+import re
 import zipfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.io.rows import read_rows
 from contrastive_encoders.io.text_files import BadRow
 from tests.data import TextSource
@@ -123,3 +125,21 @@ def test_a_title_above_the_header_is_named_with_the_row_of_the_header(tmp_path):
     assert [record.texts for record in RecordSource(path, QA, columns=None, split="train", on_error="fail")] == [
         ("a", "b")
     ]
+
+
+def test_sheets_that_are_not_read_are_named_if_the_columns_are_not_found(tmp_path):
+    path = book(tmp_path / "t.xlsx", [["note", "x"], ["from", "us"]], [["question", "answer"], ["a", "b"]])
+    with pytest.raises(InputError) as refused:
+        RecordSource(path, QA, columns=None, split="train", on_error="fail")
+    assert re.search(r"Sheet1 \(question, answer\)", refused.value.hint)
+    with pytest.raises(InputError) as refused:
+        open_texts(str(path), "answer").rows()
+    assert re.search(r"Sheet1 \(question, answer\)", refused.value.hint)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_column_of_an_excel_file_is_embedded_row_by_row(kind, tmp_path):
+    path = book(tmp_path / "t.xlsx", [["question", "answer"], ["a", "b"], ["c", 4]])
+    texts = open_texts(str(path if kind == "file" else tmp_path), "answer")
+    assert texts.rows() == 2
+    assert [text for _, window in texts.windows(9, lambda _: True) for text in window] == ["b", "4"]

@@ -7,7 +7,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import MINED
-from contrastive_encoders.io.file_discovery import form_of, list_files
+from contrastive_encoders.io.file_discovery import FORMS, SHEET, form_of, list_files
 from contrastive_encoders.io.rows import read_windows
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.synthesis.mining.mine_config import MineConfig
@@ -67,8 +67,10 @@ def read_corpus(config: MineConfig) -> list[str]:
     if config.corpus is None:
         return []
     files = [one.path for one in list_files(config.corpus, "corpus", documents="named")]
-    if config.column is not None and all(form_of(file) == ".txt" for file in files):
-        raise InputError(key="column", value=config.column, expected="null for text files, which have no columns")
+    if config.column is not None and all(form_of(file, (*FORMS, SHEET)) in ("", ".txt") for file in files):
+        raise InputError(
+            key="column", value=config.column, expected="null for text files and documents, which have no columns"
+        )
     encoding = Encoding(config.encoding, "encoding")
     windows = read_windows(files, config.column or "text", TEXTS_PER_READ, lambda _: True, ADVICE, encoding)
     texts = [text for _, window in windows for text in window if text.strip()]
