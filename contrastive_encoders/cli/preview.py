@@ -4,11 +4,12 @@ It takes the keys of ``contrastive-encoders train``. Without a model the backbon
 which trains a tokenizer on the texts; no weights are loaded and nothing is trained. Its own keys:
 """
 
+import contextlib
 import logging
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -109,10 +110,8 @@ def run(arguments: Sequence[str]) -> int:
         if run.backbone == "tiny":
             tokenizer = write_tokenizer(run, Path(folder) / "backbone")
             run = run.with_values(backbone=tokenizer)
-        if not config.quiet:
-            for name in READERS:
-                logging.getLogger(name).setLevel(logging.INFO)
-        previews, documents, facts = look(config, run)
+        with _show_readers(config.quiet):
+            previews, documents, facts = look(config, run)
     from rich.console import Console
 
     from contrastive_encoders.reports.figure import draw
@@ -160,6 +159,20 @@ def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
     texts = make_data(run).texts()
     TINY_BACKBONES[family](folder, texts, seed=run.seed, **as_mapping(run.tiny))
     return str(folder)
+
+
+@contextlib.contextmanager
+def _show_readers(quiet: bool) -> Iterator[None]:
+    """Context manager that shows the messages of `READERS`."""
+    readers = [] if quiet else [logging.getLogger(name) for name in READERS]
+    levels = [reader.level for reader in readers]
+    for reader in readers:
+        reader.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for reader, level in zip(readers, levels, strict=True):
+            reader.setLevel(level)
 
 
 def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanLayout], list[tuple[str, str]]]:

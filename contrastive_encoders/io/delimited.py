@@ -328,9 +328,8 @@ def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> ParsedRow 
         return BadRow("the row repeats the header. Delete it", line)
     if len(cells) != len(header):
         return BadRow(
-            f"expected {len(header)} columns as in the header, got {len(cells)}. In a .csv file, quote texts that "
-            "contain the separator or a line break; rename a .tsv file with such texts. Alternatively, write the file "
-            "as .jsonl",
+            f"expected {len(header)} columns as in the header, got {len(cells)}. Quote texts that contain the "
+            "separator or a line break, or write the file as .jsonl",
             line,
         )
     return ParsedRow(dict(zip(header, cells, strict=True)), line)

@@ -125,6 +125,10 @@ def export(model, target):
 @pytest.mark.rotates
 def test_every_objective_leaves_an_encoder_as_it_is(directory, tmp_path):
     expected = encode(directory)
+    if prompts := DIRECTORIES[directory.name].prompts:
+        # the library adds an empty prompt `document` when it loads a directory, and then does not use `passage`
+        model = library.SentenceTransformer(str(directory), device="cpu")
+        expected[2] = model.encode(TEXTS, prompt=prompts["passage"])
     rows = [np.stack([expected[0][PAIRS_OF[text]] for text in side]) for side in (PAIRS.left, PAIRS.right)]
     cosines = [float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for a, b in zip(*rows, strict=True)]
     before = 100 * spearmanr(cosines, PAIRS.gold).statistic
