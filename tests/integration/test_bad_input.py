@@ -150,7 +150,7 @@ FILES = {
     "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "truncated"]),
     "table.xlsx": ("a,b", ["table.xlsx:1: ", "valid .xlsx"]),
     "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: ", "UTF-16", "byte 5 ", "UTF-8"]),
-    "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: ", "2 columns", "got 3", "quote"]),
+    "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: ", "2 columns", "got 3", "separator"]),
     "slides.pptx": ("PK", ["slides.pptx: ", ".txt"]),
 }
 
