@@ -118,7 +118,7 @@ class RowDataConfig(DataConfig):
     max_length: int | None = config_field(
         128,
         "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts, up to "
-        "the maximum of the backbone. If the key is not set, the first of these that is set applies: "
+        "the maximum of the encoder (model.max_length). If the key is not set, the first of these that is set applies: "
         "train_max_length of the run, default_train_max_length of the model, 128",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
@@ -183,7 +183,7 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
 
     held_out_fraction: float = config_field(
         0.0,
-        "fraction of the rows that is held out from training and evaluated as the task held_out",
+        "fraction of the rows that is held out from training and evaluated as the task held_out, at most 1,000 rows",
         inherits_from="held_out_fraction",
         ge=0,
         le=0.5,
@@ -197,15 +197,16 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
     neighbor_group_size: int | None = config_field(
         None,
         "maximum number of rows per group, at most an eighth of batch_size; a group consists of rows whose first "
-        "texts are similar according to the untrained encoder, and is never split between batches; null: random "
-        "batches",
+        "texts are similar according to the untrained encoder, and which are placed in one batch, or in two adjacent "
+        "batches if the group is at a border; null: random batches",
         inherits_from="neighbor_group_size",
         ge=2,
     )
     max_length: int | None = config_field(
         None,
         "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts, up to "
-        "the maximum of the backbone. If the key is not set, train_max_length of the run applies if it is set, else "
+        "the maximum of the encoder (model.max_length). If the key is not set, train_max_length of the run applies if "
+        "it is set, else "
         "null",
         inherits_from="train_max_length",
         ge=1,

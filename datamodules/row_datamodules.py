@@ -357,7 +357,8 @@ class ScoredTriplets(TextRows, StoredRows):
 
 
 class QuestionAnswers(Triplets):
-    """Data module of pairs of a question and an answer, which are triplets without negatives."""
+    """Data module of pairs of a question and an answer, which are triplets usually without
+    negatives."""
 
     settings: QuestionDataConfig
     kind = QA

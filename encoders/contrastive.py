@@ -154,8 +154,8 @@ class ContrastiveObjective(Objective):
         return contrast_diagnostics(left, right)
 
     def count_negatives(self, batch: Any) -> Tensor | None:
-        """Return, for each anchor, the number of its negatives: the texts of all other views, except those that the
-        loss excludes.
+        """Return, for each anchor, the number of its negatives: the texts of all other views, except those that equal
+        the anchor or one of its positives.
         """
         return count_negatives(
             *self.view_hashes(batch),

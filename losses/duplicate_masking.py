@@ -182,7 +182,8 @@ def _count(
 def text_hashes(ids: Tensor, lengths: np.ndarray, excluded: slice = slice(0, 0)) -> Tensor:
     """Return the hash of each of N token sequences, (N,) int64; ``ids`` contains the concatenated sequences.
 
-    The hash is the sum of key times id over positions, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014). Two
+    The hash is the sum of the mixed products of key and id over positions and of a term for the length, modulo 2^64
+    (after multilinear hashing, Lemire and Kaser, 2014). Two
     different texts with a vocabulary below 2^18 collide with a probability below 2^-45. There is no synchronization
     with the device. The positions ``excluded`` of each sequence are ignored.
     """

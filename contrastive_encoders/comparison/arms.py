@@ -58,8 +58,8 @@ def label_of(run: FinishedRun) -> str | None:
 
 
 def recipe_key(run: FinishedRun) -> str:
-    """Return a string that identifies the arm of a run: it is equal for runs that differ only in the seed or in keys
-    that do not affect results.
+    """Return a string that identifies the arm of a run: it is equal for runs that have the same name, if any,
+    and differ only in the seed or in keys that do not affect results.
     """
     stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
     return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)

@@ -86,12 +86,16 @@ def choose_ranking_metric(arms: Sequence[Arm], requested: str | None) -> Ranking
             expected=f"a score that all runs report ({', '.join(shared) or 'none'})",
             hint=f"{lacking[0]} does not report {requested}.",
         )
+    if requested is not None and not ScoreName.parse(requested).higher_is_better:
+        expected = "a score that is better if it is higher"
+        raise InputError(key="ranking_metric", value=requested, expected=expected)
     for name in [requested] if requested else AVERAGES:
         if name in shared:
             parts = [one for one in members.get(name, [name]) if one in shared]
             return RankingMetric(name, parts or [name])
     single = [name for name in shared if is_standard_score(name) and name not in members]
-    scores = pair_scores(single) or retrieval_scores(single) or pair_scores(shared) or shared[:1]
+    others = [name for name in shared if ScoreName.parse(name).higher_is_better]
+    scores = pair_scores(single) or retrieval_scores(single) or pair_scores(shared) or others[:1]
     if not scores:
         scores_of_arms = "; ".join(f"{arm.runs[0].path}: {_first_names(arm.runs[0].results['scores'])}" for arm in arms)
         common, _ = Counter(name for arm in arms for run in arm.runs for name in run.results["scores"]).most_common(1)[

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import Standing, interval_of, same_items, values_of
 from contrastive_encoders.comparison.families import Family
-from contrastive_encoders.comparison.tables import item_note, rank
+from contrastive_encoders.comparison.tables import has_best, item_note, rank
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
@@ -70,9 +70,7 @@ def _panels(families: Sequence[Family]) -> list[list[Family]]:
 def _rows(arms: Sequence[Arm], scores: Sequence[RankingMetric], standings: Sequence[Standing]) -> Iterator[str]:
     """Yield the LaTeX rows of a panel: for each arm, its scores and, if needed, a row with their intervals."""
     means = [[round(spread(values_of(arm, score)).mean, 2) for arm in arms] for score in scores]
-    best = [
-        max(column) if same_items(arms, score.scores) else None for score, column in zip(scores, means, strict=True)
-    ]
+    best = [max(column) if has_best(arms, score) else None for score, column in zip(scores, means, strict=True)]
     for standing in standings:
         arm = arms[standing.arm]
         cells, intervals = [escape(arm.label), escape(rank(standing).text)], list[str]()

@@ -119,12 +119,19 @@ def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings:
     return Table(heads, rows, title, name="families")
 
 
+def has_best(arms: Sequence[Arm], score: RankingMetric) -> bool:
+    """Return whether the arm with the highest value of a score is the best: the arms were scored on the same test
+    items, and a higher value is better.
+    """
+    return same_items(arms, score.scores) and all(ScoreName.parse(name).higher_is_better for name in score.scores)
+
+
 def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
     """Return a heat map of all scores: for each family, its average and the scores of its tasks."""
     scores = [score for family in families for score in family.scores]
     scores_by_name = {score.name: [spread(values_of(arms[one.arm], score)) for one in standings] for score in scores}
     best = {name: max(one.mean for one in summaries) for name, summaries in scores_by_name.items()}
-    comparable = {score.name for score in scores if same_items(arms, score.scores)}
+    comparable = {score.name for score in scores if has_best(arms, score)}
     rows = []
     for place, standing in enumerate(standings):
         cells: list[Cell | str] = [arms[standing.arm].label]

@@ -32,7 +32,7 @@ class KeyEffect(NamedTuple):
 COUNTS = KeyEffect("it can change the result")
 
 _LOCATION = KeyEffect("location of files", in_identity=False, in_arm=False)
-_PROCESSES = KeyEffect("results are equal for any number of processes", in_identity=False, in_arm=False)
+_PROCESSES = KeyEffect("batches and loss are equal for any number of processes", in_identity=False, in_arm=False)
 _OUTPUT = KeyEffect("what is printed, logged, or kept", in_identity=False, in_arm=False)
 _START = KeyEffect("how a command starts, and what it checks", in_identity=False, in_arm=False)
 _INDIRECT = KeyEffect("it takes effect through other keys", in_identity=False, in_arm=False)

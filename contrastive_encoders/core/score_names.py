@@ -8,6 +8,8 @@ TASK = re.compile(
     r"(?P<task>.*?)(-(?P<split>dev(:[^@]*)?))?(@(?P<form>[^@]*[^@\d][^@]*))?(@(?P<size>[1-9]\d*))?", re.DOTALL
 )
 
+LESS_IS_BETTER = ("mse", "perplexity")  # metrics
+
 
 @dataclass(frozen=True)
 class ScoreName:
@@ -28,6 +30,13 @@ class ScoreName:
     split: str = ""
     form: str = ""
     size: int | None = None
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher value is better, which does not hold for errors, perplexities, and measures of the geometry
+        of embeddings.
+        """
+        return self.metric not in LESS_IS_BETTER and self.protocol != "geometry"
 
     @classmethod
     @lru_cache(maxsize=4096)

@@ -13,7 +13,6 @@ from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, colum
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.verdict import add_items_before, compute_verdict
 
-LESS_IS_BETTER = ("mse",)  # metrics
 VERDICTS = {"better": " better", "worse": " worse", "inconclusive": ""}
 SUFFIXES = (".ckpt", ".gguf", ".txt", ".vec")  # endings of encoders that are files
 NOT_NAMES = {"encoder", "model"}  # directories that are named after their parents
@@ -75,7 +74,7 @@ def _difference(name: str, first: EncoderScores, other: EncoderScores) -> str:
     if first.items is None or other.items is None:
         return _with_sign(name, after[name] - before[name])
     score = ScoreName.parse(name)
-    headline = RankingMetric.mean_of([name], less_is_better=score.metric in LESS_IS_BETTER)
+    headline = RankingMetric.mean_of([name], less_is_better=not score.higher_is_better)
     verdict = compute_verdict(headline, before, after, add_items_before(other.items, first.items))
     bounds = verdict["interval"]
     interval = f" ({' to '.join(_with_sign(name, bound) for bound in bounds)})" if bounds else ""

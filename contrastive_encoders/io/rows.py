@@ -61,7 +61,7 @@ def read_rows(
     Args:
         columns: the columns to read of a Parquet file that has them. If it lacks the first one, all columns are read,
             so that a message can list them.
-        form: one of ``file_discovery.FORMS``, if the file name does not determine it.
+        form: one of `FORMS`, if the file name does not determine it.
     """
     reader = _open(path, columns, form, encoding)
     make = reader.row

@@ -394,8 +394,8 @@ class _Utf8Stream(_ConvertedStream):
 class _Utf8OrCp1252(_ConvertedStream):
     """Stream that leaves UTF-8 unchanged and converts cp1252 to UTF-8.
 
-    The file is searched as soon as it is known not to be UTF-8. The bytes before that point are the same in both
-    encodings.
+    The file is searched as soon as it is known not to be UTF-8. The bytes before that point are kept as
+    they are.
     """
 
     def __init__(self, stream: IO[bytes], path: Path, encoding: Encoding) -> None:

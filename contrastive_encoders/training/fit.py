@@ -130,7 +130,7 @@ def fit(
     data.setup()
     check_samples(model, data)
     check_labels(data)
-    stream = data.train_dataloader()  # checks the batch size before Lightning starts more processes
+    stream = data.train_dataloader()  # checks the batch size
     batches = len(stream)
     negatives = count_usable_negatives(model, data, stream, trainer, name_of(run.data))
     resumed = None

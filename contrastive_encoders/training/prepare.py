@@ -119,7 +119,8 @@ def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
     """Return the run with a smaller batch size and number of steps if there are few rows. The user's settings are kept.
 
     Below 1,000 training rows, the batch size is half of the number of rows, rounded down to a multiple of 8, and at
-    most that of the config. The number of steps is that of ``few_rows_epochs`` epochs, and at most that of the config.
+    most that of the config. The number of steps is at most that of the config and ``few_rows_epochs``
+    times the rows, divided by the batch size.
     """
     if run.few_rows_epochs is None or run.batch_size is None or rows >= MIN_ROWS:
         return run

@@ -133,8 +133,8 @@ class Evaluation:
     data_root: str | None = config_field(None, "directory of the evaluation tables; null: suites are not evaluated")
     custom_tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
-        "files, directories in BEIR's layout, or YAML files that define custom tasks, which are evaluated during "
-        "training and at the end (docs/evaluation-protocols.md)",
+        "files, directories in BEIR's layout, or YAML files that define custom tasks, which are evaluated before "
+        "and after training and every `every_n_steps` steps (docs/evaluation-protocols.md)",
     )
     protocol: Literal["default", "fast", "sklearn"] = config_field(
         "default", "training protocol of SentEval's classifiers, for suites that contain SentEval's transfer tasks"
@@ -146,7 +146,7 @@ class Evaluation:
         "tasks that the data hold out",
     )
     every_n_steps: int | None = config_field(
-        None, "number of steps between two evaluations; null: evaluation only at the end", ge=0
+        None, "number of steps between two evaluations; null: evaluation only before and after training", ge=0
     )
     at_start: bool | None = config_field(
         None,
@@ -220,13 +220,14 @@ class RunConfig:
     )
     batch_size: int | None = config_field(
         None,
-        "number of examples per batch over all processes, which determines the number of in-batch negatives; null: the "
-        "model's default",
+        "number of examples per batch over all processes, which determines the number of in-batch negatives; null: "
+        "data.batch_size, which must be set",
         ge=1,
     )
     few_rows_epochs: int | None = config_field(
         None,
-        "maximum number of epochs if there are fewer than 1,000 training rows; batches then contain at most half of "
+        "limits max_steps to this number times rows / batch_size if there are fewer than 1,000 training rows; batches "
+        "then contain at most half of "
         "the rows; max_steps and batch_size take precedence if they are set; null: a small number of rows does not "
         "change the number of steps or the batch size",
         ge=1,
@@ -252,13 +253,15 @@ class RunConfig:
     )
     held_out_fraction: float | None = config_field(
         None,
-        "fraction of the rows that are held out from training and evaluated as the task held_out; null: 0",
+        "fraction of the rows that are held out from training and evaluated as the task held_out, at most 1,000 rows; "
+        "null: 0",
         ge=0,
         le=0.5,
     )
     neighbor_group_size: int | None = config_field(
         None,
-        "number of similar rows that are placed in the same batch; this is the default of data.neighbor_group_size for "
+        "number of similar rows that are placed next to each other in the order of an epoch; this is the default of "
+        "data.neighbor_group_size for "
         "data=triplets and data=qa; null: batches consist of random rows",
         ge=2,
     )
@@ -322,7 +325,9 @@ class RunConfig:
         "checkpoint from which training resumes; auto: the last checkpoint in output_dir, if there is one; PATH: "
         "this checkpoint file; null: training starts from scratch",
     )
-    overwrite: bool = config_field(False, "whether to delete the files of another run in output_dir")
+    overwrite: bool = config_field(
+        False, "whether to delete the files of a run in output_dir, also those of this run, and start anew"
+    )
     verify: bool = config_field(
         False, "whether to check the SHA-256 checksum of the complete token store before training"
     )

@@ -120,7 +120,7 @@ def start_processes(run: ResolvedRun) -> None:
         trainer = make_trainer(run, logger=False)
         if (world := trainer.num_devices * trainer.num_nodes) > 1:
             for training in run.trainings:
-                if training.batch_size is not None:  # null: chosen by the number of rows
+                if training.batch_size is not None:  # null: data.batch_size
                     check_divisible(training.batch_size, world)
             start_ranks(trainer.num_devices, trainer.num_nodes)
     if run.is_sharded and find_ranks().world == 1:

@@ -2,7 +2,8 @@
 
 A run without stages is a single training run. ``compose.py`` converts a command line to a `RunConfig`, ``resolve.py``
 gives each key a value, ``checks.py`` validates, ``run_setup.py`` claims the directory, ``prepare.py`` builds model and
-data, ``fit.py`` trains, and ``finish.py`` writes the outputs. This module calls them in order.
+data, ``fit.py`` trains, and ``finish.py`` writes the outputs. This module gets the resolved run and calls the
+others.
 """
 
 import logging

@@ -66,11 +66,11 @@ class HeldOutSplit:
     Only equal anchors form a group if texts are shared by that many rows, as is common for answers to questions, or if
     fewer than two or more than half of the distinct positives would be held out.
 
-    Of several kinds of pairs, one is scored. The documents of the task are all distinct positives of that kind,
-    including those of training rows. Above ``max_documents``, they are a sample by text hash that includes all relevant
-    documents. The relevant documents of a query are the documents of all its rows. Near-duplicates of relevant
-    documents are not ranked for that query; they count as neither relevant nor irrelevant. Runs of words that are
-    common in the data, such as a signature, do not make two texts near-duplicates.
+    Of several kinds of pairs, one is scored. The documents of the task are all distinct positives and hard negatives of
+    that kind that do not equal a query, including those of training rows. Above ``max_documents``, they are a sample by
+    text hash that includes all relevant documents. The relevant documents of a query are the documents of all its rows.
+    Near-duplicates of relevant documents are not ranked for that query; they count as neither relevant nor irrelevant.
+    Runs of words that are common in the data, such as a signature, do not make two texts near-duplicates.
     """
 
     @classmethod

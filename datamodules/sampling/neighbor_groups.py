@@ -1,4 +1,5 @@
-"""Find groups of rows whose first texts are similar according to an encoder, so that each group is placed in one batch.
+"""Find groups of rows whose first texts are similar according to an encoder, so that the rows of a group are
+placed next to each other in the order of an epoch.
 
 Shape letters: N rows, D embedding dimension.
 """

@@ -1,7 +1,7 @@
 """The token store: memory-mapped token ids and offsets, in a folder named by a hash of everything that they depend on.
 
 It is designed for tens of millions of rows: an open store keeps nothing per row in memory, and writing needs eight
-bytes per row.
+bytes per row, or sixteen with labels.
 """
 
 import hashlib

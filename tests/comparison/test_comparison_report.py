@@ -17,13 +17,14 @@ from contrastive_encoders.comparison.contrasts import choose_ranking_metric, int
 from contrastive_encoders.comparison.contrasts import values_of as arm_values
 from contrastive_encoders.comparison.latex_table import format_csv, format_latex
 from contrastive_encoders.comparison.report import build_comparison, sections, write_report
-from contrastive_encoders.comparison.tables import conclusions, item_note, leaderboard
+from contrastive_encoders.comparison.tables import conclusions, has_best, item_note, leaderboard
 from contrastive_encoders.comparison.upload import upload
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.datamodules.data_configs import SentenceDataConfig
 from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 from contrastive_encoders.io.results import read_results, write_results
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.run_config import Checkpoint, RunConfig
 from tests.forks import run_command
@@ -94,6 +95,20 @@ def test_a_conclusion_has_the_sign_of_the_difference_from_the_other_arm(written)
         difference, low, high = map(float, re.findall(r"[+-]\d+\.\d+", sentence)[:3])
         assert difference == pytest.approx(means[place] - means[0 if place else 1], abs=0.0051)
         assert low < difference < high
+
+
+def test_scores_that_are_better_if_lower_do_not_rank_and_have_no_best(run_folder, tmp_path):
+    score = "generator-dev/perplexity"
+    for name, value in (("one", 10.0), ("two", 20.0)):
+        folder = run_folder(tmp_path / name, name, 1, 0.2)
+        results = read_results(folder / "results.json")
+        write_results(folder / "results.json", results | {"scores": {score: value}, "averages": {}})
+        (folder / "item_scores.npz").unlink(missing_ok=True)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    assert not has_best(arms, RankingMetric.mean_of([score]))
+    with pytest.raises(InputError) as refused:
+        choose_ranking_metric(arms, score)
+    assert refused.value.key == "ranking_metric"
 
 
 def test_a_table_with_one_seed_has_no_deviation(run_folder, tmp_path):
