@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from markitdown import MarkItDown
 
 SOURCE = "markdown"  # the name of the value from which a document is made
+# heading of a sheet with the name that spreadsheet programs give it
+DEFAULT_SHEET = re.compile(r"^## (?:Sheet|Tabelle|Feuil|Hoja|Foglio|Planilha|Blad|Arkusz) ?\d+[^\S\n]*$", re.MULTILINE)
 EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas writes the empty cells of a sheet
 
 
@@ -78,7 +80,7 @@ def _convert(data: bytes, path: Path, form: str) -> str | BadRow:
         cause = next((one.exc_info[1] for one in getattr(error, "attempts", None) or () if one.exc_info), error)
         why = " ".join(f"{type(cause).__name__}: {cause}".split()).removesuffix(".")
         return BadRow(f"not a valid {form} file ({why}). Open and save it again, or leave it out", 1)
-    return EMPTY_CELL.sub("", found) if form == ".xlsx" else found
+    return DEFAULT_SHEET.sub("", EMPTY_CELL.sub("", found)) if form == ".xlsx" else found
 
 
 @cache

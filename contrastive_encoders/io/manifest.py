@@ -126,7 +126,7 @@ def files_in(manifest: Any) -> Iterator[DataFile]:
         for file in manifest.get("files", ()):
             if isinstance(file, Mapping) and {"path", "bytes", "sha256"} <= file.keys():
                 path = file.get("cached", file["path"])
-                held_out = manifest.get("held_out_lines", {}).get(path, "")
+                held_out = manifest.get("lines_not_trained_on", {}).get(path, "")
                 yield DataFile(Path(path), file["bytes"], file["sha256"], manifest.get("split"), held_out)
         yield from files_in([value for key, value in manifest.items() if key != "files"])
 

@@ -116,7 +116,7 @@ class HeldOutSplit:
         self._prepare()
         counts = json.loads((self.directory / "counts.json").read_text(encoding="utf-8"))
         lines = {str(Path(file).absolute()): ranges_of(lines) for file, lines in self.lines_left_out.items()}
-        return {**self.source.manifest(), NAME: counts, "held_out_lines": lines}
+        return {**self.source.manifest(), NAME: counts, "lines_not_trained_on": lines}
 
     def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalData]:
         """Return a list that contains the retrieval task, or an empty list if there are too few rows.

@@ -34,7 +34,7 @@ from contrastive_encoders.datamodules.sources.text_lists import TextLists, are_l
 from contrastive_encoders.io.column_names import choose_columns
 from contrastive_encoders.io.file_discovery import form_of, local_path
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
-from contrastive_encoders.io.nested_columns import value_in
+from contrastive_encoders.io.nested_columns import MISSING, value_in
 from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, sheets_advice, text_in, title_advice
 from contrastive_encoders.io.text_files import BadRow, Encoding, Fault, ParsedRow
 
@@ -268,7 +268,8 @@ class RecordSource:
         for name in names:
             text = text_in(row, name, self.tally.strip_html)
             if isinstance(text, BadRow):
-                return text
+                is_missing = value_in(row.values, name) is MISSING  # in this row: other rows of the file have it
+                return text._replace(fault="empty") if is_missing else text
             if not text.strip():
                 if isinstance(file, Path) and form_of(file) == ".txt":
                     return SkippedRow("blank")
@@ -309,16 +310,25 @@ class RecordSource:
         return self._advice[file]
 
     def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
-        """Return the column names of the texts and the label in this file, based on its first readable row. Both
-        are empty if there is none; the reader then raises the error."""
-        rows = rows_in(file, encoding=self.encoding)
-        first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
+        """Return the column names of the texts and the label in this file, based on its first readable row or, in JSON
+        files, on the first rows that together have them. Both are empty if there is no row; the reader then raises the
+        error.
+        """
+        rows = (row for row in rows_in(file, encoding=self.encoding) if isinstance(row, ParsedRow) and row.values)
+        first = next(rows, None)
         if first is None:
             return (), None
         labels = self.kind.label.columns if self.kind.label else ()
-        present = list(first.values)
-        names = numbered_columns(self.kind, present) or choose_columns(present, (*self.kind.columns, *self.kind.lists))
-        label = next((name for name in labels if name in first.values), None)
+        may_lack = isinstance(file, Path) and form_of(file) in (".jsonl", ".json")
+        present, names, label = list[str](), None, None
+        for row in itertools.chain([first], itertools.islice(rows, LOOK_AHEAD) if may_lack else ()):
+            present += [name for name in row.values if name not in present]
+            names = numbered_columns(self.kind, present) or choose_columns(
+                present, (*self.kind.columns, *self.kind.lists)
+            )
+            label = next((name for name in labels if name in present), None)
+            if names is not None and (label is not None or not labels):
+                break
         if names is None or (labels and label is None):
             shown = ", ".join(repr(name[:MAX_QUOTE_CHARS]) for name in present)
             has_header = isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS) != ""

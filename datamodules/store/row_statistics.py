@@ -84,20 +84,25 @@ class Repeats:
 
     def __init__(self) -> None:
         self._texts, self._labeled = array("Q"), array("Q")
+        self._own_negatives = 0
 
     def add(self, records: Iterable[Record]) -> None:
         for record in records:
             whole = b"\xff".join(text.encode(errors="surrogatepass") for text in record.texts)  # not a UTF-8 byte
             self._texts.append(_digest(whole))
+            positives, negatives = record.texts[1 : 1 + record.positives], record.texts[1 + record.positives :]
+            self._own_negatives += any(text in positives for text in negatives if text)
             if record.label is not None:
                 self._labeled.append(_digest(b"%b\xff%a" % (whole, record.label)))
 
     def count(self) -> dict[str, int]:
-        """Return the number of rows with the texts of an earlier row (``repeated``), and how many of them have another
-        label than each earlier row with these texts (``relabeled``).
+        """Return the number of rows with the texts of an earlier row (``repeated``), how many of them have another
+        label than each earlier row with these texts (``relabeled``), and the number of rows with a negative that equals
+        a positive of the row (``own_negatives``).
         """
         repeated = _count_repeated(self._texts)
-        return {"repeated": repeated, "relabeled": repeated - _count_repeated(self._labeled) if self._labeled else 0}
+        relabeled = repeated - _count_repeated(self._labeled) if self._labeled else 0
+        return {"repeated": repeated, "relabeled": relabeled, "own_negatives": self._own_negatives}
 
 
 def _digest(content: bytes) -> int:

@@ -373,3 +373,12 @@ def test_pairs_to_classify_with_a_single_label_are_refused(tmp_path, tiny_bert):
         check_labels(parts["part2"])
     assert str(caught.value.location).endswith("2.csv")
     assert "contradiction" in str(caught.value.value)
+
+
+def test_the_columns_of_json_rows_may_be_missing_in_the_first_rows(tmp_path):
+    path = tmp_path / "x.jsonl"
+    rows = [{"question": "a"}, {"answer": "b"}, {"question": "c", "answer": "d"}, {"question": "e", "answer": "f"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = RecordSource(path, QA, on_error="skip")
+    assert texts_of(source) == [("c", "d"), ("e", "f")]
+    assert (source.manifest()["empty"], source.manifest()["malformed"]) == (2, 0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA
+from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA, TRIPLETS
 from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED, TextLengths
 from contrastive_encoders.datamodules.store.token_store import LENGTHS, build_or_open
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
@@ -72,6 +72,15 @@ def test_rows_with_the_texts_of_an_earlier_row_and_another_label_are_counted(tmp
     tokenizer = WholeRows(AutoTokenizer.from_pretrained(tiny_bert), labeled=1)
     found = build_or_open(source, tokenizer, tmp_path / "cache", quiet=True).manifest
     assert (found["repeated"], found["relabeled"]) == (3, 1)
+
+
+def test_rows_with_their_positive_as_a_negative_are_counted(tmp_path, tiny_bert):
+    rows = [{"anchor": f"a{n}", "positive": f"b{n}", "negative": f"b{n}" if n < 3 else f"c{n}"} for n in range(9)]
+    source, tokenizer = (
+        RecordSource(write_rows(tmp_path / "t.jsonl", rows), TRIPLETS),
+        WholeRows(AutoTokenizer.from_pretrained(tiny_bert)),
+    )
+    assert build_or_open(source, tokenizer, tmp_path / "cache", quiet=True).manifest["own_negatives"] == 3
 
 
 @pytest.mark.parametrize("prompts", [None, "query: "])
