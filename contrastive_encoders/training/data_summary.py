@@ -62,10 +62,7 @@ def account_of(
         others = f", {relabeled:,} of them with another label" if (relabeled := found.get("relabeled")) else ""
         yield "duplicates", f"{duplicates:,} of {found['kept']:,} rows have the same texts as an earlier row{others}"
     if own := found.get("own_negatives"):
-        yield (
-            "negatives",
-            f"{own:,} of {found['kept']:,} rows have a negative that equals their positive. Correct them.",
-        )
+        yield "negatives", f"{own:,} of {found['kept']:,} rows have a negative that equals a positive. Correct them."
 
 
 def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str:

@@ -76,10 +76,8 @@ def test_rows_with_the_texts_of_an_earlier_row_and_another_label_are_counted(tmp
 
 def test_rows_with_their_positive_as_a_negative_are_counted(tmp_path, tiny_bert):
     rows = [{"anchor": f"a{n}", "positive": f"b{n}", "negative": f"b{n}" if n < 3 else f"c{n}"} for n in range(9)]
-    source, tokenizer = (
-        RecordSource(write_rows(tmp_path / "t.jsonl", rows), TRIPLETS),
-        WholeRows(AutoTokenizer.from_pretrained(tiny_bert)),
-    )
+    source = RecordSource(write_rows(tmp_path / "t.jsonl", rows), TRIPLETS)
+    tokenizer = WholeRows(AutoTokenizer.from_pretrained(tiny_bert))
     assert build_or_open(source, tokenizer, tmp_path / "cache", quiet=True).manifest["own_negatives"] == 3
 
 

@@ -214,3 +214,13 @@ def linked(document: bytes, target: str) -> bytes:
             "word/_rels/document.xml.rels", f'<Relationships xmlns="{PACKAGE}/relationships">{link}</Relationships>'
         )
     return made.getvalue()
+
+
+def test_the_default_name_of_a_sheet_is_no_heading(tmp_path):
+    for title in ("Sheet1", "Tabelle 2", "Prices"):
+        book = openpyxl.Workbook()
+        book.active.title = title
+        book.active.append(["what", "how"])
+        book.save(tmp_path / "a.xlsx")
+        [row] = read_rows(tmp_path / "a.xlsx", form=DOCUMENT)
+        assert (title in row.values["text"]) == (title == "Prices")
