@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.file_discovery import FORMS, SHEET, form_of, list_files
+from contrastive_encoders.io.file_discovery import has_columns, list_files
 from contrastive_encoders.io.rows import count_rows, read_windows
 from contrastive_encoders.io.text_files import AUTO, Encoding
 
@@ -79,7 +79,7 @@ def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding
     files = tuple(
         file.path for file in list_files(path if isinstance(path, str) else list(path), "input", documents="named")
     )
-    if any(form_of(file, (*FORMS, SHEET)) not in ("", ".txt") for file in files):
+    if any(map(has_columns, files)):
         return InputTexts(files, column or COLUMN, encoding)
     if column is not None:
         expected = "null for text files and documents, which have no columns"

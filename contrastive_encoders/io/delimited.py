@@ -189,7 +189,7 @@ class CommaTable(Form):
 
 class TabTable(CommaTable):
     """Reader of .tsv. Quotation marks are part of the text, because published data sets contain unpaired ones, unless
-    the first lines show that they enclose texts, as in the files of pandas and of spreadsheets.
+    they enclose texts, as in the files of pandas and Excel.
 
     If the header has no tab but another separator, the file is read as a .csv.
     """

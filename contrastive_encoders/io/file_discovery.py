@@ -41,6 +41,11 @@ def form_of(path: Path, forms: Container[str] = FORMS) -> str:
     return form if form in forms else ""
 
 
+def has_columns(path: Path) -> bool:
+    """Return whether the rows of a file have named columns, unlike the lines of a text file and documents."""
+    return form_of(path, (*FORMS, SHEET)) not in ("", ".txt")
+
+
 def list_files(
     paths: str | Path | Sequence[str | Path],
     key: str = "data.path",

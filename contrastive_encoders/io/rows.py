@@ -69,16 +69,15 @@ def read_rows(
         yield piece if isinstance(piece, BadRow) else make(*piece)
 
 
-def title_advice(path: Path, encoding: Encoding = AUTO) -> str:
-    """Return advice if the first row of a .csv, .tsv, or .xlsx file seems to be a title above its header, otherwise
-    "".
+def header_advice(path: Path, encoding: Encoding, otherwise: str) -> str:
+    """Return advice about a table without the expected columns: its other sheets, and the row that seems to be the
+    header or, if there is none, ``otherwise``.
     """
-    return _open(path, (), "", encoding).title_advice()
+    return _header_advice(_open(path, (), "", encoding), otherwise)
 
 
-def sheets_advice(path: Path) -> str:
-    """Return the begin of advice if an .xlsx file has other sheets than the one that is read, otherwise ""."""
-    return _open(path, (), "", AUTO).sheets_advice()
+def _header_advice(reader: Form, otherwise: str) -> str:
+    return reader.sheets_advice() + (reader.title_advice() or otherwise)
 
 
 def read_windows(
@@ -115,7 +114,7 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
     text = text_in(row, column)
     if isinstance(text, BadRow):
         if isinstance(reader, CommaTable | Sheet) and value_in(row.values, column) is MISSING:
-            text, advice = text._replace(line=0), reader.sheets_advice() + (reader.title_advice() or advice)
+            text, advice = text._replace(line=0), _header_advice(reader, advice)
         raise bad_row_error(text, reader.path, advice.strip())
     return text
 

@@ -112,7 +112,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
     """
     run, model, data = prepared.run, prepared.model, prepared.data
     suite, scores = fitted.score_callback.suite, fitted.final.scores
-    current = environment()
+    current, tested = environment(), suite.sentences() if learns(as_mapping(run.model)) else {}
     results = Results(
         version=RECORD_VERSION,
         objective=model.objective,
@@ -128,11 +128,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         processes=fitted.trainer.world_size,
         git_commit=current["git_commit"],
         data=[data.manifest() | ({"license": run.data_license} if run.data_license else {})],
-        overlap={
-            task: data.count_overlap(sentences)
-            for task, sentences in suite.sentences().items()
-            if learns(as_mapping(run.model))
-        },
+        overlap={task: data.count_overlap(sentences) for task, sentences in tested.items()},
     )
     optional = {
         "scores_before": fitted.score_callback.scores_before,

@@ -1,4 +1,4 @@
-"""Comparison of a checkpoint with the config of the run that is resumed from it.
+"""Compare a checkpoint with the config of the run that resumes from it.
 
 Weights, moments, and counts come from the checkpoint. Every setting comes from the config. Settings on which the
 restored tensors depend cannot be changed.

@@ -131,7 +131,7 @@ def start_processes(run: ResolvedRun) -> None:
 
 
 def prepare_folder(run: ResolvedRun) -> Start:
-    """Claim the directory for a run or a stage, and write the backbone to it if ``backbone=tiny``."""
+    """Claim the output directory of a run or a stage. If ``backbone=tiny``, write the new backbone to it."""
     claim = _claim(run, overwrite=run.overwrite)
     if claim.finished or run.backbone != "tiny":
         return Start(claim.finished, claim.checkpoint, run.backbone)

@@ -35,7 +35,7 @@ from contrastive_encoders.io.column_names import choose_columns
 from contrastive_encoders.io.file_discovery import form_of, local_path
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.nested_columns import MISSING, value_in
-from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, sheets_advice, text_in, title_advice
+from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, header_advice, text_in
 from contrastive_encoders.io.text_files import BadRow, Encoding, Fault, ParsedRow
 
 LIST_CHECK_ROWS = 50  # rows that are read to find out whether their positives are lists
@@ -332,17 +332,13 @@ class RecordSource:
         if names is None or (labels and label is None):
             shown = ", ".join(repr(name[:MAX_QUOTE_CHARS]) for name in present)
             has_header = isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS) != ""
-            title = title_advice(file, self.encoding) if isinstance(file, Path) else ""
+            hint = self._header_hint(present, has_header)
+            hint += self._columns_hint(present) if names is None else self._label_hint(names, present)
             raise InputError(
                 location=str(file) if has_header else f"{file}:{first.line}",
                 expected=f"the columns {describe_columns(self.kind)}",
                 value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
-                hint=(sheets_advice(file) if isinstance(file, Path) else "")
-                + (
-                    title
-                    or self._header_hint(present, has_header)
-                    + (self._columns_hint(present) if names is None else self._label_hint(names, present))
-                ),
+                hint=header_advice(file, self.encoding, hint) if isinstance(file, Path) else hint,
             )
         if len(names) == 2 and names in self.kind.columns and not labels:
             self._warn_of_labels(file, [name for name in present if LABEL_NAME.search(name) and name not in names])

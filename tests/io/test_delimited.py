@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrastive_encoders.io.rows import count_rows, read_rows, title_advice
+from contrastive_encoders.io.rows import count_rows, header_advice, read_rows
 from contrastive_encoders.io.text_files import BadRow, Encoding
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -123,7 +123,7 @@ def test_a_column_name_that_resembles_that_line_is_a_column(tmp_path):
 def test_a_title_above_the_header_is_recognized(text, header, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    assert re.findall(r"row (\d+)", title_advice(path)) == ([str(header)] if header else [])
+    assert re.findall(r"row (\d+)", header_advice(path, Encoding(), "")) == ([str(header)] if header else [])
 
 
 def test_the_first_row_after_a_title_has_the_advice(tmp_path):

@@ -36,7 +36,7 @@ from contrastive_encoders.evaluation.tasks.triplets import TripletTask
 from contrastive_encoders.io import column_names
 from contrastive_encoders.io.column_names import Names, choose_columns
 from contrastive_encoders.io.file_discovery import form_of, list_files
-from contrastive_encoders.io.rows import sheets_advice, title_advice
+from contrastive_encoders.io.rows import header_advice
 from contrastive_encoders.io.text_files import ENCODING_MEANING, Encoding
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 
@@ -394,5 +394,5 @@ def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
         key="columns",
         value=", ".join(map(repr, columns)) or "none",
         expected=f"the columns of one of these kinds of tasks: {known_columns}",
-        hint=sheets_advice(file) + (title_advice(file, codec) or hint),
+        hint=header_advice(file, codec, hint),
     )
