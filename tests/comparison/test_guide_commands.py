@@ -42,7 +42,10 @@ def desk(tmp_path, run_folder, corpus_file, small_tables) -> Path:
         )
         for one in rng.choices(words, k=300)
     ]
-    nli = [{"premise": one["premise"], "hypothesis": one["entailment"], "label": "entailment"} for one in triplets]
+    kinds = ("entailment", "contradiction")
+    nli = [
+        {"premise": one["premise"], "hypothesis": one[name], "label": name} for one in triplets for name in relations
+    ]
     texts = [{"text": " ".join(one)} for one in words]
     texts_folder = tmp_path / "texts"
     texts_folder.mkdir()
