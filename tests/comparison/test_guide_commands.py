@@ -42,7 +42,7 @@ def desk(tmp_path, run_folder, corpus_file, small_tables) -> Path:
         )
         for one in rng.choices(words, k=300)
     ]
-    kinds = ("entailment", "contradiction")
+    relations = ("entailment", "contradiction")
     nli = [
         {"premise": one["premise"], "hypothesis": one[name], "label": name} for one in triplets for name in relations
     ]
