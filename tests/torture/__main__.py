@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from contrastive_encoders.runtime.child_processes import init_process
+from tests.forks import warm
 from tests.seed import seed
 from tests.torture import faults
 from tests.torture.campaign import Campaign
@@ -39,6 +40,7 @@ def torture(home: Path, minutes: float, number: int, only: str) -> int:
     laying = multiprocessing.get_context("fork").Process(target=lay_out, args=(desk,))  # its threads end with it
     laying.start()
     laying.join()
+    warm()  # otherwise the first job of a kind would count the imports, and most signals would come after its end
     known = [job for job in jobs(desk) if only in f"{job.name} {job.processes}"]
     campaign = Campaign(home, rng)
     todo: list[object] = []

@@ -16,6 +16,7 @@ from tests.torture.same import differences
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MAX_KILLS = 4  # of one job
 TO_END = 75.0  # seconds for the children of a killed command to end
+FORK = ("<frozen", "multiprocessing", "forks.py", "train.py", "runtime/signals.py")  # a signal's handler raises
 DONE = ("All files are in", " vectors of ", " shows their quality.")  # the last message of a command
 
 
@@ -103,9 +104,9 @@ class Campaign:
             allowed |= {1, 0}
         if number and job.processes > 1 and (at < START or any(said in ended.said for said in DONE)):
             allowed |= {-number}  # before Python can handle it, or after it has stopped handling it
-        early = at < START and (job.processes > 1 or not _in_our_code(ended.said))
+        early = (at < START and job.processes > 1) or not _in_our_code(ended.said)
         if number == signal.SIGINT and early and "Traceback" in ended.said:
-            allowed |= {1}  # from a fork, before the command's first line
+            allowed |= {1}  # from a fork, before the command's first line or after its last
         found = [] if ended.status in allowed else [f"status {ended.status}"]
         if number != signal.SIGKILL and not early and "Traceback" in ended.said:
             found.append("a traceback")
@@ -171,6 +172,6 @@ def _gense(desk: Path) -> Sequence[str]:
 
 
 def _in_our_code(said: str) -> bool:
-    """Return whether a traceback has a line beyond those of the code that reads a command's first line."""
+    """Return whether a traceback has a line beyond those of the code that starts and ends a fork."""
     places = [line for line in said.splitlines() if line.startswith('  File "')]
-    return any("<frozen" not in one and "multiprocessing" not in one and "forks.py" not in one for one in places)
+    return any(not any(name in one for name in FORK) for one in places)

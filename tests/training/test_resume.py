@@ -70,6 +70,20 @@ def test_the_cost_counts_every_step_once(tmp_path, uninterrupted, in_child):
         assert spent["peak_memory_bytes"] > 10**6
 
 
+@pytest.mark.parametrize("kills", [(11, 16), (11,), (16, 21)])
+def test_a_run_resumed_at_the_end_of_an_epoch_counts_its_epochs(kills, tmp_path, in_child):
+    # an epoch has 10 steps, and a checkpoint is saved every 5 steps
+    settings = {"max_steps": -1, "max_epochs": 3, "scores": {14: 10.0}}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    in_child(toy.train, whole, **settings)
+    for step in kills:
+        assert in_child(toy.train, parts, kill_at=step, **settings) == -9
+    in_child(toy.train, parts, **settings)
+    for name in ("last.ckpt", "best.ckpt"):
+        ours, theirs = (torch.load(run / "checkpoints" / name, weights_only=True) for run in (parts, whole))
+        assert (ours["epoch"], ours["global_step"]) == (theirs["epoch"], theirs["global_step"])
+
+
 def test_a_finished_run_resumes_with_more_steps(tmp_path, uninterrupted, in_child):
     in_child(toy.train, tmp_path, max_steps=14)
     in_child(toy.train, tmp_path)

@@ -117,6 +117,7 @@ class Accident(pl.Callback):
 def train(
     folder: Path,
     max_steps: int = 24,
+    max_epochs: int = -1,
     save_every: int | None = 5,
     minutes: float | None = None,
     log_every: int = 2,
@@ -145,7 +146,7 @@ def train(
         devices=devices,
         strategy="ddp" if devices > 1 or "TORCHELASTIC_RUN_ID" in os.environ else "auto",
         max_steps=max_steps,
-        max_epochs=-1,
+        max_epochs=max_epochs,
         logger=[MetricsCSV(folder), *loggers],
         callbacks=[
             RankFailureMonitor(),

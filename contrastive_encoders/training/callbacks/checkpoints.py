@@ -147,6 +147,10 @@ class RunCheckpoints(Checkpoint):
         self._clock = time.monotonic()
         self._step_seen = trainer.global_step
         self._saved_best_step = self.best_step
+        progress: Any = trainer.fit_loop.epoch_progress.current
+        if progress.processed == progress.started:
+            # resumed after an epoch's last batch: Lightning would not count the next epoch as started
+            trainer.fit_loop.reset_restart_stage()
         self._end_without_patience(trainer)  # again, if the process was killed before the results were written
 
     def on_train_batch_end(
