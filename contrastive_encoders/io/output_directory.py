@@ -255,7 +255,7 @@ def _write_problem(folder: Path) -> str:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{PREFIX}-") as file:
+        with tempfile.TemporaryFile(dir=folder) as file:  # without a name, so that a killed process leaves no file
             file.write(b"\0" * 4096)
     except (FileExistsError, NotADirectoryError):
         return f"{folder} is a file or inside of a file"
