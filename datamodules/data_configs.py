@@ -16,6 +16,7 @@ PositiveSampling = Literal["nearby", "adjacent", "subsuming"]
 MaskStrategy = Literal["bert", "all"]
 OnError = Literal["fail", "skip"]
 LengthUnit = Literal["tokens", "words"]
+PostprocessStep = Literal["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]
 Assembly = Literal["pieces", "string"]
 
 
@@ -147,6 +148,8 @@ class SentenceDataConfig(RowDataConfig, FileDataConfig):
         None,
         "fraction of the words to delete from a second copy of each text, for model=tsdae; null: no second copy",
         inherits_from="deletion_ratio",
+        gt=0,
+        lt=1,
     )
     concat_sentences: int | None = config_field(
         None,
@@ -256,7 +259,7 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
         "whether to post-process the pairs; auto: only pairs that are raw output of a generator, that is, pairs "
         "with a manifest, or with the columns text_a, text_b, and label, where labels are strings",
     )
-    postprocess_steps: Sequence[str] = config_field(
+    postprocess_steps: Sequence[PostprocessStep] = config_field(
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
         "post-processing steps, in the order in which they run",
     )
@@ -269,16 +272,20 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
         0.2,
         "strength of label smoothing in the post-processing step `smooth`; 0.2 changes the labels 0, 0.5, 1 to 0.1, "
         "0.5, 0.9; 0: no smoothing",
+        ge=0,
+        lt=1,
     )
     max_pairs_per_label: int = config_field(
         2,
         "maximum number of pairs that the post-processing step `cap` keeps for each combination of first text (x1) "
         "and label; 0: no limit",
+        ge=0,
     )
     random_pairs: int = config_field(
         2,
         "number of pairs with label 0 that the post-processing step `augment` adds for each first text (x1), by "
         "pairing it with a random second text (x2); 0: none",
+        ge=0,
     )
     random_pair_source: Literal["paper", "published"] = config_field(
         "paper",
@@ -382,9 +389,9 @@ class DocstringPairDataConfig(RowDataConfig, DocstringDataConfig):
 class SpanDataConfig(DataConfig):
     """Configuration keys of spans that are drawn from documents."""
 
-    anchors_per_document: int = config_field(2, "number of anchor spans per document")
-    positives_per_anchor: int = config_field(2, "number of positive spans per anchor")
-    min_span: int = config_field(32, "minimum length of a span in tokens")
+    anchors_per_document: int = config_field(2, "number of anchor spans per document", ge=1)
+    positives_per_anchor: int = config_field(2, "number of positive spans per anchor", ge=1)
+    min_span: int = config_field(32, "minimum length of a span in tokens", ge=1)
     max_span: int | Literal["auto"] = config_field(
         512,
         "maximum length of a span in tokens; auto: the largest value up to 512 for which 9 of 10 documents "
@@ -409,7 +416,9 @@ class SpanDataConfig(DataConfig):
         "tokens", "unit of min_document_length; words: words separated by whitespace, as in the published script"
     )
     lowercase: bool = config_field(False, "whether to lowercase texts")
-    mlm_probability: float = config_field(0.15, "fraction of an anchor's tokens that masked language modeling predicts")
+    mlm_probability: float = config_field(
+        0.15, "fraction of an anchor's tokens that masked language modeling predicts; 0: no MLM", ge=0, lt=1
+    )
     mask_strategy: MaskStrategy | None = config_field(
         None,
         "how predicted tokens are replaced; bert: 80 % by the mask token, 10 % by a random token, 10 % unchanged; "
@@ -456,6 +465,8 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
         0.0,
         "fraction of the documents that is held out from training and evaluated as the task held_out",
         inherits_from="held_out_fraction",
+        ge=0,
+        le=0.5,
     )
     max_held_out_documents: int = config_field(
         100_000,
@@ -514,6 +525,7 @@ class MixtureDataConfig:
         1.0,
         "exponent for the frequencies if no weights are set: parts are drawn in proportion to "
         "size^(1/temperature); 1: every row is used once per epoch; larger values: the frequencies are more equal",
+        gt=0,
     )
     homogeneous: bool = config_field(
         True,

@@ -143,16 +143,15 @@ class NLIGeneration(StoredRows):
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.parsed = parse_prompts(self.settings.prompts, self.settings.prompt_assembly, "prompts")
-        self._held_out_source: tuple[RecordSource, PremiseShare | None] | None = None
         self._check()
 
     def source(self) -> RowSource:
         """Return the source of the training rows."""
-        _, share = self._held_out_from()
+        _, share = self._held_out_source
         return self._prompted(self.records, share and share._replace(inside=False))
 
     def held_out_rows(self) -> RowSource:
-        return self._prompted(*self._held_out_from())
+        return self._prompted(*self._held_out_source)
 
     def prepare_data(self) -> None:
         super().prepare_data()
@@ -188,7 +187,7 @@ class NLIGeneration(StoredRows):
 
         A vocabulary must contain the words of the prompts.
         """
-        _, share = self._held_out_from()
+        _, share = self._held_out_source
         words = [piece for part in self.parsed[:3] for piece in part]
         for number, record in enumerate(self.records):
             if share is None or not share.holds(record.texts[0]):
@@ -237,23 +236,14 @@ class NLIGeneration(StoredRows):
         prompt_ids = None if is_unprompted else self.prompt_ids(load_tokenizer(self.settings.tokenizer))
         return PromptedRows(records, share, prompt_ids, self.settings.source_length)
 
-    def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
+    @cached_property
+    def _held_out_source(self) -> tuple[RecordSource, PremiseShare | None]:
         """Return the source of the held-out rows, and the subset of its premises that is held out (None: all rows of
         the source).
         """
-        if self._held_out_source is None:
-            records = self.records
-            if self.settings.dev_path is not None or records.has_split(self.settings.dev_split):
-                self._held_out_source = (
-                    records.of_split(self.settings.dev_split, self.kind, self.settings.dev_path),
-                    None,
-                )
-            else:
-                self._held_out_source = (
-                    records,
-                    PremiseShare(self.settings.dev_fraction, self.settings.seed, inside=True),
-                )
-        return self._held_out_source
+        if self.settings.dev_path is not None or self.records.has_split(self.settings.dev_split):
+            return self.records.of_split(self.settings.dev_split, self.kind, self.settings.dev_path), None
+        return self.records, PremiseShare(self.settings.dev_fraction, self.settings.seed, inside=True)
 
     def _check(self) -> None:
         if self.settings.dev_path is None and self.settings.dev_split == self.records.split:

@@ -65,7 +65,6 @@ class ScoredPairs(TextRows, StoredRows):
             self.settings.postprocess_seed,
         )
         self._announced = False
-        self.rules.check()
 
     def prepare_data(self) -> None:
         prepared = self._prepared()

@@ -52,7 +52,6 @@ class StoredData(pl.LightningDataModule, ABC):
         self.backbone_prompts = EncoderPrompts()  # of texts without a prompt in ``data.prompts``
         self.encoder_prompts: EncoderPrompts | None = None  # prompts for scoring held-out texts; None: unknown
         self._store: TokenStore | None = None
-        NestedSubset(1, self.settings.fraction, self.settings.seed)  # rejects an invalid fraction
 
     @abstractmethod
     def source(self) -> RowSource:

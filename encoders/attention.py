@@ -17,6 +17,7 @@ ATTENTION = ("causal", "bidirectional")
 PREFIX = {"backbone": "model.", "encoder": ""}  # prefix of settings, by the setting that names the model
 MIN_TRANSFORMERS_VERSION = "5.4"  # version of transformers; older ones ignore ``is_causal`` for some families
 TOLERANCE = 1e-6
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # Config names of dropout: of attention weights, and of hidden states and embeddings
 ATTENTION_DROPOUT_NAMES = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
 STATE_DROPOUT_NAMES = (
@@ -104,8 +105,8 @@ def has_dropout(encoder: nn.Module) -> bool:
     Modules that store the probability as a number, such as Llama's attention and BART's layers, are included.
     """
     return any(
-        (isinstance(module, nn.Dropout) and module.p > 0)
-        or any("dropout" in name and isinstance(value, float) and value > 0 for name, value in vars(module).items())
+        (isinstance(module, DROPOUT) and module.p > 0)
+        or any("drop" in name and isinstance(value, float) and value > 0 for name, value in vars(module).items())
         for module in encoder.modules()
     )
 

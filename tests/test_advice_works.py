@@ -393,6 +393,11 @@ REFUSED = [
         {"data=text": "model=declutr data=text data.path=$notes data.min_span=4 data.max_span=16"},
     ),
     (
+        "contrastive_encoders.io.file_discovery:_missing_path_error",
+        [*PAIRS, "data.path=$pairs,$sorted"],
+        {"data.path=[": "data.path=[$pairs,$sorted]"},
+    ),
+    (
         "contrastive_encoders.io.file_discovery:list_files",
         [*PAIRS, "data.path=[]"],
         {"data.path=FILE_OR_FOLDER": "data.path=$pairs"},

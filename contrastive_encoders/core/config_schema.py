@@ -402,7 +402,7 @@ def check_type(name: str, value: Any, type_: Any) -> None:
         is_choice = isinstance(value, str) and _has_choices(type_)
         hint = None if is_choice or value is None else f"The value is {_value_description(value)}."
         if (found := _wrong_element(value, type_)) is not None:
-            hint = f"{shorten(found)} is {_value_description(found)}."
+            hint = f"{shorten(found)} is {'not one of them' if _has_choices(type_) else _value_description(found)}."
         raise InputError(key=name, value=value, expected=type_description(type_), hint=hint)
 
 
@@ -467,6 +467,8 @@ def type_description(type_: Any) -> str:
     if type_ in (None, types.NoneType):
         return "null"
     if origin in (Sequence, list, tuple):
+        if typing.get_origin(parts[0]) is Literal:
+            return f"a list of values from {type_description(parts[0])}"
         known = [PLURALS[one] for one in (parts[0], *typing.get_args(parts[0])) if one in PLURALS]
         return f"a list of {' or '.join(known)}" if known else "a list"
     return NAMES.get(origin or type_, str(type_))

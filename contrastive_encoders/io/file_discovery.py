@@ -222,6 +222,10 @@ def _missing_path_error(path: Path, key: str) -> InputError:
     if glob.has_magic(str(Path(*rest))):
         expected = f"a pattern that matches at least one file (current directory: {Path.cwd()})"
         return InputError(key=key, value=path, expected=expected)
+    several = [Path(part.strip()).expanduser() for part in str(path).split(",") if part.strip()]
+    if len(several) > 1 and all(one.exists() for one in several):
+        hint = f"Set {key}=[{','.join(map(str, several))}]."
+        return InputError(key=key, value=path, expected="one path, or a list of paths in brackets", hint=hint)
     path = parent / rest[0]
     expected = f"an existing file or folder (current directory: {Path.cwd()})"
     return InputError(key=key, value=path, expected=expected, hint=similar_path_hint(path))

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from contrastive_encoders.core import InputError
-
 STEPS = ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment")  # in the published order
 
 
@@ -49,30 +47,9 @@ class PostprocessSettings(NamedTuple):
     random_pair_source: Literal["paper", "published"]
     seed: int
 
-    def check(self) -> None:
-        """Raise `InputError` if a setting is invalid."""
-        if unknown := [step for step in self.steps if step not in STEPS]:
-            raise InputError(key="data.postprocess_steps", value=unknown[0], expected=f"names from {', '.join(STEPS)}")
-        if not 0 <= self.smoothing < 1:
-            raise InputError(
-                key="data.smoothing",
-                value=self.smoothing,
-                expected="at least 0 (no smoothing) and less than 1; the published value is 0.2",
-            )
-        for name, value in (("max_pairs_per_label", self.max_pairs_per_label), ("random_pairs", self.random_pairs)):
-            if value < 0:
-                raise InputError(
-                    key=f"data.{name}", value=value, expected="at least 0 (none); the published value is 2"
-                )
-        if self.random_pair_source not in ("paper", "published"):
-            raise InputError(
-                key="data.random_pair_source", value=self.random_pair_source, expected="paper or published"
-            )
-
 
 def postprocess(pairs: Sequence[Pair], settings: PostprocessSettings) -> tuple[list[Pair], list[StepReport]]:
     """Run all post-processing steps in order. Return the resulting pairs and a report for each step."""
-    settings.check()
     found, reports = list(pairs), []
     for name in settings.steps:
         before = Counter(found)

@@ -59,10 +59,6 @@ class NestedSubset:
     """
 
     def __init__(self, n: int, fraction: float, seed: int) -> None:
-        if not 0 < fraction <= 1:
-            raise InputError(
-                key="data.fraction", value=fraction, expected="a number above 0 and at most 1 (all of the data)"
-            )
         self.size = max(1, round(n * fraction)) if n else 0
         self._permutation = Permutation(n, seed, 0, stream=_SUBSET_STREAM) if 0 < self.size < n else None
 
@@ -158,10 +154,6 @@ def check_divisible(batch_size: int, world: int) -> None:
 
 def check_batch_size(examples: int, batch_size: int, world: int) -> None:
     """Raise `InputError` if the data has no full batch, or the batch size is not a multiple of ``world``."""
-    if batch_size < 1:
-        raise InputError(
-            key="batch_size", value=batch_size, expected="a positive number of examples over all processes"
-        )
     check_divisible(batch_size, world)
     if batch_size > examples:
         raise InputError(

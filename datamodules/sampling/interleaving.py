@@ -20,15 +20,9 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
     or, if no weights are given, to size^(1 / temperature).
 
     Raises:
-        InputError: A weight or the temperature is not a valid number, a weight names an unknown part, or a part has no
+        InputError: A weight is not a valid number, a weight names an unknown part, or a part has no
             weight.
     """
-    if not 0 < temperature < math.inf:
-        raise InputError(
-            key="data.temperature",
-            value=temperature,
-            expected="a number above 0, where 1 means that parts are drawn in proportion to their size",
-        )
     if weights is None:
         logs = {name: math.log(size) / temperature for name, size in sizes.items()}
         weights = {name: math.exp(one - max(logs.values())) for name, one in logs.items()}

@@ -5,7 +5,7 @@ spans and masks in any process and batch, and new ones in the next pass.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, cast, get_args
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -62,7 +62,6 @@ class SpanBatchBuilder:
         starts_word: np.ndarray | None = None,
     ) -> None:
         rule.check()
-        check_probability(mlm_probability)
         if max_length - specials.number < rule.min_span:
             raise InputError(
                 key="data.max_length",
@@ -72,10 +71,6 @@ class SpanBatchBuilder:
             )
         self.store, self.specials, self.rule, self.seed = store, specials, rule, seed
         self.content = max_length - specials.number
-        if mask_strategy not in get_args(MaskStrategy):
-            raise InputError(
-                key="data.mask_strategy", value=mask_strategy, expected=" or ".join(get_args(MaskStrategy))
-            )
         self.mlm_probability = 0.0 if specials.mask_id is None else mlm_probability
         self.mask_strategy, self.starts_word = mask_strategy, starts_word
 
@@ -180,7 +175,6 @@ def mask_tokens(
         The corrupted ids and the labels, (n,) int64 each. Labels are the original ids of predicted tokens and
         IGNORED_LABEL elsewhere.
     """
-    check_probability(probability)
     ids = ids.astype(np.int64, copy=False)
     # Given that a draw is below the probability, it is uniform there, so it also determines the kind of corruption
     draws = rng.random(len(ids))
@@ -192,16 +186,6 @@ def mask_tokens(
     random = np.flatnonzero((draws >= 0.8 * probability) & (draws < 0.9 * probability))
     masked[random] = rng.integers(vocab_size, size=len(random))
     return masked, np.where(draws < probability, ids, IGNORED_LABEL)
-
-
-def check_probability(probability: float) -> None:
-    """Raise `InputError` unless the masking probability is at least 0 and less than 1."""
-    if not 0 <= probability < 1:
-        raise InputError(
-            key="data.mlm_probability",
-            value=probability,
-            expected="a fraction of tokens that is at least 0 (no MLM) and less than 1",
-        )
 
 
 def _concatenate(arrays: Sequence[np.ndarray]) -> torch.Tensor:

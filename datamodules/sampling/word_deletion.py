@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.store.tokenizer import word_start_table
 
 DELETION = 2  # separate random stream, next to those of spans and masks
@@ -25,12 +24,6 @@ class WordDeletion:
     """
 
     def __init__(self, tokenizer: Any, share: float, *, seed: int) -> None:
-        if not 0 < share < 1:
-            raise InputError(
-                key="data.deletion_ratio",
-                value=share,
-                expected="a fraction of the words between 0 and 1, or null (none); the published value is 0.6",
-            )
         self.share, self.seed = share, seed
         self.starts, self.marks = word_start_table(tokenizer), punctuation_table(tokenizer)
 

@@ -1,11 +1,8 @@
 """Split documents into passages with the headings above them."""
 
-import re
 from typing import NamedTuple
 
 from contrastive_encoders.io.markdown import blocks
-
-BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 
 
 class DocumentSection(NamedTuple):
@@ -15,16 +12,12 @@ class DocumentSection(NamedTuple):
     passage: str  # paragraphs separated by blank lines; there are no blank lines inside a paragraph
 
 
-def sections(text: str, *, markdown: bool = True) -> list[DocumentSection]:
+def sections(text: str) -> list[DocumentSection]:
     """Return the passages of a Markdown text in order, each with its headings.
 
     The text between two headings is one passage. A heading without text below it has no passage, but is one of the
-    headings of its subsections. Without a heading above it, each paragraph is a passage. This holds for all plain text
-    (``markdown=False``), in which no characters are treated as markup.
+    headings of its subsections. Without a heading above it, each paragraph is a passage.
     """
-    if not markdown:
-        paragraphs = BLANK_LINES.split(text.replace("\r\n", "\n"))
-        return [DocumentSection((), paragraph.strip()) for paragraph in paragraphs if paragraph.strip()]
     path, found = list[tuple[int, str]](), list[tuple[tuple[str, ...], list[str]]]()
     passage: list[str] | None = None  # of the last heading; None without heading or without text below it
     for block in blocks(text):

@@ -184,9 +184,8 @@ def test_short_documents_are_counted_with_advice(documents, caplog):
 @pytest.mark.parametrize(
     ("settings", "key", "value", "numbers"),
     [
-        ({"min_span": 32}, "data.min_span", 32, ["1", "16"]),
+        ({"min_span": 32}, "data.min_span", 32, ["16"]),
         ({"min_document_length": 63}, "data.min_document_length", 63, ["64", "2", "16"]),
-        ({"anchor_placement": "windows"}, "data.anchor_placement", "windows", []),
         ({"max_length": 5}, "data.max_length", 5, ["6", "4", "2"]),
         ({"batch_size": 41}, "batch_size", 41, ["40"]),
     ],

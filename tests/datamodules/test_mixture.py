@@ -182,7 +182,6 @@ BAD = [
     ({"weights": {"few": 1}}, "data.weights.many", None, []),
     ({"weights": {"few": NAN, "many": 1}}, "data.weights.few", NAN, ["0", "2", "1"]),
     ({"weights": {"few": 1, "many": 10_000}}, "data.weights.few", "0.0001", ["12"]),
-    ({"temperature": 0}, "data.temperature", 0, ["0", "1"]),
     ({"batch_size": 10}, "batch_size", 10, ["8"]),
     (
         {"homogeneous": False, "weights": {"few": 9, "many": 1}, "batch_size": 20},

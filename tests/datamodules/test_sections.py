@@ -44,16 +44,6 @@ More.
     ]
 
 
-def test_a_plain_text_is_its_paragraphs_and_nothing_in_it_is_a_mark():
-    text = "# no *heading*\r\nsame paragraph\r\n\r\n   \n    indented\n\n\n---\n"
-    assert sections(text, markdown=False) == [
-        DocumentSection((), "# no *heading*\nsame paragraph"),
-        DocumentSection((), "indented"),
-        DocumentSection((), "---"),
-    ]
-    assert sections("", markdown=False) == sections(" \n\n") == []
-
-
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_every_heading_with_text_below_it_has_one_passage(path):
     """In the flat list of tokens, a heading has text if the next opening token after it is not that of a heading."""

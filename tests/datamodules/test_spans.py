@@ -174,15 +174,9 @@ def test_short_documents_and_impossible_settings_are_refused():
     with pytest.raises(ValueError, match=r"2047.*2048"):
         sample_spans(2047, PUBLISHED, np.random.default_rng(0))
     assert PUBLISHED.tokens_needed == PUBLISHED._replace(anchor_placement="uniform").tokens_needed == 2048
-    for changed, key, value in (
-        ({"min_span": 64, "max_span": 32}, "data.min_span", 64),
-        ({"anchors": 0}, "data.anchors_per_document", 0),
-        ({"positives": 0}, "data.positives_per_anchor", 0),
-        ({"anchor_placement": "windows"}, "data.anchor_placement", "windows"),
-    ):
-        with pytest.raises(InputError) as error:
-            PUBLISHED._replace(**changed).check()
-        assert (error.value.key, error.value.value) == (key, value)
+    with pytest.raises(InputError) as error:
+        PUBLISHED._replace(min_span=64, max_span=32).check()
+    assert (error.value.key, error.value.value) == ("data.min_span", 64)
 
 
 def masked(ids, special, seed=0, probability=0.15):
@@ -221,10 +215,3 @@ def test_special_tokens_stay_and_labels_are_the_originals(ids, seed, probability
     assert np.array_equal(labels[predicted], ids[predicted])
     assert np.array_equal(corrupted[~predicted], ids[~predicted])
     assert corrupted.dtype == labels.dtype == np.int64
-
-
-def test_a_probability_that_leaves_nothing_is_refused():
-    for probability in (-0.1, 1.0, 15):
-        with pytest.raises(InputError) as error:
-            masked(np.arange(3), np.zeros(3, dtype=bool), probability=probability)
-        assert (error.value.key, error.value.value) == ("data.mlm_probability", probability)

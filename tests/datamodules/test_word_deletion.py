@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sampling.word_deletion import WordDeletion
 from tests.conftest import SENTENCES
-from tests.data import as_rank, batches, data_module, sequences_of
+from tests.data import batches, data_module, sequences_of
 
 TEXTS = [
     "She repaired the clock with a spoon, two hairpins and 3.5 inches of string.",
@@ -80,13 +79,3 @@ def test_words_are_deleted_before_a_text_is_cut(tmp_path, tiny_bert):
         assert len(before) == 24 >= len(after)
         assert (after[0], after[-1]) == (before[0], before[-1])
         assert len(set(after)) > len(set(before)), "no word of the end that was cut"
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.5, 1.5, float("nan")])
-def test_an_invalid_ratio_is_refused(tmp_path, tiny_bert, share):
-    path = tmp_path / "s.txt"
-    path.write_text("\n".join(TEXTS))
-    data = data_module("sentences", path=path, tokenizer=tiny_bert, cache_dir=tmp_path, deletion_ratio=share)
-    with pytest.raises(InputError) as error:
-        as_rank(data, 0, 1)
-    assert error.value.key == "data.deletion_ratio"

@@ -11,9 +11,9 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch import nn
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.optimizers import NAMES, adafactor, adamw, linear, linear_constant, names_of_groups
 from contrastive_encoders.training.callbacks.config_record import ConfigRecord
-from contrastive_encoders.training.callbacks.reseed import has_dropout
 from contrastive_encoders.training.changed_settings import MAX_CHANGES, changes, changes_in, described
 from contrastive_encoders.training.resume import check_settings, resumption
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import nn
+
+from contrastive_encoders.encoders.attention import has_dropout
 
 PROCESSES = "processes"  # number of processes of the run that wrote a checkpoint
 
@@ -43,20 +44,6 @@ class Reseed(pl.Callback):
                 "This run used %d process%s up to step %d and resumes with %d. The batches are the same%s.",
                 *(before, "es" if before > 1 else "", checkpoint["global_step"], trainer.world_size, dropout),
             )
-
-
-DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-
-
-def has_dropout(module: nn.Module) -> bool:
-    """Return whether a module or a submodule uses dropout in training, as a dropout layer or through an attribute with
-    a dropout rate above 0.
-    """
-    return any(
-        (isinstance(part, DROPOUT) and part.p > 0)
-        or any(isinstance(rate, float) and rate > 0 for name, rate in vars(part).items() if "drop" in name)
-        for part in module.modules()
-    )
 
 
 def mixed(*numbers: int) -> int:
