@@ -330,8 +330,10 @@ class GenerationDataConfig(FileDataConfig):
     target_length: int = config_field(
         48, "maximum number of tokens of the target, including the end-of-sequence token", ge=2
     )
-    dev_path: str | None = config_field(
-        None, 'file of held-out triplets; null: the rows of data.path whose "split" column equals dev_split'
+    dev_path: str | Sequence[str] | None = config_field(
+        None,
+        'file of held-out triplets, or a list of files; null: the rows of data.path whose "split" column equals '
+        "dev_split",
     )
     dev_split: str = config_field(
         "valid",

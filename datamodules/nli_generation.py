@@ -18,6 +18,7 @@ from contrastive_encoders.core import InputError, Ragged, Seq2SeqBatch
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, PromptIds, parse_prompts
 from contrastive_encoders.datamodules.data_configs import DataConfig, GenerationDataConfig
 from contrastive_encoders.datamodules.row_datamodules import StoredRows
+from contrastive_encoders.datamodules.sources.hub_datasets import find_rows
 from contrastive_encoders.datamodules.sources.records import Record, RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
@@ -241,6 +242,8 @@ class NLIGeneration(StoredRows):
         """Return the source of the held-out rows, and the subset of its premises that is held out (None: all rows of
         the source).
         """
+        if self.settings.dev_path is not None:
+            find_rows(self.settings.dev_path, self.settings.dev_split, self.records.hub, key="data.dev_path")
         if self.settings.dev_path is not None or self.records.has_split(self.settings.dev_split):
             return self.records.of_split(self.settings.dev_split, self.kind, self.settings.dev_path), None
         return self.records, PremiseShare(self.settings.dev_fraction, self.settings.seed, inside=True)

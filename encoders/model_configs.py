@@ -57,7 +57,7 @@ class LoRAConfig:
     """
 
     rank: int | None = config_field(
-        None, "rank of the LoRA matrices, usually 16; null: no LoRA, and all weights are trained", ge=1
+        None, "rank of the LoRA matrices, usually 16; null: no LoRA, and all weights are trained", ge=1, le=8192
     )
     alpha: float | None = config_field(
         None, "numerator of the factor alpha / rank, by which the LoRA update is multiplied; null: twice the rank", gt=0

@@ -166,7 +166,7 @@ class RecordSource:
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
         return any(isinstance(row, ParsedRow) and row.values.get("split") == split for row in rows)
 
-    def of_split(self, split: str, kind: RowSchema, path: str | None = None) -> "RecordSource":
+    def of_split(self, split: str, kind: RowSchema, path: str | Sequence[str] | None = None) -> "RecordSource":
         """Return a source that reads another split of the same files, or the files at another ``path``, with the row
         schema ``kind``.
         """

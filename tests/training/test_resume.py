@@ -84,6 +84,20 @@ def test_a_run_resumed_at_the_end_of_an_epoch_counts_its_epochs(kills, tmp_path,
         assert (ours["epoch"], ours["global_step"]) == (theirs["epoch"], theirs["global_step"])
 
 
+@pytest.mark.parametrize("save_every", [7, 5, None])
+@pytest.mark.parametrize("max_epochs", [3, -1])
+def test_a_run_that_ended_with_an_epoch_resumes_with_more_steps(max_epochs, save_every, tmp_path, in_child):
+    settings = {"max_epochs": max_epochs, "save_every": save_every, "scores": {14: 10.0}}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    in_child(toy.train, whole, max_steps=25, **settings)
+    for steps in (10, 20, 25):
+        in_child(toy.train, parts, max_steps=steps, **settings)
+    for name in ("last.ckpt", "best.ckpt"):
+        ours, theirs = (torch.load(run / "checkpoints" / name, weights_only=True) for run in (parts, whole))
+        assert (ours["epoch"], ours["global_step"]) == (theirs["epoch"], theirs["global_step"])
+        assert all(torch.equal(value, theirs["state_dict"][key]) for key, value in ours["state_dict"].items())
+
+
 def test_a_finished_run_resumes_with_more_steps(tmp_path, uninterrupted, in_child):
     in_child(toy.train, tmp_path, max_steps=14)
     in_child(toy.train, tmp_path)

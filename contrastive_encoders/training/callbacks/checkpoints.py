@@ -147,10 +147,7 @@ class RunCheckpoints(Checkpoint):
         self._clock = time.monotonic()
         self._step_seen = trainer.global_step
         self._saved_best_step = self.best_step
-        progress: Any = trainer.fit_loop.epoch_progress.current
-        if progress.processed == progress.started:
-            # resumed after an epoch's last batch: Lightning would not count the next epoch as started
-            trainer.fit_loop.reset_restart_stage()
+        _begin_epoch(trainer.fit_loop)
         self._end_without_patience(trainer)  # again, if the process was killed before the results were written
 
     def on_train_batch_end(
@@ -289,6 +286,19 @@ class RunCheckpoints(Checkpoint):
                 f"Cannot write the checkpoint of step {trainer.global_step} to {self.folder}: {why}. The previous "
                 "checkpoint is kept. Free disk space and rerun the same command to resume from it."
             ) from error
+
+
+def _begin_epoch(loop: Any) -> None:
+    """Correct the counters of Lightning's fit loop if a checkpoint of the end of an epoch is resumed. Lightning would
+    not count the next epoch as started (if the checkpoint was saved with the last batch), or end it after one batch (if
+    it was saved at the end of training).
+    """
+    epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
+    if epochs.processed != epochs.started:
+        return
+    loop.reset_restart_stage()
+    if batches.current.completed == batches.current.ready:
+        batches.reset_on_run()
 
 
 def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
