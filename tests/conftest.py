@@ -65,7 +65,7 @@ COMMON = "the a of and in on was with that for it as had by this from were which
 LONG = ("test_guide", "integration", "distributed", "comparison", "synthesis", "export", "training", "test_configs")
 
 # The number of days over which the tests with the mark `rotates` are distributed
-ROTATION = 6
+ROTATION = 8
 
 
 @pytest.hookimpl(tryfirst=True)
