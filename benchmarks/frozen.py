@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,38 +52,34 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A command and its arguments; ``{m}`` in an argument is the folder of the materials, ``{out}`` the output.
-
-    ``earlier`` maps an argument to that of the compared commit; to an empty one if it has none. Keys and
-    experiments that were renamed since get their old names.
-    """
+    """A command and its arguments; ``{m}`` in an argument is the folder of the materials, ``{out}`` the output."""
 
     name: str
     arguments: tuple[str, ...]
     command: str = "train"
-    earlier: Mapping[str, str] = field(default_factory=dict)
 
-    def arguments_at(self, commit: bool) -> list[str]:
-        """Return the arguments for the commit, or for this checkout."""
-        arguments = [
-            self.earlier.get(argument, old_names(self.command, argument)) if commit else argument
-            for argument in self.arguments
-        ]
+    def arguments_in(self, tree: Path) -> list[str]:
+        """Return the arguments with the names that the checkout in ``tree`` accepts."""
+        table = tree / "contrastive_encoders" / "core" / "renamed_keys.py"
+        refused = table.read_text(encoding="utf-8") if table.exists() else ""
         key = "output_dir" if self.command == "train" else "output"
-        return [*filter(None, arguments), f"{key}={{out}}"]
+        return [*(old_names(self.command, argument, refused) for argument in self.arguments), f"{key}={{out}}"]
 
 
-def old_names(command: str, argument: str) -> str:
-    """Return an override with the names that its key, or the choice of its group, had before they were renamed."""
+def old_names(command: str, argument: str, refused: str) -> str:
+    """Return an override with the names that its key, or the choice of its group, had before they were renamed, unless
+    ``refused``, a table of renamed keys, contains the old name.
+    """
     key, equals, value = argument.partition("=")
-    if value in (choices := {new: old for old, new in RENAMED_CHOICES.get(key, {}).items()}):
+    choices = {new: old for old, new in RENAMED_CHOICES.get(key, {}).items() if f'"{old}"' not in refused}
+    if value in choices:
         return f"{key}={choices[value]}"
     found = re.match(r"\+*(?:stages\.\w+\.|domain\.synthesis\.)?", key)
     place = found.group() if found else ""
     name = key.removeprefix(place)
     table = RENAMED_KEYS["generate" if place.endswith("synthesis.") else command]
-    old = {new: old for old, new in table.items()}.get(name, name)
-    values = {new: old for old, new in RENAMED_VALUES.get(old, {}).items()}
+    old = {new: old for old, new in table.items() if f'"{old}"' not in refused}.get(name, name)
+    values = {new: old for old, new in RENAMED_VALUES.get(old, {}).items() if f'"{old}"' not in refused}
     return f"{place}{old}{equals}{values.get(value, value)}"
 
 
@@ -379,7 +375,7 @@ def run_command(command: str, arguments: Sequence[str], tree: Path) -> None:
                 os._exit(70)
 
 
-def run_side(case: Case, tree: Path, place: Path, at_commit: bool) -> Record:
+def run_side(case: Case, tree: Path, place: Path) -> Record:
     """Return the results of a case in ``tree``; if it failed, ``failed`` is the last line of its log."""
     name = "".join(letter if letter.isalnum() else "_" for letter in case.name)
     output, log, path = place / name, place / f"{name}.log", place / f"{name}.json"
@@ -388,8 +384,7 @@ def run_side(case: Case, tree: Path, place: Path, at_commit: bool) -> Record:
         shutil.rmtree(old, ignore_errors=True)
     log.unlink(missing_ok=True)
     arguments = [
-        argument.replace("{m}", str(MATERIALS)).replace("{out}", str(output))
-        for argument in case.arguments_at(at_commit)
+        argument.replace("{m}", str(MATERIALS)).replace("{out}", str(output)) for argument in case.arguments_in(tree)
     ]
 
     def write_record() -> None:
@@ -410,12 +405,12 @@ def last_line(log: Path) -> str:
 def commit_side(case: Case, tree: Path, place: Path, materials: str) -> Record:
     """Return the side of the commit: from its file if the same arguments and materials made it, else computed."""
     path = place / f"{hashlib.sha256(case.name.encode()).hexdigest()[:12]}.kept.json"
-    made_of = {"materials": materials, "words": case.arguments_at(True)}
+    made_of = {"materials": materials, "words": case.arguments_in(tree)}
     if path.is_file():
         record: Record = json.loads(path.read_text(encoding="utf-8"))
         if record["made_of"] == made_of and "failed" not in record:
             return record
-    record = run_side(case, tree, place, at_commit=True) | {"made_of": made_of}
+    record = run_side(case, tree, place) | {"made_of": made_of}
     path.write_text(json.dumps(record), encoding="utf-8")
     return record
 
@@ -476,7 +471,7 @@ def compare_all(cases: Sequence[Case], commit: str) -> Iterator[tuple[Case, str,
     for case in cases:
         before = commit_side(case, tree, then, materials)
         start = time.perf_counter()
-        after = run_side(case, ROOT, now, at_commit=False)
+        after = run_side(case, ROOT, now)
         yield case, compare(before, after), time.perf_counter() - start
 
 
