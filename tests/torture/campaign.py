@@ -74,7 +74,6 @@ class Campaign:
         folder, self.tried[job] = self.place(), self.tried[job] + 1
         cache = self.warm if self.rng.random() < 0.5 else folder.parent / "cache"
         told = ["cold" if cache != self.warm else "warm"]
-        ended = None
         for _ in range(self.rng.randint(1, MAX_KILLS)):
             number, at = self.rng.choice(SIGNALS), self.rng.uniform(0, 1.05 * seconds)
             whom = self.rng.choice(("leader", "all", "rank") if job.processes > 1 else ("leader",))
@@ -91,9 +90,9 @@ class Campaign:
             self.judge(job, ended, number, whom, at, told)
             if self.rng.random() < 0.5 and (left := wait_for_orphans(TO_END)):
                 self.differ(job, "; ".join(told), [f"processes {left} outlived it"])
-            if job.once and ended.status == 0:
+            if job.once and (folder / job.result).exists():
                 break
-        self.to_the_end(job, folder, cache, whole, "; ".join(told), ended)
+        self.to_the_end(job, folder, cache, whole, "; ".join(told))
 
     def judge(self, job: Job, ended: Ended, number: int, whom: str, at: float, told: list[str]) -> None:
         """Check that it ended as this signal requires; it may have finished just before."""
@@ -115,12 +114,10 @@ class Campaign:
         if found:
             self.differ(job, "; ".join(told), found, ended.said)
 
-    def to_the_end(
-        self, job: Job, folder: Path, cache: Path, whole: Path, told: str, before: Ended | None = None
-    ) -> None:
-        """Resume a job, compare it, and delete it. ``before`` is how it ended the last time."""
-        is_over = job.once and before is not None and before.status == 0
-        ended = before if is_over and before else self.run(job, folder, cache)
+    def to_the_end(self, job: Job, folder: Path, cache: Path, whole: Path, told: str) -> None:
+        """Resume a job, compare it, and delete it."""
+        is_over = job.once and (folder / job.result).exists()  # a signal may come between the rename and the exit
+        ended = Ended(0, "") if is_over else self.run(job, folder, cache)
         found = [] if ended.status == 0 else [f"status {ended.status} when it was continued"]
         found += ["a traceback when it was continued"] if "Traceback" in ended.said else []
         if not found:

@@ -50,7 +50,7 @@ def disk_full(campaign: Campaign, jobs: Sequence[Job]) -> None:
         campaign.differ(
             job, told, [f"status {ended.status}" + " with a traceback" * ("Traceback" in ended.said)], ended.said
         )
-    campaign.to_the_end(job, folder, cache, reference, told, ended)
+    campaign.to_the_end(job, folder, cache, reference, told)
 
 
 def read_only(campaign: Campaign, jobs: Sequence[Job]) -> None:
@@ -80,7 +80,7 @@ def two_at_once(campaign: Campaign, jobs: Sequence[Job]) -> None:
     if ended[0].status != 0 or ended[1].status not in {0, 2} or any("Traceback" in one.said for one in ended):
         statuses = [one.status for one in ended]
         campaign.differ(job, "two processes", [f"statuses {statuses}"], "\n---\n".join(one.said for one in ended))
-    campaign.to_the_end(job, folder, campaign.warm, reference, "two processes", ended[0])
+    campaign.to_the_end(job, folder, campaign.warm, reference, "two processes")
 
 
 def input_changed(campaign: Campaign, jobs: Sequence[Job]) -> None:
@@ -129,7 +129,7 @@ def damaged(campaign: Campaign, jobs: Sequence[Job]) -> None:
     elif ended.status != 0 or "Traceback" in ended.said:
         campaign.differ(job, told, [f"status {ended.status}"], ended.said)
         return
-    campaign.to_the_end(job, folder, cache, reference, told, ended)
+    campaign.to_the_end(job, folder, cache, reference, told)
 
 
 def clock_shifted(campaign: Campaign, jobs: Sequence[Job]) -> None:
@@ -146,9 +146,9 @@ def clock_shifted(campaign: Campaign, jobs: Sequence[Job]) -> None:
         running = Running(job, folder, campaign.warm)
     finally:
         time.time = real
-    ended = running.finish()
+    running.finish()
     campaign.faults["a clock that was shifted"] += 1
-    campaign.to_the_end(job, folder, campaign.warm, reference, f"clock shifted by {shift:.0f} s", ended)
+    campaign.to_the_end(job, folder, campaign.warm, reference, f"clock shifted by {shift:.0f} s")
 
 
 ALL = (disk_full, read_only, two_at_once, input_changed, damaged, damaged, clock_shifted)
