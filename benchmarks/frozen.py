@@ -71,16 +71,18 @@ def old_names(command: str, argument: str, refused: str) -> str:
     ``refused``, a table of renamed keys, contains the old name.
     """
     key, equals, value = argument.partition("=")
-    choices = {new: old for old, new in RENAMED_CHOICES.get(key, {}).items() if f'"{old}"' not in refused}
-    if value in choices:
+
+    def accepted(table: Mapping[str, str]) -> dict[str, str]:
+        return {new: old for old, new in table.items() if f'"{old}"' not in refused}
+
+    if value in (choices := accepted(RENAMED_CHOICES.get(key, {}))):
         return f"{key}={choices[value]}"
     found = re.match(r"\+*(?:stages\.\w+\.|domain\.synthesis\.)?", key)
     place = found.group() if found else ""
     name = key.removeprefix(place)
     table = RENAMED_KEYS["generate" if place.endswith("synthesis.") else command]
-    old = {new: old for old, new in table.items() if f'"{old}"' not in refused}.get(name, name)
-    values = {new: old for old, new in RENAMED_VALUES.get(old, {}).items() if f'"{old}"' not in refused}
-    return f"{place}{old}{equals}{values.get(value, value)}"
+    old = accepted(table).get(name, name)
+    return f"{place}{old}{equals}{accepted(RENAMED_VALUES.get(old, {})).get(value, value)}"
 
 
 TINY_SIZES = "tiny.vocab_size=600 tiny.hidden_size=32 tiny.layers=2 tiny.heads=2 tiny.intermediate_size=64"

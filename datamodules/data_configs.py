@@ -5,7 +5,7 @@ Each data module is built from its config class, whose ``target`` is the class o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from contrastive_encoders.core.config_schema import UNSET, config_field
 from contrastive_encoders.io.text_files import ENCODING_MEANING
@@ -16,7 +16,7 @@ PositiveSampling = Literal["nearby", "adjacent", "subsuming"]
 MaskStrategy = Literal["bert", "all"]
 OnError = Literal["fail", "skip"]
 LengthUnit = Literal["tokens", "words"]
-PostprocessStep = Literal["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]
+PostprocessStep = Literal["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]  # in published order
 Assembly = Literal["pieces", "string"]
 
 
@@ -260,7 +260,7 @@ class ScoredPairDataConfig(RowDataConfig, FileDataConfig):
         "with a manifest, or with the columns text_a, text_b, and label, where labels are strings",
     )
     postprocess_steps: Sequence[PostprocessStep] = config_field(
-        ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
+        get_args(PostprocessStep),
         "post-processing steps, in the order in which they run",
     )
     ignore_case: bool = config_field(
@@ -485,7 +485,7 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleDataConfig(SpanDataConfig, DocstringDataConfig):
-    """Configuration of spans from the docstrings of the installed packages; each module is a document.
+    """Configuration of spans that are drawn from the docstrings of the installed packages. Each module is a document.
 
     Example:
         >>> from contrastive_encoders import ModuleDataConfig

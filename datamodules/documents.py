@@ -128,7 +128,7 @@ class DocumentSpans(StoredData):
 
     def cuts(self) -> list[Truncation]:
         drawn = f"spans of {self.rule.min_span} to {self.rule.max_span} tokens"
-        return [Truncation(drawn, self.max_length, self.span_builder.share_behind(self.rows[:CHECKED_DOCUMENTS]))]
+        return [Truncation(drawn, self.max_length, self.span_builder.truncated_fraction(self.rows[:CHECKED_DOCUMENTS]))]
 
     def texts(self) -> Iterator[str]:
         """Yield the texts of the documents, lowercased if the key ``lowercase`` is set."""

@@ -18,7 +18,6 @@ from contrastive_encoders.core import InputError, Ragged, Seq2SeqBatch
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, PromptIds, parse_prompts
 from contrastive_encoders.datamodules.data_configs import DataConfig, GenerationDataConfig
 from contrastive_encoders.datamodules.row_datamodules import StoredRows
-from contrastive_encoders.datamodules.sources.hub_datasets import find_rows
 from contrastive_encoders.datamodules.sources.records import Record, RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
@@ -179,7 +178,7 @@ class NLIGeneration(StoredRows):
         read = [] if before else [("sentences", self.settings.source_length, self.settings.source_length, SENTENCES)]
         written = "texts to write", self.settings.target_length, self.templates.room, [before + 1, before + 2]
         return [
-            Truncation(of, longest, self.lengths.share_behind(room, columns))
+            Truncation(of, longest, self.lengths.truncated_fraction(room, columns))
             for of, longest, room, columns in [*read, written]
         ]
 
@@ -242,10 +241,9 @@ class NLIGeneration(StoredRows):
         """Return the source of the held-out rows, and the subset of its premises that is held out (None: all rows of
         the source).
         """
-        if self.settings.dev_path is not None:
-            find_rows(self.settings.dev_path, self.settings.dev_split, self.records.hub, key="data.dev_path")
-        if self.settings.dev_path is not None or self.records.has_split(self.settings.dev_split):
-            return self.records.of_split(self.settings.dev_split, self.kind, self.settings.dev_path), None
+        path, split = self.settings.dev_path, self.settings.dev_split
+        if path is not None or self.records.has_split(split):
+            return self.records.of_split(split, self.kind, path, "data.dev_path"), None
         return self.records, PremiseShare(self.settings.dev_fraction, self.settings.seed, inside=True)
 
     def _check(self) -> None:

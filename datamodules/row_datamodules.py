@@ -117,7 +117,9 @@ class TextRows(StoredData):
 
     def cuts(self) -> list[Truncation]:
         room = max(0, self.sequences.room - self._num_appended)
-        return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._covering_length)]
+        return [
+            Truncation("texts", self.sequences.max_length, self.lengths.truncated_fraction(room), self._covering_length)
+        ]
 
     @property
     def has_roles(self) -> bool:

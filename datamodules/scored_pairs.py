@@ -181,7 +181,7 @@ class PreparedPairs:
 
 
 def _is_generated(records: RecordSource, file: Rows) -> bool:
-    """Return whether a generator of pairs wrote the file, according to its manifest or its format."""
+    """Return whether a file contains generated pairs, according to its manifest or its format."""
     if isinstance(file, Path):
         with contextlib.suppress(OSError, CorruptFileError):  # no manifest of this project
             identity = read_record(file.parent / "manifest.json").get("identity")

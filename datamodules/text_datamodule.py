@@ -22,11 +22,11 @@ from contrastive_encoders.io.cached_rows import cache_folder
 
 
 class Truncation(NamedTuple):
-    """Length to which texts are truncated, and the fraction of their tokens that is lost."""
+    """Maximum length to which texts are truncated, and the fraction of their tokens that is removed."""
 
     of: str  # description of the texts
     max_length: int  # tokens
-    share_behind: float  # share of their tokens that is lost, 0..1
+    share_behind: float  # fraction of their tokens that is removed, 0..1
     wanted: int | None = None  # tokens needed to keep 99 % of the texts complete, if the length was chosen by that
 
 

@@ -155,10 +155,8 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
 
 @torch.no_grad()
 def reads_ahead(transformer: PreTrainedModel) -> bool:
-    """Return whether the attention of a model is bidirectional, i.e., whether the first hidden state depends on the
-    last token.
-
-    This must hold for a single text and in a padded batch.
+    """Return whether the attention of a model is bidirectional, for a single text and in a padded batch: whether the
+    first hidden state depends on the last token.
     """
     trunk, training = transformer.base_model, transformer.training
     device = next(trunk.parameters()).device

@@ -39,7 +39,7 @@ def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, *
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record, which must be a JSON object.
+    """Read a file that contains a JSON object.
 
     Raises:
         CorruptFileError: the file is not a JSON object.

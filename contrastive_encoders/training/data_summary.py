@@ -121,7 +121,7 @@ def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
 
 
 def _html(source: Mapping[str, Any], prefix: str) -> str:
-    """Describe the fraction of the rows that contain HTML tags; empty if the fraction is small."""
+    """Return a sentence with the percentage of rows that contain HTML tags, or an empty string if it is small."""
     counts = source.get("html", {"rows": 0, "with_tags": 0})
     rows, with_tags = counts["rows"], counts["with_tags"]
     if with_tags <= MAX_WITH_TAGS * rows:

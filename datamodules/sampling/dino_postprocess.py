@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-STEPS = ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment")  # in the published order
-
 
 class Pair(NamedTuple):
     left: str  # x1

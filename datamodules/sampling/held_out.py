@@ -341,7 +341,7 @@ class Groups:
 
 
 def _rows_of_task(records: Iterable[Record]) -> list[Record]:
-    """Return the rows that form the retrieval task.
+    """Select the rows of the retrieval task.
 
     A text is either a query or a document, since a document that equals a query would always be ranked first.
     """

@@ -100,7 +100,7 @@ class SpanBatchBuilder:
             predicted=np.flatnonzero(all_labels.numpy() != IGNORED_LABEL),
         )
 
-    def share_behind(self, rows: np.ndarray) -> float:
+    def truncated_fraction(self, rows: np.ndarray) -> float:
         """Return the fraction of tokens that truncation removes from the spans of these rows, measured in the first
         pass over the data.
         """

@@ -92,6 +92,7 @@ class RecordSource:
         encoding: str | None = None,
         strip_html: bool = False,
         prefix: str = "data.",
+        path_key: str | None = None,
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
         self.kind, self.own_columns, self.lists = kind, columns, kind.lists
@@ -99,12 +100,13 @@ class RecordSource:
             self.kind = kind._replace(columns=(own_columns(columns, kind, f"{prefix}columns"),), numbered=(), lists=())
         self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
         self.encoding = Encoding(encoding, f"{prefix}encoding")
-        found = find_rows(paths, split, hub, key=self.tally.path_key)
+        path_key = path_key or self.tally.path_key
+        found = find_rows(paths, split, hub, key=path_key)
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]
         self.folders = [
             folder
-            for folder in (local_path(one, self.tally.path_key) for one in self.paths)
+            for folder in (local_path(one, path_key) for one in self.paths)
             if (folder / "manifest.json").is_file()
         ]
         for folder in self.folders:
@@ -166,9 +168,11 @@ class RecordSource:
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
         return any(isinstance(row, ParsedRow) and row.values.get("split") == split for row in rows)
 
-    def of_split(self, split: str, kind: RowSchema, path: str | Sequence[str] | None = None) -> "RecordSource":
-        """Return a source that reads another split of the same files, or the files at another ``path``, with the row
-        schema ``kind``.
+    def of_split(
+        self, split: str, kind: RowSchema, path: str | Sequence[str] | None = None, path_key: str | None = None
+    ) -> "RecordSource":
+        """Return a source that reads another split of the same files, or the files at another ``path``, which the
+        config key ``path_key`` sets, with the row schema ``kind``.
         """
         return RecordSource(
             path or self.paths,
@@ -181,6 +185,7 @@ class RecordSource:
             encoding=self.encoding.name,
             strip_html=self.tally.strip_html,
             prefix=self.tally.prefix,
+            path_key=path_key if path else None,
         )
 
     def has_text_labels(self, file: Rows, columns: Sequence[str]) -> bool:

@@ -42,8 +42,8 @@ class TextLengths:
         beyond = self.longer[chosen].sum() - room * self.counts[chosen, -1].sum()
         return int(self.counts[chosen, :-1].sum(0) @ lost + max(beyond, 0))
 
-    def share_behind(self, room: int, columns: Sequence[int] | None = None) -> float:
-        """Return the fraction of all tokens, 0..1, that is lost if every text is truncated to ``room`` tokens."""
+    def truncated_fraction(self, room: int, columns: Sequence[int] | None = None) -> float:
+        """Return the fraction of tokens, 0..1, that truncating every text to ``room`` tokens removes."""
         return self.behind(room, columns) / max(1, self.tokens(columns))
 
     def covering(self, share: float) -> int:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrastive_encoders.datamodules.data_configs import ScoredPairDataConfig
 from contrastive_encoders.datamodules.sampling.dino_postprocess import (
-    STEPS,
     Pair,
     PostprocessSettings,
     augment,
@@ -17,6 +17,7 @@ from contrastive_encoders.datamodules.sampling.dino_postprocess import (
     split_dev,
 )
 
+STEPS = ScoredPairDataConfig(path="pairs.jsonl").postprocess_steps
 PUBLISHED = PostprocessSettings(
     steps=STEPS,
     ignore_case=False,

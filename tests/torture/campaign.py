@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.forks import TRAIN
 from tests.torture.jobs import Job
 from tests.torture.running import START, Ended, Running, wait_for_orphans
 from tests.torture.same import differences
@@ -16,7 +17,8 @@ from tests.torture.same import differences
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MAX_KILLS = 4  # of one job
 TO_END = 75.0  # seconds for the children of a killed command to end
-FORK = ("<frozen", "multiprocessing", "forks.py", "train.py", "runtime/signals.py")  # a signal's handler raises
+# parts of the lines of a traceback before a command's first line or after its last; a signal's handler raises
+FORK = ("<frozen", "multiprocessing", "forks.py", f'"{TRAIN}"', "runtime/signals.py")
 DONE = ("All files are in", " vectors of ", " shows their quality.")  # the last message of a command
 
 

@@ -1,4 +1,4 @@
-"""Saving of checkpoints: ``last.ckpt``, from which a run resumes, and ``best.ckpt``, which is exported.
+"""Save checkpoints: ``last.ckpt``, from which a run resumes, and ``best.ckpt``, which is exported.
 
 Files are written atomically: to a temporary file in the same folder, synced, and renamed. The former ``last.ckpt`` is
 kept as ``previous.ckpt``. One small reduction per step lets all ranks agree on whether to save now (by rank 0's clock)

@@ -1,6 +1,6 @@
-"""Reproducible dropout: before every batch, torch is seeded with a hash of the seed, the step, and the rank.
+"""Seed torch before every batch with a hash of the seed, the step, and the rank, so that dropout is reproducible.
 
-A resumed run therefore draws the same numbers as an uninterrupted run, and no generator state has to be stored. With
+A resumed run draws the same numbers as an uninterrupted run, and no generator state has to be stored. With
 another number of processes it draws different numbers, and a log message says so if there is dropout.
 """
 
