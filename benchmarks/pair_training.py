@@ -1,4 +1,4 @@
-"""P1: training on pairs as a run does it, compared with the trainer of sentence-transformers.
+"""P1, P2: training on pairs as a run does it, compared with the trainer of sentence-transformers.
 
 all-MiniLM-L6-v2: cosine regression on STS-B's training pairs in batches of 32 (CosineSimilarityLoss), and in-batch
 contrast on NLI premises with their entailments in batches of 64 (MultipleNegativesRankingLoss at scale 20, our
@@ -6,6 +6,8 @@ temperature 0.05). Ours: Lightning's Trainer with the callbacks of a run, and th
 Theirs: SentenceTransformerTrainer with its defaults, so it tokenizes every batch, as it always does. Both get the
 same pairs in the same batches, the same limit of 128 tokens, AdamW, clipping, and weights. First both train in fp32
 without dropout, and must end at the same weights. Without SHARED_DATA pairs are invented. Target: 2 times the pairs/s.
+
+P2: the share of matrix products in the second step of ours. Its products are recorded, and computed again alone.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import statistics
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -22,9 +25,11 @@ from typing import Any
 from torch import Tensor
 
 from benchmarks import materials, texts
-from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, rates
+from benchmarks.products import RecordedProducts
+from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, rates, timed
 from benchmarks.trainers import OPTIMIZER, Work, check_equal, largest_difference, train, train_by_library
 from contrastive_encoders.evaluation.tasks.sts import STSLayout, read_pairs
+from contrastive_encoders.runtime.malloc import reuse_freed_memory
 
 OPTIONS = {
     "objectives": ["cosine", "contrastive"],
@@ -41,6 +46,7 @@ COLUMNS = {  # our columns -> those of sentence-transformers
     "cosine": {"text_a": "sentence1", "text_b": "sentence2", "label": "score"},
     "contrastive": {"anchor": "anchor", "positive": "positive"},
 }
+SHARES = {"fp32": ">= 0.75x", "bf16": ">= 0.6x"}  # of matrix products in a step
 CHECKED_STEPS = 3
 TOLERANCE = 1e-4  # Adam makes the first steps of any gradient as long as the learning rate
 
@@ -87,13 +93,13 @@ def prepare(
     return data, [{new: row[old] for old, new in COLUMNS[objective].items()} for row in rows]
 
 
-def train_ours(objective: str, backbone: Path, work: Work) -> tuple[float, dict[str, Tensor]]:
+def train_ours(objective: str, backbone: Path, work: Work, *callbacks: Any) -> tuple[float, dict[str, Tensor]]:
     """Return the seconds of the timed steps, and the weights after them."""
     keys: dict[str, Any] = {"pooling": "mean", "max_length": MAX_LENGTH, **OPTIMIZER}
     if objective == "contrastive":
         keys |= {"mlp": False, "temperature": TEMPERATURE}
     model = materials.objective("sroberta" if objective == "cosine" else "simcse", backbone, **keys)
-    return train(model, work), model.encoder.trunk.state_dict()
+    return train(model, work, *callbacks), model.encoder.trunk.state_dict()
 
 
 def train_theirs(objective: str, backbone: Path, work: Work) -> tuple[float, dict[str, Tensor]]:
@@ -137,3 +143,25 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
             seconds = alternate(sides, options.rounds)
             case = f"{objective} {precision}, {batch} pairs, {equal}"
             yield rates("P1", case, "pairs/s", options.steps * batch, *seconds.values(), ">= 2x")
+            if options.device == "cpu":
+                yield products_line(
+                    f"{objective} {precision}, products, step", backbone, objective, work, options.rounds
+                )
+
+
+def products_line(case: str, backbone: Path, objective: str, work: Work, rounds: int) -> Line:
+    """Return the line of P2: the time of the matrix products of the second step, and of the whole step."""
+    recorded, work = RecordedProducts(), work._replace(steps=1)
+    train_ours(objective, backbone, work, recorded)
+    compute = recorded.computation()
+
+    def products() -> float:
+        reuse_freed_memory(True)
+        compute()  # maps the memory of the results
+        seconds = timed(compute, work.clock)()
+        reuse_freed_memory(False)
+        return seconds
+
+    seconds = alternate({"products": products, "step": lambda: train_ours(objective, backbone, work)[0]}, rounds)
+    own, step = map(statistics.median, seconds.values())
+    return Line("P2", case, "s", own, step, own / step, SHARES[work.precision])

@@ -1,6 +1,6 @@
 """S1 to S5: how time and memory grow with the batch, the length of texts, the model, the data, and the inputs.
 
-Each point is a command in a process of its own: `train` with two steps, whose second one is timed, or `generate`. The
+Each point is a command in a process of its own: `train` with three steps, whose third one is timed, or `generate`. The
 ratio compares a point with the first one of its row: the growth of its time (or memory) divided by the growth of its
 size. 1.00x is linear growth; less is better. For S3, the size is the number of weights outside the token embeddings.
 """
@@ -21,6 +21,7 @@ from benchmarks import materials, texts
 from benchmarks.runner import Line
 
 OPTIONS = {
+    "figures": ["S1", "S2", "S3", "S4", "S5"],
     "pairs": [64, 512, 2_048, 8_192],
     "lengths": [32, 128, 512],
     "decoder_lengths": [32, 512, 4_096],
@@ -67,7 +68,7 @@ def run(*arguments: str, folder: Path, **environment: str) -> tuple[float, float
 
 
 def step(folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs: int, length: int) -> Point:
-    """Measure the second step of supervised contrastive training on ``pairs`` pairs of ``length`` tokens each."""
+    """Measure the third step of supervised contrastive training on ``pairs`` pairs of ``length`` tokens each."""
     keys = [
         "model=pairs",
         "model.pooling=mean",
@@ -76,7 +77,7 @@ def step(folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs
         f"backbone={backbone}",
         f"batch_size={pairs}",
     ]
-    keys += [f"data.max_length={length}", "max_steps=2", "log_every_n_steps=1", "evaluation.suite=[]", "quiet=true"]
+    keys += [f"data.max_length={length}", "max_steps=3", "log_every_n_steps=1", "evaluation.suite=[]", "quiet=true"]
     _, memory = run("train", *keys, f"output_dir={folder / 'run'}", "overwrite=true", folder=folder)
     with (folder / "run" / "metrics.csv").open(newline="") as file:
         last = list(csv.DictReader(file))[-1]
@@ -125,34 +126,56 @@ def lines(figure: str, points: list[Point]) -> Iterator[Line]:
         yield Line(figure, point.case, "MiB", point.memory / 2**20, ratio=point.memory / first.memory)
 
 
-def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
-    minilm, decoder = materials.packaged_minilm(), materials.smollm2(folder / "smollm2")
-    rows = write_rows(folder / "rows.csv", 2 * max(options.pairs), 40)
-    points = [step(folder, rows, minilm, f"{n} pairs of 32 tokens, MiniLM", n, n, 32) for n in options.pairs]
-    yield from lines("S1", points)
+def batch_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+    rows, minilm = write_rows(folder / "rows.csv", 3 * max(options.pairs), 40), materials.packaged_minilm()
+    yield from lines(
+        "S1", [step(folder, rows, minilm, f"{n} pairs of 32 tokens, MiniLM", n, n, 32) for n in options.pairs]
+    )
+
+
+def text_lengths(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     for name, backbone, lengths in (
-        ("MiniLM", minilm, options.lengths),
-        ("SmolLM2-135M", decoder, options.decoder_lengths),
+        ("MiniLM", materials.packaged_minilm(), options.lengths),
+        ("SmolLM2-135M", materials.smollm2(folder / "smollm2"), options.decoder_lengths),
     ):
         case = f"{options.tokens:,} tokens of anchors in texts of {{}} tokens, {name}"
         points = list[Point]()
         for n in lengths:
             count = options.tokens // n
-            long = write_rows(folder / "long.csv", 2 * count, n)
+            long = write_rows(folder / "long.csv", 3 * count, n)
             points.append(step(folder, long, backbone, case.format(n), 1, count, n))
         yield from lines("S2", points)
-    models = {"MiniLM": minilm, "all-mpnet-base-v2": Path(options.mpnet), "SmolLM2-135M": decoder}
-    case = "16 pairs of 128 tokens, {}"
-    long = write_rows(folder / "long.csv", 32, 128)
-    points = [
-        step(folder, long, backbone, case.format(name), WEIGHTS[name], 16, 128)
-        for name, backbone in models.items()
-        if name != "all-mpnet-base-v2" or options.mpnet
-    ]
-    yield from lines("S3", points)
+
+
+def model_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+    models = {"MiniLM": materials.packaged_minilm(), "SmolLM2-135M": materials.smollm2(folder / "smollm2")}
+    if options.mpnet:
+        models["all-mpnet-base-v2"] = Path(options.mpnet)
+    long = write_rows(folder / "long.csv", 48, 128)
+    yield from lines(
+        "S3",
+        [
+            step(folder, long, backbone, f"16 pairs of 128 tokens, {name}", WEIGHTS[name], 16, 128)
+            for name, backbone in models.items()
+        ],
+    )
+
+
+def text_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     yield from lines("S4", [first_step(_made(folder / f"text{n}"), n) for n in options.megabytes])
+
+
+def input_counts(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     tiny = materials.tiny_decoder(folder / "tiny")
     yield from lines("S5", [generate(_made(folder / f"inputs{n}"), n, tiny) for n in options.inputs])
+
+
+FIGURES = {"S1": batch_sizes, "S2": text_lengths, "S3": model_sizes, "S4": text_sizes, "S5": input_counts}
+
+
+def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+    for figure in options.figures:
+        yield from FIGURES[figure](options, folder)
 
 
 def _made(folder: Path) -> Path:

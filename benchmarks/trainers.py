@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
+from contrastive_encoders.training.callbacks.freed_memory import FreedMemoryReuse
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 from contrastive_encoders.training.callbacks.reseed import Reseed
 from contrastive_encoders.training.callbacks.telemetry import Telemetry
@@ -69,7 +70,7 @@ def make_trainer(folder: Path, steps: int, precision: str, *more: pl.Callback, d
         max_epochs=-1,
         gradient_clip_val=1.0,
         use_distributed_sampler=False,
-        callbacks=[Reseed(1), Telemetry(every_n_steps=50), Interruption(), saving, *more],
+        callbacks=[Reseed(1), Telemetry(every_n_steps=50), FreedMemoryReuse(), Interruption(), saving, *more],
         logger=MetricsCSV(folder),
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -77,12 +78,11 @@ def make_trainer(folder: Path, steps: int, precision: str, *more: pl.Callback, d
     )
 
 
-def train(model: pl.LightningModule, work: Work) -> float:
+def train(model: pl.LightningModule, work: Work, *more: pl.Callback) -> float:
     """Train by a run's trainer; return the seconds of the timed steps."""
     times = StepTimes(work.clock)
-    make_trainer(work.folder, work.steps + 1, work.precision, times, device=work.device).fit(
-        model, datamodule=work.data
-    )
+    trainer = make_trainer(work.folder, work.steps + 1, work.precision, times, *more, device=work.device)
+    trainer.fit(model, datamodule=work.data)
     return times.times[-1] - times.times[0]
 
 

@@ -119,7 +119,8 @@ class RowDataConfig(DataConfig):
     max_length: int | None = config_field(
         128,
         "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts, up to "
-        "the maximum of the encoder (model.max_length). If the key is not set, the first of these that is set applies: "
+        "the maximum of the encoder, and up to 512 if model.max_length is not set. If the key is not set, the first of "
+        "these that is set applies: "
         "train_max_length of the run, default_train_max_length of the model, 128",
         inherits_from=("train_max_length", "default_train_max_length"),
         ge=1,
@@ -208,9 +209,8 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
     max_length: int | None = config_field(
         None,
         "maximum length in tokens, including special tokens; null: the length that covers 99 % of the texts, up to "
-        "the maximum of the encoder (model.max_length). If the key is not set, train_max_length of the run applies if "
-        "it is set, else "
-        "null",
+        "the maximum of the encoder, and up to 512 if model.max_length is not set. If the key is not set, "
+        "train_max_length of the run applies if it is set, else null",
         inherits_from="train_max_length",
         ge=1,
     )

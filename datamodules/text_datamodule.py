@@ -49,7 +49,7 @@ class StoredData(pl.LightningDataModule, ABC):
         self.cache = cache_folder(self.settings.cache_dir)
         self.passes = 1  # passes over the data per epoch; also the factor for the examples per batch
         self.groups: Sequence[np.ndarray] = ()  # groups of examples that stay together; empty: no constraints
-        self.backbone_prompts = EncoderPrompts()  # of texts without a prompt in ``data.prompts``
+        self.backbone_prompts = EncoderPrompts()  # used if ``data.prompts`` is None
         self.encoder_prompts: EncoderPrompts | None = None  # prompts for scoring held-out texts; None: unknown
         self._store: TokenStore | None = None
 

@@ -27,7 +27,8 @@ from contrastive_encoders.io.checkpoint import VERSION
 class TrainedModule(pl.LightningModule):
     """Base class of the models that this package trains.
 
-    ``settings`` is the config, and ``hparams`` contains the same values for checkpoints. A subclass defines its name
+    ``settings`` is the config, and ``hparams`` contains its values for checkpoints; an objective
+    replaces ``pooling`` by the pooling of its encoder. A subclass defines its name
     (``objective``), the class of its batches (``consumes``), the architecture of ``backbone=tiny`` (``tiny_backbone``),
     and the name of the folder that a run exports (``product``).
     """

@@ -80,10 +80,9 @@ class Encoded(NamedTuple):
 class SentenceEncoder(LoadedEncoder, nn.Module):
     """Encoder of texts: a transformer, a pooling, and optional layers after the pooling.
 
-    Methods ``encode_*`` compute embeddings of a training step, with gradients. Methods ``embed*`` compute embeddings of
-    texts without gradients, truncated and normalized as configured.
-
-    ``prompts``, ``truncate``, ``normalize``, and ``progress`` apply to ``embed`` only, not to training.
+    `encode_sequences`, `encode_chunk`, and `encode_row` compute embeddings of a training step, with gradients.
+    `encode`, `encode_query`, `encode_document`, and ``embed*`` compute embeddings of texts without gradients, truncated
+    and normalized as configured. Prompts of training texts are prepended by the data sources.
 
     Args:
         transformer: Masked LM, or a model without a head if no masked LM is trained.

@@ -1,4 +1,4 @@
-"""SBERT's losses for sentence pairs (Reimers and Gurevych, 2019, section 3).
+"""SBERT's losses for sentence pairs with a score or a class (Reimers and Gurevych, 2019, section 3).
 
 The cosine of two sentences is regressed on their score, or their relation is classified from u, v, and |u - v|.
 

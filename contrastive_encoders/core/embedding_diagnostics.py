@@ -1,6 +1,6 @@
 """Diagnostics of a batch of embeddings: alignment, uniformity, and effective rank.
 
-They have no gradients, and describe the rows of one rank: nothing is gathered.
+They have no gradients, and describe the rows that are passed: the functions gather nothing from other ranks.
 
 Shape letters: B pairs, N rows, D embedding width.
 """

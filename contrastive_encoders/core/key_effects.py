@@ -38,7 +38,7 @@ _START = KeyEffect("how a command starts, and what it checks", in_identity=False
 _INDIRECT = KeyEffect("it takes effect through other keys", in_identity=False, in_arm=False)
 _MEASURED = KeyEffect("it changes what is recorded, but not the weights", in_arm=False)
 _SEED = KeyEffect("runs that differ in the seed are one arm", in_arm=False, on_resume="data")
-_ORDER = KeyEffect("it changes the batches, which a checkpoint compares", on_resume="data")
+_ORDER = KeyEffect("it can change the batches; a checkpoint compares their order", on_resume="data")
 _WEIGHTS = KeyEffect("restored weights and optimizer states belong to the old value", on_resume="fixed")
 _NO_WEIGHTS = KeyEffect("no restored tensor depends on it")
 _HYDRA = KeyEffect("Hydra's own keys", in_arm=False)

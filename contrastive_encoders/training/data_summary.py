@@ -75,7 +75,7 @@ def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str
 def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:
     chosen = ""
     if wanted is not None:
-        limit = f", the maximum of the encoder ({wanted:,} would cover 99% of them completely)"
+        limit = f" ({wanted:,} would cover 99% of them completely)"
         chosen = ", which covers 99% of them completely" if wanted <= max_length else limit
     removed = f"this removes {_percent(share_behind)} of their tokens" if share_behind else "none is longer"
     return f"{of} are truncated to {max_length:,} tokens{chosen}; {removed}"

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def settle_prompts(model: Any, data: Any) -> None:
     """Pass the prompts of each text column to the objective, and make them the encoder's prompts. If all data use the
-    prompts of the backbone, the encoder keeps those. The data must be set up.
+    prompts of the backbone, the encoder keeps those. This opens the token stores of the data.
 
     The first text of a row is a query, the second a document; the text of a one-text row is both. If the data sources
     of a mixture have different prompts for a role, this role has no prompt in the encoder.

@@ -1,7 +1,8 @@
 """Defaults and checks of ``data.max_length`` (training) and ``model.max_length`` (evaluation and export).
 
-The two are independent. The default of the first is the objective's published value, or for pairs and triplets a value
-that covers their texts. It is limited to what the backbone reads.
+The first is at most the second, and the second at most the maximum of the backbone. The default of the first is the
+objective's published value, or for pairs and triplets a length that covers their texts. This length is at most
+`USUAL_LENGTH`, unless ``model.max_length`` is set.
 """
 
 import logging
@@ -40,7 +41,7 @@ def check_lengths(run: ResolvedRun) -> None:
         _refuse_longer(cut, read, place, "model.max_length")
         if f"{place}.max_length" in run.inherited:
             log.info(
-                "model.max_length=%d applies to evaluation and export only. Training texts are truncated to "
+                "model.max_length=%d applies to evaluation and export. Training texts are truncated to "
                 "%s.max_length=%d tokens.",
                 read,
                 place,
@@ -49,8 +50,8 @@ def check_lengths(run: ResolvedRun) -> None:
 
 
 def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
-    """Check that the maximum lengths do not exceed the maximum length of the backbone. A default of ``data.max_length``
-    is reduced to the maximum length of the backbone.
+    """Check that the maximum lengths do not exceed the maximum length of the backbone. A published value of
+    ``data.max_length`` that the user has not set is reduced to the maximum length of the backbone.
 
     Raises:
         InputError: training texts would be longer than the backbone or the encoder can read, or than a prompt allows.

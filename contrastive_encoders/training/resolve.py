@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 class ResolvedRun(RunConfig):
     """Config of a run or a stage in which each key of model, data, and trainer has a value, except those in `missing`.
 
-    `training.prepare` sets values that depend on the data or on the weights: the batch size and the steps for few rows,
-    the length of training texts, and the prompts.
+    `training.prepare` sets values that depend on the data or on the weights: the batch size and the steps for few rows
+    in the config; the length of training texts and the prompts in the data module and the encoder.
 
     Attributes:
         output_dir: the run directory; for a stage, a subdirectory of the run directory.

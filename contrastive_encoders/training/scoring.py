@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tuple[ResolvedRun, Suites]:
-    """Return the run, with its evaluation keys adapted to the available tasks, and two suites: one for evaluation at
-    the end, and one for evaluation during training.
+    """Return the run, with its evaluation keys adapted to the available tasks, and two suites: one for evaluation
+    before and after training, and one for evaluation during training.
 
     Raises:
         InputError: a requested or monitored score is not available.

@@ -1,8 +1,9 @@
 """Prompts that are prepended to the texts of a column, such as ``query: ``. Prompt and text are tokenized as one
 string.
 
-The ids are therefore those that an encoder receives when it is used with the prompt. Texts that are too long are
-truncated at their own end, and pooling includes the tokens of the prompt.
+The ids are therefore those that an encoder receives when it is used with the prompt. A text that is too long
+is truncated at the tokenizer's truncation side, which is the end of the text for most tokenizers. Pooling includes the
+tokens of the prompt.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

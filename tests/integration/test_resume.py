@@ -372,3 +372,11 @@ def test_the_best_checkpoint_of_a_finished_run_names_the_one_to_resume_from(
     assert f"resume={folder}/checkpoints/last.ckpt" in refused.err
     assert command(*overrides, f"resume={folder}/checkpoints/last.ckpt").status == 0
     assert saved(tmp_path / "run")["global_step"] == 20
+
+
+def test_a_monitored_diagnostic_may_be_missing_from_the_last_step(overrides, command, tmp_path):
+    """Diagnostics of the embeddings are computed at every second step only, and the last step is the fifth."""
+    keys = ["monitor=train/uniformity", "log_every_n_steps=2", "checkpoint.every_n_steps=2", "max_steps=5"]
+    outcome = command(*overrides, *keys, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    assert saved(tmp_path / "run", "best")["global_step"] in (2, 4)

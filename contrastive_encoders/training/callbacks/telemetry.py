@@ -37,8 +37,8 @@ class Telemetry(pl.Callback):
     over ranks here. For a mixture, ``train/loss/PART`` is the mean over the batches of the data source PART since the
     last log step. The values are also in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
     ``fit``, ``total`` is the cost of the run over all ranks and interruptions. If ``monitor`` is missing from the
-    values of the first log step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its rows up to
-    that checkpoint; otherwise it is started from scratch.
+    values of an ``every_n_steps``-th step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its
+    rows up to that checkpoint; otherwise it is started from scratch.
     """
 
     def __init__(self, *, every_n_steps: int, monitor: str | None = None, resumed: bool = False) -> None:
@@ -200,14 +200,15 @@ class Telemetry(pl.Callback):
             logger.log_metrics(values, step=trainer.global_step)
         # equivalent to log_dict(logger=False), without copying the numbers back to the device
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
-        self._refuse_unknown_monitor(values)
+        if trainer.global_step % self.every_n_steps == 0:
+            self._refuse_unknown_monitor(values)
         self.latest = values
         self._window_started = now
         self._window_counts = dict.fromkeys(COUNTS, 0)
 
     def _refuse_unknown_monitor(self, values: Mapping[str, float]) -> None:
-        """Check that the logged values contain the monitored metric. Each log step has the same names except those of
-        the parts of a mixture.
+        """Check that the logged values contain the monitored metric. The parts of a mixture may be missing from a log
+        step, and diagnostics of the embeddings from the last step.
         """
         monitor, known = self.monitor or "", [name for name in values if name.startswith("train/")]
         if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):

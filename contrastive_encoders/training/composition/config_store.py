@@ -1,7 +1,8 @@
 """Registration of config dataclasses with Hydra, and composition of configs.
 
 A node contains the default of each key. OmegaConf's own types express neither a choice nor a union with a list, so the
-node contains plain values, and `core.config_schema.build` compares them with the types and bounds of the fields.
+node contains plain values. `core.config_schema` compares them with the types and bounds of the fields: `build` for a
+command, and `training.checks.check_values` for the model and the data of a run.
 """
 
 import dataclasses
