@@ -129,7 +129,7 @@ def run(arguments: Sequence[str]) -> int:
                 remove_matching(job.folder, CHECKPOINTS)
             log.info("%s: %s in %.0f s", done.name, done.describe(), done.seconds)
 
-        done = run_all(pool, trials.jobs(), command.output / "trials.jsonl", record, trials.verdict)
+        done = run_all(pool, trials.jobs(), command.output / "trials.jsonl", record, trials.stop_reason)
         for folder in (
             trials.ended_folders() if not config.keep_checkpoints else []
         ):  # including those of an earlier command

@@ -258,7 +258,7 @@ def run_all(
     jobs: Iterable[Job],
     record: Path,
     at_end: Callable[[Job, JobResult], None] | None = None,
-    verdict: Callable[[Job], str] | None = None,
+    stop_reason: Callable[[Job], str] | None = None,
     at_start: Callable[[Job], None] | None = None,
 ) -> list[JobResult]:
     """Train the runs that have no ``results.json`` yet, in order.
@@ -271,7 +271,7 @@ def run_all(
         jobs: the runs.
         record: JSON lines file to which a line is appended for each run.
         at_end: called at the end of each run.
-        verdict: called repeatedly during a run; if it returns a non-empty reason, the run is stopped.
+        stop_reason: called repeatedly during a run; if it returns a non-empty reason, the run is stopped.
         at_start: called at the start of each run.
 
     Raises:
@@ -279,7 +279,7 @@ def run_all(
             state, and the same command resumes.
         OutputError: workers crash before they have started a run.
     """
-    driver = _Driver(jobs, record, at_end, verdict, at_start)
+    driver = _Driver(jobs, record, at_end, stop_reason, at_start)
     with driver.signal_handlers(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
         try:
             for number, value in answers:
@@ -309,10 +309,10 @@ class _Driver:
         jobs: Iterable[Job],
         record: Path,
         at_end: Callable[[Job, JobResult], None] | None,
-        verdict: Callable[[Job], str] | None,
+        stop_reason: Callable[[Job], str] | None,
         at_start: Callable[[Job], None] | None,
     ) -> None:
-        self.jobs, self.record, self.at_end, self.verdict = enumerate(jobs), record, at_end, verdict
+        self.jobs, self.record, self.at_end, self.stop_reason = enumerate(jobs), record, at_end, stop_reason
         self.at_start = at_start
         self.results, self.assigned = dict[int, JobResult](), dict[int, Job]()
         self.running, self.stop_reasons = set[int](), dict[int, str]()
@@ -340,7 +340,11 @@ class _Driver:
             if self.at_start and value not in self.running:
                 self.at_start(self.assigned[value])
             self.running.add(value)
-            if self.verdict and value not in self.stop_reasons and (reason := self.verdict(self.assigned[value])):
+            if (
+                self.stop_reason
+                and value not in self.stop_reasons
+                and (reason := self.stop_reason(self.assigned[value]))
+            ):
                 self.stop_reasons[value] = reason
         for place, job in self.assigned.items():
             if self.exit_code or place in self.stop_reasons:

@@ -122,7 +122,7 @@ class Trials:
         from optuna.trial import TrialState
 
         trial = self._running[job.name]
-        self.verdict(job)  # other trials are compared with the scores that it logged
+        self.stop_reason(job)  # other trials are compared with the scores that it logged
         if (job.folder / REFUSED_FILE).exists():
             self.study.tell(trial, state=TrialState.FAIL)
         elif (job.folder / STOPPED_FILE).exists():
@@ -134,7 +134,7 @@ class Trials:
             return False
         return True
 
-    def verdict(self, job: Job) -> str:
+    def stop_reason(self, job: Job) -> str:
         """Report to the study the scores that a run has logged since the last call, and decide whether to stop the run.
 
         Returns:

@@ -162,7 +162,11 @@ class ScoreCallback(pl.Callback):
             if self.load_backbone is not None:
                 self.scores_at_start = scores.values
                 scores = self._score_backbone(self.load_backbone(trainer.strategy.root_device), trainer)
-            self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
+            self.scores_before, self.found_before, self.items_before = (
+                scores.values,
+                scores.first_documents,
+                scores.items,
+            )
 
     def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
         """Score the original backbone, before the run changes it at the start of training."""

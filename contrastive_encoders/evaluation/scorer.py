@@ -65,5 +65,5 @@ class Scorer(Protocol):
         return {}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """Compare the top document of each retrieval query before and after training (``Scores.found``)."""
+        """Compare the top document of each retrieval query before and after training (``Scores.first_documents``)."""
         return {}

@@ -82,7 +82,7 @@ class Suite(Scorer):
             intervals: whether to compute intervals.
             store: keeps embeddings for the next call.
             report: ``report(task, seconds)`` is called for each task that this rank scored.
-            find_first: whether to also find the first document of each query, ``Scores.found``.
+            find_first: whether to also find the first document of each query, ``Scores.first_documents``.
             **options: options of `Embedder.embed`.
         """
         scoring, unit = ScoringOptions(embedder.device, intervals), embedder.normalize
@@ -144,7 +144,7 @@ class Suite(Scorer):
         return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """Compare the top document of each retrieval query before and after training (``Scores.found``)."""
+        """Compare the top document of each retrieval query before and after training (``Scores.first_documents``)."""
         tasks = [task for task in self.tasks if isinstance(task, RetrievalTask) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 

@@ -36,7 +36,7 @@ class Scores(NamedTuple):
     intervals: dict[str, list[float]]
     members: dict[str, list[str]] = {}  # average -> names of the averaged scores
     items: ItemScores | None = None  # only if intervals were requested
-    found: dict[str, list[int]] = {}  # retrieval task -> first document of each query
+    first_documents: dict[str, list[int]] = {}  # retrieval task -> first document of each query
 
     @classmethod
     def from_estimates(
@@ -44,7 +44,7 @@ class Scores(NamedTuple):
         estimates: "Mapping[str, Estimate]",
         members: dict[str, list[str]] | None = None,
         items: ItemScores | None = None,
-        found: dict[str, list[int]] | None = None,
+        first_documents: dict[str, list[int]] | None = None,
     ) -> "Scores":
         bounds = {name: estimate.interval() for name, estimate in estimates.items()}
         return cls(
@@ -52,7 +52,7 @@ class Scores(NamedTuple):
             {name: interval for name, interval in bounds.items() if interval is not None},
             members or {},
             items,
-            found or {},
+            first_documents or {},
         )
 
     def with_others(self, others: "Scores") -> "Scores":

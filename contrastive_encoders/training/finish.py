@@ -138,7 +138,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
         "averages": scores.members,
         "baselines": suite.baselines(),
         "corpora": suite.corpora(),
-        "changes": suite.changes(fitted.score_callback.found_before, scores.found),
+        "changes": suite.changes(fitted.score_callback.found_before, scores.first_documents),
         "resolved_settings": dict(model.resolved_settings),
         "row_count_mismatches": suite.row_count_mismatches,
         "embeddings": model.encoder.embedding_info if isinstance(model, Objective) else None,

@@ -107,7 +107,7 @@ class RowFilter:
         self._rows_ahead = 0
         self._lacks_column = False  # whether a row without the column of the documents was skipped
 
-    def anew(self) -> "RowFilter":
+    def empty_copy(self) -> "RowFilter":
         """Return a filter with the same options and zero counts."""
         return RowFilter(self.split, self.on_error, self.max_skipped, self.prefix, self.strip_html)
 
@@ -279,18 +279,18 @@ class TextSource(DocumentSource):
         strip_html: bool = False,
         prefix: str = "data.",
     ) -> None:
-        self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
-        self.files = find_rows(path, split, hub, documents="all", key=self.tally.path_key)
+        self.row_filter = RowFilter(split, on_error, max_skipped, prefix, strip_html)
+        self.files = find_rows(path, split, hub, documents="all", key=self.row_filter.path_key)
         self.passed_over = count_skipped(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
         self.unreadable = dict[Path, BadRow]()  # files that are one document each, in the last reading
         self.encoding = Encoding(encoding, f"{prefix}encoding")
 
     def documents(self) -> Iterator[RawDocument]:
-        self.tally, self.unreadable = self.tally.anew(), {}
+        self.row_filter, self.unreadable = self.row_filter.empty_copy(), {}
         for file in self.files:
             if isinstance(file, HubSet):
-                yield from self.tally.documents(file.rows([self.column, "title"]), str(file), self.column)
+                yield from self.row_filter.documents(file.rows([self.column, "title"]), str(file), self.column)
                 continue
             lines, is_one = form_of(file.path) == ".txt", form_of(file.path, DOCUMENTS) != ""
             form = DOCUMENT if is_one else ""
@@ -301,23 +301,23 @@ class TextSource(DocumentSource):
                 is_single_document = is_one
             if is_single_document and isinstance(row := next(iter(rows)), BadRow):
                 self.unreadable[file.path] = row
-                if self.tally.on_error == "skip" or len(self.files) == 1:
-                    self.tally.refuse(row._replace(ends_file=len(self.files) == 1), str(file.path))
+                if self.row_filter.on_error == "skip" or len(self.files) == 1:
+                    self.row_filter.refuse(row._replace(ends_file=len(self.files) == 1), str(file.path))
                 continue
             rows = iter([row]) if is_single_document else rows
             column = LINE if lines or is_one else self.column
-            yield from self.tally.documents(rows, str(file.path), column, markdown=is_one)
-        if self.unreadable and self.tally.on_error == "fail":
+            yield from self.row_filter.documents(rows, str(file.path), column, markdown=is_one)
+        if self.unreadable and self.row_filter.on_error == "fail":
             raise self._unreadable_files()
-        self.tally.check(names_of(self.places()), "a document with text")
+        self.row_filter.check(names_of(self.places()), "a document with text")
 
     def _unreadable_files(self) -> InputError:
         """Return the error that names all unreadable files."""
         bad = sum(row.fault != "empty" for row in self.unreadable.values())
-        share = bad / (self.tally.kept + len(self.unreadable))
-        skip = f"{self.tally.prefix}on_error=skip"
-        if share > self.tally.max_skipped:
-            skip += f" {self.tally.prefix}max_skipped={_round_up(share):g}"
+        share = bad / (self.row_filter.kept + len(self.unreadable))
+        skip = f"{self.row_filter.prefix}on_error=skip"
+        if share > self.row_filter.max_skipped:
+            skip += f" {self.row_filter.prefix}max_skipped={_round_up(share):g}"
         listed = [f"{path}: {row.message}." for path, row in islice(self.unreadable.items(), MAX_LISTED)]
         more = len(self.unreadable) - len(listed)
         listed += [f"{more} more."] if more else []
@@ -339,9 +339,9 @@ class TextSource(DocumentSource):
                 for file in self.files
             ],
             "document": self.document,
-            "split": self.tally.split,
-            "on_error": self.tally.on_error,
-            **changed_options(self.tally, self.encoding),
+            "split": self.row_filter.split,
+            "on_error": self.row_filter.on_error,
+            **changed_options(self.row_filter, self.encoding),
             **({} if self.column == "text" else {"column": self.column}),
         }
 
@@ -354,9 +354,9 @@ class TextSource(DocumentSource):
             ),
             "passed_over": self.passed_over,
             "document": self.document,
-            "split": self.tally.split,
-            "blank": self.tally.left_out.get("blank", 0),
-            **self.tally.counts(),
+            "split": self.row_filter.split,
+            "blank": self.row_filter.left_out.get("blank", 0),
+            **self.row_filter.counts(),
         }
 
 
@@ -365,12 +365,12 @@ def _round_up(share: float) -> float:
     return math.ceil(100 * share) / 100
 
 
-def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:
+def changed_options(row_filter: RowFilter, encoding: Encoding) -> dict[str, Any]:
     """Return the reading options that differ from their defaults, for the fingerprint of the data."""
     return {
-        **({} if tally.max_skipped == MAX_SKIPPED else {"max_skipped": tally.max_skipped}),
+        **({} if row_filter.max_skipped == MAX_SKIPPED else {"max_skipped": row_filter.max_skipped}),
         **({} if encoding.name is None else {"encoding": encoding.name}),
-        **({"strip_html": True} if tally.strip_html else {}),
+        **({"strip_html": True} if row_filter.strip_html else {}),
     }
 
 

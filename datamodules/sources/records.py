@@ -98,9 +98,9 @@ class RecordSource:
         self.kind, self.own_columns, self.lists = kind, columns, kind.lists
         if columns is not None:
             self.kind = kind._replace(columns=(own_columns(columns, kind, f"{prefix}columns"),), numbered=(), lists=())
-        self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
+        self.row_filter = RowFilter(split, on_error, max_skipped, prefix, strip_html)
         self.encoding = Encoding(encoding, f"{prefix}encoding")
-        path_key = path_key or self.tally.path_key
+        path_key = path_key or self.row_filter.path_key
         found = find_rows(paths, split, hub, key=path_key)
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]
@@ -124,18 +124,18 @@ class RecordSource:
         Raises:
             InputError: A row is not a valid example, or there are no rows.
         """
-        self.tally = self.tally.anew()
+        self.row_filter = self.row_filter.empty_copy()
         for file in self.files:
-            for row in self.tally.rows(self._rows(file), str(file)):
+            for row in self.row_filter.rows(self._rows(file), str(file)):
                 record = self._record(row, file, *self.columns[file])
                 if isinstance(record, Record):
-                    self.tally.keep(record.texts)
+                    self.row_filter.keep(record.texts)
                     yield record
                 elif isinstance(record, SkippedRow):
-                    self.tally.leave_out(record.reason)
+                    self.row_filter.leave_out(record.reason)
                 else:
-                    self.tally.refuse(record, str(file))
-        self.tally.check(self.name, f"rows of {describe_columns(self.kind)}")
+                    self.row_filter.refuse(record, str(file))
+        self.row_filter.check(self.name, f"rows of {describe_columns(self.kind)}")
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class RecordSource:
 
     @property
     def other_splits(self) -> dict[str, int]:
-        return self.tally.other_splits
+        return self.row_filter.other_splits
 
     def texts(self) -> Iterator[str]:
         return (text for record in self for text in record.texts if text)
@@ -156,7 +156,7 @@ class RecordSource:
             "files": [file_identity(path) for path in self.files],
             "split": self.split,
             "on_error": self.on_error,
-            **changed_options(self.tally, self.encoding),
+            **changed_options(self.row_filter, self.encoding),
             **({"numbered": self.width} if self._is_numbered() else {}),
             **({"lists": [self.positives, self.width]} if self.list_files else {}),
         }
@@ -181,10 +181,10 @@ class RecordSource:
             split=split,
             on_error=self.on_error,
             hub=self.hub,
-            max_skipped=self.tally.max_skipped,
+            max_skipped=self.row_filter.max_skipped,
             encoding=self.encoding.name,
-            strip_html=self.tally.strip_html,
-            prefix=self.tally.prefix,
+            strip_html=self.row_filter.strip_html,
+            prefix=self.row_filter.prefix,
             path_key=path_key if path else None,
         )
 
@@ -206,9 +206,9 @@ class RecordSource:
             "kind": self.kind.name,
             **describe_sources(self.files),
             "split": self.split,
-            "rows": self.tally.kept,
-            "left_out": self.tally.left_out,
-            **self.tally.counts(),
+            "rows": self.row_filter.kept,
+            "left_out": self.row_filter.left_out,
+            **self.row_filter.counts(),
         }
         if self.folders:
             found["synthesis"] = [_synthesis(folder / "manifest.json") for folder in self.folders]
@@ -248,7 +248,9 @@ class RecordSource:
             names, _ = self.columns[file]
             for row in self._rows(file) if names else ():
                 found = (
-                    read_lists(row, names, self.tally.strip_html) if isinstance(row, ParsedRow) and row.values else None
+                    read_lists(row, names, self.row_filter.strip_html)
+                    if isinstance(row, ParsedRow) and row.values
+                    else None
                 )
                 if isinstance(found, TextLists):
                     positives, negatives = max(positives, len(found.positives)), max(negatives, len(found.negatives))
@@ -256,7 +258,7 @@ class RecordSource:
         return 1 + positives + negatives
 
     def _record_of_lists(self, row: ParsedRow, file: Rows, names: Sequence[str]) -> Record | SkippedRow | BadRow:
-        found = read_lists(row, names, self.tally.strip_html)
+        found = read_lists(row, names, self.row_filter.strip_html)
         if not isinstance(found, TextLists):
             return found
         positives = found.positives + [""] * (self.positives - len(found.positives))
@@ -271,7 +273,7 @@ class RecordSource:
             return self._record_of_lists(row, file, names)
         texts = list[str]()
         for name in names:
-            text = text_in(row, name, self.tally.strip_html)
+            text = text_in(row, name, self.row_filter.strip_html)
             if isinstance(text, BadRow):
                 is_missing = value_in(row.values, name) is MISSING  # in this row: other rows of the file have it
                 return text._replace(fault="empty") if is_missing else text
@@ -366,7 +368,7 @@ class RecordSource:
         if {"identity", "shards_planned"} <= found.keys():  # written by this project; others may use this name
             own = [file for file in self.files if isinstance(file, Path) and file.parent == folder]
             rows = own[0] if len(own) == 1 else folder / f"*{own[0].suffix if own else ''}"
-            key = self.tally.path_key
+            key = self.row_filter.path_key
             hint = f"Generate it again, or set {shlex.quote(f'{key}={rows}')} to read its rows nevertheless."
             check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
 
@@ -379,7 +381,7 @@ class RecordSource:
 
     def _columns_hint(self, present: Sequence[str]) -> str:
         """Return a hint that says how to set ``columns``, or what to do if the table has too few columns."""
-        key = f"{self.tally.prefix}columns"
+        key = f"{self.row_filter.prefix}columns"
         needed, short = self.kind.columns[0], max(map(len, present)) <= MAX_QUOTE_CHARS
         similar = [_similar_column(name, present) for name in self.own_columns or ()]
         if similar and short and all(similar) and len(set(similar)) == len(similar):
@@ -390,7 +392,7 @@ class RecordSource:
             advice = (
                 f" To train on the texts of one column, set model=simcse model.dropout=0.1 data=sentences{setting}."
             )
-            return f"{hint}{advice if self.tally.prefix else ''}"
+            return f"{hint}{advice if self.row_filter.prefix else ''}"
         word = list_setting(key, present) if short and len(present) == len(needed) else f"{key}=[...]"
         order = "" if self.own_columns else f", in the order {', '.join(needed)}"
         label = self.kind.label is not None and len(present) == len(needed)

@@ -61,7 +61,7 @@ def judged(tmp_path):
             jobs[place].folder.mkdir(parents=True, exist_ok=True)
             rows = "".join(f"{step},{score}\n" for step, score in enumerate(scores))
             (jobs[place].folder / "metrics.csv").write_text(f"step,{METRIC}\n{rows}", encoding="utf-8")
-            return trials.verdict(jobs[place])
+            return trials.stop_reason(jobs[place])
 
         return verdict
 

@@ -42,9 +42,9 @@ def test_arrays_that_numpy_printed_are_malformed(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"query,pos\nc,{np.array(['a', 'b'])}\nd,e\n")
     source = read(path, on_error="skip")
-    source.tally.max_skipped = 1
+    source.row_filter.max_skipped = 1
     assert [record.texts for record in source] == [("d", "e")]
-    assert source.tally.faults["malformed"] == 1
+    assert source.row_filter.faults["malformed"] == 1
 
 
 def test_brackets_in_texts_are_no_lists(tmp_path):

@@ -76,7 +76,7 @@ def test_what_is_found_first_is_most_similar(bag_of_words, monkeypatch):
     monkeypatch.setattr(retrieval, "CELLS", 8 * len(DOCUMENTS))
     queries, documents = bag_of_words.embed(QUERIES), bag_of_words.embed(DOCUMENTS)
     similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
-    (found,) = Suite([TASK]).run(bag_of_words, intervals=False).found.values()
+    (found,) = Suite([TASK]).run(bag_of_words, intervals=False).first_documents.values()
     assert [float(row[place]) for row, place in zip(similarity, found, strict=True)] == pytest.approx(
         similarity.max(-1).values.tolist(), abs=1e-6
     )

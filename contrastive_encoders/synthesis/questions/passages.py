@@ -126,9 +126,9 @@ def read_collection(
             else:
                 seen.add(text)
                 found.passages.append(passage)
-    found.unread = source.tally.skipped_where
-    if source.tally.skipped:
-        found.left_out["unreadable"] = source.tally.skipped
+    found.unread = source.row_filter.skipped_where
+    if source.row_filter.skipped:
+        found.left_out["unreadable"] = source.row_filter.skipped
     if not found.passages:
         raise InputError(
             key="input",
