@@ -29,6 +29,7 @@ OPTIONS = {
     "megabytes": [10, 100, 1_000],
     "inputs": [2_000, 20_000, 100_000],
     "mpnet": "",
+    "keys": [],  # further arguments of `train` for S1
 }
 QUICK = {
     "pairs": [4, 8],
@@ -67,7 +68,9 @@ def run(*arguments: str, folder: Path, **environment: str) -> tuple[float, float
     return time.perf_counter() - start, peak * 1024
 
 
-def step(folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs: int, length: int) -> Point:
+def step(
+    folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs: int, length: int, *more: str
+) -> Point:
     """Measure the third step of supervised contrastive training on ``pairs`` pairs of ``length`` tokens each."""
     keys = [
         "model=pairs",
@@ -78,7 +81,7 @@ def step(folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs
         f"batch_size={pairs}",
     ]
     keys += [f"data.max_length={length}", "max_steps=3", "log_every_n_steps=1", "evaluation.suite=[]", "quiet=true"]
-    _, memory = run("train", *keys, f"output_dir={folder / 'run'}", "overwrite=true", folder=folder)
+    _, memory = run("train", *keys, *more, f"output_dir={folder / 'run'}", "overwrite=true", folder=folder)
     with (folder / "run" / "metrics.csv").open(newline="") as file:
         last = list(csv.DictReader(file))[-1]
     return Point(case, size, pairs / float(last["throughput/documents_per_s"]), memory)
@@ -129,7 +132,8 @@ def lines(figure: str, points: list[Point]) -> Iterator[Line]:
 def batch_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     rows, minilm = write_rows(folder / "rows.csv", 3 * max(options.pairs), 40), materials.packaged_minilm()
     yield from lines(
-        "S1", [step(folder, rows, minilm, f"{n} pairs of 32 tokens, MiniLM", n, n, 32) for n in options.pairs]
+        "S1",
+        [step(folder, rows, minilm, f"{n} pairs of 32 tokens, MiniLM", n, n, 32, *options.keys) for n in options.pairs],
     )
 
 

@@ -235,7 +235,7 @@ class RunConfig:
     token_budget: int | None = config_field(
         None,
         "maximum number of tokens per forward pass, including padding; larger batches are split into chunks, whose "
-        "activations are recomputed in the backward pass; null: as many tokens as require about 4 GiB of "
+        "activations are recomputed in the backward pass; null: as many tokens as require about 8 GiB of "
         "activations on a CPU; on a GPU, as many as fit into half of the memory that float32 weights, gradients, and "
         "Adam's moments leave",
         ge=1,

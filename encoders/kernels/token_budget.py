@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from contrastive_encoders.encoders.kernels.chunks import LAYERS
 
-ACTIVATION_BYTES = 2**32
+ACTIVATION_BYTES = 2**33
 MIN_TOKENS = 512  # minimum per chunk, regardless of the memory
 LAYER_BYTES, INPUT_BYTES = 68, 4  # bytes per feature and token in float32: all activations of a layer, and its input
 
@@ -46,7 +46,7 @@ def affordable_tokens(
 ) -> int:
     """Return the number of tokens whose activations fit into the memory of the device.
 
-    If ``memory`` is None, activations may take about 4 GiB in float32: 14,000 tokens of DistilRoBERTa, or 7,000 of
+    If ``memory`` is None, activations may take about 8 GiB in float32: 27,000 tokens of DistilRoBERTa, or 14,000 of
     RoBERTa-base. Otherwise, they may take half of what float32 weights, gradients, and Adam's moments leave free.
     Activations take 34 bytes per layer and feature in half precision, without attention (Korthikanti et al. 2023,
     eq. 1), and twice as much in float32.

@@ -11,10 +11,10 @@ from tests.objectives import built
 CPU = torch.device("cpu")
 
 
-def test_without_a_budget_4_gib_of_activations_are_affordable_or_half_of_a_gpu():
+def test_without_a_budget_8_gib_of_activations_are_affordable_or_half_of_a_gpu():
     with torch.device("meta"):
         base = transformers.RobertaForMaskedLM(transformers.RobertaConfig())
-    assert affordable_tokens([base]) == 4 * 2**30 // (68 * 12 * 768)
+    assert affordable_tokens([base]) == 8 * 2**30 // (68 * 12 * 768)
     on_a_gpu = affordable_tokens([base], memory=80 * 2**30)
     assert 66_000 < on_a_gpu < 68_000  # half of the 78 GiB that 125 million weights with their moments leave free
     assert affordable_tokens([base], memory=2**30) == 512  # a negative amount is left
