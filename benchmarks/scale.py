@@ -1,8 +1,8 @@
 """S1 to S5: how time and memory grow with the batch, the length of texts, the model, the data, and the inputs.
 
-Each point is a command in a process of its own: `train` with three steps, whose third one is timed, or `generate`. The
-ratio compares a point with the first one of its row: the growth of its time (or memory) divided by the growth of its
-size. 1.00x is linear growth; less is better. For S3, the size is the number of weights outside the token embeddings.
+Each point is a command in a process of its own: for S1 to S3, `train` with three steps, whose third one is timed; for
+S4, `train` with one step; for S5, `generate`. The ratio compares a point with the first one of its row: the growth of
+its time (or memory) divided by the growth of its size. 1.00x is linear growth; less is better. For S3, the size is the number of weights outside the token embeddings.
 """
 
 import argparse
@@ -29,7 +29,7 @@ OPTIONS = {
     "megabytes": [10, 100, 1_000],
     "inputs": [2_000, 20_000, 100_000],
     "mpnet": "",
-    "keys": [],  # further arguments of `train` for S1
+    "keys": [],  # further arguments of `train` for S1 to S3
 }
 QUICK = {
     "pairs": [4, 8],
@@ -147,7 +147,7 @@ def text_lengths(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
         for n in lengths:
             count = options.tokens // n
             long = write_rows(folder / "long.csv", 3 * count, n)
-            points.append(step(folder, long, backbone, case.format(n), 1, count, n))
+            points.append(step(folder, long, backbone, case.format(n), 1, count, n, *options.keys))
         yield from lines("S2", points)
 
 
@@ -159,7 +159,7 @@ def model_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     yield from lines(
         "S3",
         [
-            step(folder, long, backbone, f"16 pairs of 128 tokens, {name}", WEIGHTS[name], 16, 128)
+            step(folder, long, backbone, f"16 pairs of 128 tokens, {name}", WEIGHTS[name], 16, 128, *options.keys)
             for name, backbone in models.items()
         ],
     )

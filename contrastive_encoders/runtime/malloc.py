@@ -3,20 +3,24 @@
 import contextlib
 import ctypes
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-MAX_THRESHOLD = 2**31 - 1
-DEFAULT_THRESHOLDS = {M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26}  # the maxima of glibc's dynamic thresholds
-VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
-CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # versions 2 and 1
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # malloc.h
+REUSE = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}  # no separate mappings; -1: free memory is never returned
+# glibc's defaults; for the two thresholds, the maxima of their dynamic values
+DEFAULTS = {M_MMAP_MAX: 65_536, M_TRIM_THRESHOLD: 2**26, M_MMAP_THRESHOLD: 2**25}
+VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
+TUNABLES = "glibc.malloc."
 
 
 def can_reuse_freed_memory() -> bool:
-    """Return whether the C library is glibc, and the environment sets no options of malloc."""
-    is_glibc = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
-    return is_glibc and not any(name in os.environ for name in VARIABLES)
+    """Return whether the C library is glibc, and the environment sets no thresholds of malloc."""
+    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        return False
+    return TUNABLES not in os.environ.get("GLIBC_TUNABLES", "") and not any(name in os.environ for name in VARIABLES)
 
 
 def reuse_freed_memory(enabled: bool) -> None:
@@ -27,16 +31,35 @@ def reuse_freed_memory(enabled: bool) -> None:
     peak memory, because a free block is often too small for the next one.
     """
     libc = ctypes.CDLL(None)
-    for name, default in DEFAULT_THRESHOLDS.items():
-        libc.mallopt(name, MAX_THRESHOLD if enabled else default)
+    for name, value in (REUSE if enabled else DEFAULTS).items():
+        libc.mallopt(name, value)
     if not enabled:
         libc.malloc_trim(0)
 
 
-def total_memory(control_groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the memory of this machine in bytes, or the limit of the control group if it is lower."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in CGROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
-            limits.append(int((control_groups / name).read_text(encoding="ascii")))
-    return min(limits)
+def available_memory(root: Path = Path("/")) -> int:
+    """Return the number of bytes that the processes of this machine, and of the control groups of this process, can
+    still allocate.
+    """
+    meminfo = (root / "proc/meminfo").read_text(encoding="ascii")
+    [kib] = re.findall(r"^MemAvailable: +(\d+) kB", meminfo, re.MULTILINE)
+    return max(0, min([1024 * int(kib), *_available_in_groups(root)]))
+
+
+def _available_in_groups(root: Path) -> Iterator[int]:
+    for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":  # version 2
+            mount, limit, used = root / "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            mount, limit, used = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        group = mount / path.lstrip("/")
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
+                yield int((folder / limit).read_text(encoding="ascii")) - int(
+                    (folder / used).read_text(encoding="ascii")
+                )
+            if folder == mount:
+                break

@@ -36,7 +36,10 @@ from contrastive_encoders.training.weight_average import average_with, copy_of_w
 
 log = logging.getLogger(__name__)
 
-LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive", "generator-dev/perplexity")
+LESS_IS_BETTER = (
+    *("train/loss", "train/mlm", "train/contrastive", "train/generation_loss", "train/discrimination_loss"),
+    *("train/alignment", "train/uniformity", "train/distance_to_teacher", "generator-dev/perplexity"),
+)
 FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
@@ -150,9 +153,9 @@ def fit(
 
 def mode_of(monitor: str | None, mode: str | None) -> str:
     """Return whether lower ("min") or higher ("max") values of ``monitor`` are better. If ``mode`` is None, this is
-    "min" for a loss (including the loss of a data source), otherwise "max".
+    "min" for a loss (including the loss of a data source or of a prefix) or a distance, otherwise "max".
     """
-    less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
+    less = monitor in LESS_IS_BETTER or (monitor or "").startswith(("train/loss/", "train/loss@"))
     return mode or ("min" if less else "max")
 
 

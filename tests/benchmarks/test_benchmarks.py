@@ -23,7 +23,7 @@ FIGURES = {
     "triplet_synthesis": {"P10"},
     "self_debiased_generation": {"P9"},
     "lora_training": {"P14"},
-    "pair_training": {"P1"},
+    "pair_training": {"P1", "P25"},
     "senteval_classifiers": {"P8"},
     "gpu_smoke": {"smoke"},
     "gpu_step": {"P13"},

@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from contrastive_encoders.runtime.malloc import VARIABLES, can_reuse_freed_memory, total_memory
+from contrastive_encoders.runtime.malloc import VARIABLES, available_memory, can_reuse_freed_memory
 from tests.conftest import ROOT
 
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="needs glibc"
+    sys.platform != "linux"
+    or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
+    or (HUGE_PAGES.exists() and "[always]" in HUGE_PAGES.read_text()),
+    reason="needs glibc, and pages of the usual size",
 )
 PAGES = 64 * 2**20 // resource.getpagesize()
 
@@ -22,9 +26,9 @@ SCRIPT = """
 import resource, torch
 from contrastive_encoders.runtime.malloc import reuse_freed_memory
 
-def page_faults():
+def page_faults(mib=64):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(16 * 2**20)
+    torch.ones(mib * 2**18)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def resident():
@@ -33,36 +37,74 @@ def resident():
 page_faults()
 print(page_faults(), end=" ")
 reuse_freed_memory(True)
-print([page_faults() for _ in range(5)][-1], resident(), end=" ")
+print([page_faults() for _ in range(40)][-1], [page_faults(2304) for _ in range(3)][-1], resident(), end=" ")
 reuse_freed_memory(False)
 print(resident(), page_faults())
 """
 
 
-def test_blocks_of_64_mib_are_reused_and_returned():
-    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+def test_blocks_are_reused_and_returned():
+    clean = {name: value for name, value in os.environ.items() if name not in {*VARIABLES, "GLIBC_TUNABLES"}}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, env=clean, capture_output=True, text=True, check=True
     )
-    before, within, kept, left, after = map(int, done.stdout.split())
+    before, within, within_large, kept, left, after = map(int, done.stdout.split())
     assert before >= PAGES  # each page of the block, as without this project
     assert within < PAGES // 100
+    assert within_large < PAGES // 100  # more than 2 GiB
     assert kept - left >= PAGES * 0.9
     assert after >= PAGES
 
 
-def test_options_of_the_environment_stay(monkeypatch):
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    assert can_reuse_freed_memory()
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")
-    assert not can_reuse_freed_memory()
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        *((name, "131072", False) for name in VARIABLES),
+        ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", False),
+        ("GLIBC_TUNABLES", "glibc.pthread.rseq=0", True),
+        ("MALLOC_ARENA_MAX", "2", True),
+    ],
+)
+def test_thresholds_of_the_environment_stay(name, value, expected, monkeypatch):
+    for one in (*VARIABLES, "GLIBC_TUNABLES"):
+        monkeypatch.delenv(one, raising=False)
+    monkeypatch.setenv(name, value)
+    assert can_reuse_freed_memory() is expected
 
 
-def test_total_memory_is_the_limit_of_the_control_group(tmp_path):
-    (tmp_path / "memory.max").write_text("1073741824\n")
-    with_limit = total_memory(tmp_path)
-    (tmp_path / "memory.max").write_text("max\n")
-    kib = int(re.search(r"MemTotal: +([0-9]+) kB", Path("/proc/meminfo").read_text())[1])
-    assert with_limit == 2**30
-    assert total_memory(tmp_path) == kib * 1024
+def write(root, files):
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{content}\n")
+    return root
+
+
+MEMINFO = {"proc/meminfo": "MemTotal:       9000 kB\nMemFree:         100 kB\nMemAvailable:    5000 kB"}
+V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"proc/self/cgroup": "0::/"}, 5000 * 1024),
+        ({"proc/self/cgroup": "0::/a/b", f"{V2}/a/b/memory.max": "max", f"{V2}/a/b/memory.current": 7}, 5000 * 1024),
+        ({"proc/self/cgroup": "0::/a/b", f"{V2}/a/b/memory.max": 4000, f"{V2}/a/b/memory.current": 700}, 3300),
+        ({"proc/self/cgroup": "0::/a/b", f"{V2}/a/memory.max": 4000, f"{V2}/a/memory.current": 700}, 3300),
+        ({"proc/self/cgroup": "0::/", f"{V2}/memory.max": 400, f"{V2}/memory.current": 700}, 0),
+        (
+            {
+                "proc/self/cgroup": "9:cpu:/\n5:memory:/job",
+                f"{V1}/job/memory.limit_in_bytes": 4000,
+                f"{V1}/job/memory.usage_in_bytes": 1000,
+            },
+            3000,
+        ),
+    ],
+)
+def test_available_memory_is_limited_by_the_control_groups(files, expected, tmp_path):
+    assert available_memory(write(tmp_path, MEMINFO | files)) == expected
+
+
+def test_available_memory_of_this_machine():
+    total = int(re.search(r"MemTotal: +([0-9]+) kB", Path("/proc/meminfo").read_text())[1]) * 1024
+    assert 0 < available_memory() < total

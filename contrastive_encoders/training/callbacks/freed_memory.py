@@ -1,22 +1,21 @@
 """Reuse of freed memory during training on a CPU, while there is enough memory."""
 
+import resource
 from typing import Any
 
 import pytorch_lightning as pl
 
-from contrastive_encoders.io.results import peak_memory_bytes
-from contrastive_encoders.runtime.malloc import can_reuse_freed_memory, reuse_freed_memory, total_memory
+from contrastive_encoders.runtime.malloc import available_memory, can_reuse_freed_memory, reuse_freed_memory
 
-# Fractions of the memory: up to the first peak of a process, memory is reused; from the second on, no longer. Reuse
-# increased a peak of 5.6 GiB to 8.3 GiB.
-ENABLE, DISABLE = 0.4, 0.7
+# Available memory, as a multiple of the peak memory of this process: reuse starts at the first, and ends below the
+# second. Reuse increased a peak of 5.6 GiB to 8.3 GiB.
+ENABLE, DISABLE = 2.5, 0.4
 
 
 class FreedMemoryReuse(pl.Callback):
     """Callback that lets malloc keep freed memory from the first step on (`reuse_freed_memory`), on CPUs only.
 
-    The results of training do not change. If several processes train on this machine, each has an equal part of the
-    memory.
+    The results of training do not change. The processes of the run on this machine share the available memory equally.
     """
 
     def __init__(self) -> None:
@@ -25,10 +24,11 @@ class FreedMemoryReuse(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if self.was_disabled or trainer.strategy.root_device.type != "cpu" or not can_reuse_freed_memory():
             return
-        fraction = peak_memory_bytes() * trainer.num_devices / total_memory()
-        if fraction > (DISABLE if self.is_enabled else ENABLE):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        available = available_memory() / trainer.num_devices
+        if self.is_enabled and available < DISABLE * peak:
             self._disable()
-        elif not self.is_enabled:
+        elif not self.is_enabled and available >= ENABLE * peak:
             reuse_freed_memory(True)
             self.is_enabled = True
 

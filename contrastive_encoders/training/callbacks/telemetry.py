@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, RunCost, StepOutput
+from contrastive_encoders.core.embedding_diagnostics import DIAGNOSTICS
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.encoders.kernels.compiler import Cost, cost
 from contrastive_encoders.encoders.sharding import local_tensor
@@ -25,6 +26,7 @@ from contrastive_encoders.training.metrics_csv import MetricsCSV
 METRICS = "metrics.csv"  # key of its content in a checkpoint
 COUNTS = ("examples", "real_tokens", "padded_tokens")
 MAX_ROWS_SHOWN = 20
+PERIODIC = frozenset(f"train/{name}" for name in (*DIAGNOSTICS, "accuracy", "generation_loss", "discrimination_loss"))
 NAN_HINT = "Try a lower model.lr, a longer warmup, or a higher precision than fp16."
 MAX_EXACT_INT = 2**53  # no step had a bad loss: larger than every step, and exact in the float64 that ranks exchange
 
@@ -37,7 +39,7 @@ class Telemetry(pl.Callback):
     over ranks here. For a mixture, ``train/loss/PART`` is the mean over the batches of the data source PART since the
     last log step. The values are also in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
     ``fit``, ``total`` is the cost of the run over all ranks and interruptions. If ``monitor`` is missing from the
-    values of an ``every_n_steps``-th step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its
+    values of a log step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its
     rows up to that checkpoint; otherwise it is started from scratch.
     """
 
@@ -200,7 +202,7 @@ class Telemetry(pl.Callback):
             logger.log_metrics(values, step=trainer.global_step)
         # equivalent to log_dict(logger=False), without copying the numbers back to the device
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
-        if trainer.global_step % self.every_n_steps == 0:
+        if trainer.global_step % self.every_n_steps == 0 or self.monitor not in PERIODIC:
             self._refuse_unknown_monitor(values)
         self.latest = values
         self._window_started = now
@@ -208,7 +210,7 @@ class Telemetry(pl.Callback):
 
     def _refuse_unknown_monitor(self, values: Mapping[str, float]) -> None:
         """Check that the logged values contain the monitored metric. The parts of a mixture may be missing from a log
-        step, and diagnostics of the embeddings from the last step.
+        step, and `PERIODIC` metrics from the last step.
         """
         monitor, known = self.monitor or "", [name for name in values if name.startswith("train/")]
         if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):
