@@ -2,7 +2,8 @@
 
 Each point is a command in a process of its own: for S1 to S3, `train` with three steps, whose third one is timed; for
 S4, `train` with one step; for S5, `generate`. The ratio compares a point with the first one of its row: the growth of
-its time (or memory) divided by the growth of its size. 1.00x is linear growth; less is better. For S3, the size is the number of weights outside the token embeddings.
+its time (or memory) divided by the growth of its size. 1.00x is linear growth; less is better. For S3, the size is the
+number of weights outside the token embeddings.
 """
 
 import argparse

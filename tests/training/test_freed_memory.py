@@ -1,6 +1,8 @@
 """`FreedMemoryReuse`: page faults of a training step that allocates 64 MiB, as the kernel counts them."""
 
+import multiprocessing
 import resource
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import pytorch_lightning as pl
@@ -12,8 +14,7 @@ from contrastive_encoders.training.callbacks.freed_memory import FreedMemoryReus
 from tests.runtime import test_malloc
 
 pytestmark = test_malloc.pytestmark
-
-PAGES = 64 * 2**20 // resource.getpagesize()
+PAGES = test_malloc.PAGES
 STEPS = 40
 
 
@@ -24,12 +25,14 @@ def page_faults():
 
 
 class Blocks(pl.LightningModule):
-    def __init__(self, fails):
+    def __init__(self, callback, fails):
         super().__init__()
-        self.weight, self.fails, self.faults = nn.Parameter(torch.zeros(1)), fails, []
+        self.weight, self.callback, self.fails = nn.Parameter(torch.zeros(1)), callback, fails
+        self.faults, self.states = [], []
 
     def training_step(self, batch, index):
         self.faults.append(page_faults())
+        self.states.append(self.callback.is_enabled)
         if self.fails and len(self.faults) == STEPS:
             raise ValueError("the last step fails")
         return self.weight.sum()
@@ -38,14 +41,16 @@ class Blocks(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def faults_of_steps(monkeypatch, memory, fails=False):
-    """Train with this available memory, which may change at each step; return the page faults of each step."""
-    monkeypatch.setattr(freed_memory, "available_memory", iter(memory).__next__)
-    module = Blocks(fails)
+def train(memory, fails=False):
+    """Train in this process, with the available memory of each step; return the page faults of each step, whether
+    memory was reused in it, and whether it is reused after training.
+    """
+    freed_memory.available_memory = iter(memory).__next__
+    module = Blocks(callback := FreedMemoryReuse(), fails)
     trainer = pl.Trainer(
         accelerator="cpu",
         max_steps=STEPS,
-        callbacks=[FreedMemoryReuse()],
+        callbacks=[callback],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -54,22 +59,29 @@ def faults_of_steps(monkeypatch, memory, fails=False):
         trainer.fit(module, [torch.zeros(1)] * STEPS)
     except ValueError:
         assert fails
-    return module.faults
+    return module.faults, module.states, callback.is_enabled
+
+
+def train_in_new_process(*arguments):
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(train, *arguments).result()
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_blocks_are_reused_during_training_only(monkeypatch, fails):
-    faults = faults_of_steps(monkeypatch, [2**60] * STEPS, fails)
+def test_blocks_are_reused_during_training_only(fails):
+    faults, states, after = train_in_new_process([2**60] * STEPS, fails)
     assert faults[0] >= PAGES
-    assert faults[-1] < PAGES // 100
-    assert page_faults() >= PAGES
+    assert min(faults) < PAGES // 100
+    assert states == [False] + [True] * (STEPS - 1)
+    assert not after
 
 
-def test_blocks_are_not_reused_without_enough_memory(monkeypatch):
-    assert faults_of_steps(monkeypatch, [1] * STEPS)[-1] >= PAGES
+def test_blocks_are_not_reused_without_enough_memory():
+    faults, states, _ = train_in_new_process([1] * STEPS)
+    assert min(faults) >= PAGES
+    assert not any(states)
 
 
-def test_reuse_ends_if_the_peak_comes_close_to_the_memory(monkeypatch):
-    faults = faults_of_steps(monkeypatch, [2**60] * 35 + [1] * (STEPS - 35))
-    assert faults[34] < PAGES // 100
-    assert faults[-1] >= PAGES
+def test_reuse_ends_if_little_memory_is_available():
+    _, states, _ = train_in_new_process([2**60] * 35 + [1] + [2**60] * (STEPS - 36))
+    assert states == [False] + [True] * 35 + [False] * (STEPS - 36)
