@@ -30,7 +30,9 @@ class RecordedProducts(TorchDispatchMode, pl.Callback):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.has_fused_layers |= func.name().startswith("mkldnn::")
         if func.name().split(".")[0] in PRODUCTS:
-            self.counts[func, tuple((tuple(one.shape), one.stride(), one.dtype) for one in args)] += 1
+            self.counts[
+                func.overloadpacket.default, tuple((tuple(one.shape), one.stride(), one.dtype) for one in args)
+            ] += 1
         return func(*args, **(kwargs or {}))
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
