@@ -458,7 +458,7 @@ def check_out(commit: str) -> tuple[str, Path]:
 
 
 def compare_all(cases: Sequence[Case], commit: str) -> Iterator[tuple[Case, str, float]]:
-    """Yield each case, its verdict, and the seconds that this checkout's side took."""
+    """Yield each case, the result of the comparison, and the duration of its run in this checkout, in seconds."""
     name, tree = check_out(commit)
     then, now = PLACE / name, PLACE / "here"
     shutil.rmtree(now, ignore_errors=True)

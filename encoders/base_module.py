@@ -27,10 +27,10 @@ from contrastive_encoders.io.checkpoint import VERSION
 class TrainedModule(pl.LightningModule):
     """Base class of the models that this package trains.
 
-    ``settings`` is the config, and ``hparams`` contains its values for checkpoints; an objective
-    replaces ``pooling`` by the pooling of its encoder. A subclass defines its name
-    (``objective``), the class of its batches (``consumes``), the architecture of ``backbone=tiny`` (``tiny_backbone``),
-    and the name of the folder that a run exports (``product``).
+    ``settings`` is the config, and ``hparams`` contains its values for checkpoints; an objective replaces ``pooling``
+    by the pooling of its encoder. A subclass defines its name (``objective``), the class of its batches (``consumes``),
+    the architecture of ``backbone=tiny`` (``tiny_backbone``), and the name of the folder that a run exports
+    (``product``).
     """
 
     objective: ClassVar[str]

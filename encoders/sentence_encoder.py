@@ -501,7 +501,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return ProgressBar("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
-        """Tokenize texts, including special tokens and ``prompt_suffix``, truncated to ``max_length`` tokens."""
+        """Tokenize texts, add special tokens and ``prompt_suffix``, and truncate to ``max_length`` tokens."""
         if self.appended:
             texts = [self.appended.strip_text(text) for text in texts]
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[

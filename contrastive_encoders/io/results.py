@@ -69,6 +69,11 @@ def peak_memory_bytes() -> int:
     """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
+    return peak_resident_bytes()
+
+
+def peak_resident_bytes() -> int:
+    """Return the peak resident memory of this process, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

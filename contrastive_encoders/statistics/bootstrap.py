@@ -305,7 +305,7 @@ def _correlation(w_NR: Tensor, x_NR: Tensor, y_NR: Tensor) -> Tensor:
 
 
 def _ratio(xy_R: Tensor, xx_R: Tensor, yy_R: Tensor) -> Tensor:
-    """Return xy / sqrt(xx * yy), or 0 for a resample without variance."""
+    """Return the correlations xy / sqrt(xx * yy) of R resamples; 0 if a variance is 0."""
     spread_R = (xx_R.clamp(min=0) * yy_R.clamp(min=0)).sqrt()
     return torch.where(spread_R > 0, xy_R / spread_R.clamp(min=1e-30), 0.0).clamp(-1, 1)
 

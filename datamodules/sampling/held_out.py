@@ -45,7 +45,7 @@ DEFAULT_OPTIONS = HeldOutOptions()
 
 
 class HeldOutRows(NamedTuple):
-    """Rows that were chosen to be held out, and the criteria of the choice."""
+    """Held-out rows, and the criteria by which they were selected."""
 
     rows: set[int]
     grouped_rows: int  # number of rows from which they were chosen

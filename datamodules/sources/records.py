@@ -189,8 +189,7 @@ class RecordSource:
         )
 
     def has_text_labels(self, file: Rows, columns: Sequence[str]) -> bool:
-        """Return whether a file has the given columns, the last of which contains the labels, and all labels are
-        strings.
+        """Return whether a file has ``columns``, the last of which contains the labels, and all labels are strings.
 
         The result is always False for .csv, .tsv, and .xlsx files, since all their values are strings.
         """

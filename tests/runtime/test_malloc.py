@@ -9,8 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from contrastive_encoders.runtime.malloc import VARIABLES, available_memory, can_reuse_freed_memory
+from contrastive_encoders.runtime.malloc import (
+    VARIABLES,
+    available_memory,
+    can_reuse_freed_memory,
+    reuse_freed_memory,
+)
 from tests.conftest import ROOT
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -22,25 +28,27 @@ pytestmark = pytest.mark.skipif(
 )
 PAGES = 64 * 2**20 // resource.getpagesize()
 
-SCRIPT = """
-import resource, torch
-from contrastive_encoders.runtime.malloc import reuse_freed_memory
+SCRIPT = "from tests.runtime.test_malloc import measure; print(*measure())"
+
 
 def page_faults(mib=64):
+    """Return the page faults of the allocation of a tensor of this size."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(mib * 2**18)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-def resident():
-    return int(open("/proc/self/statm").read().split()[1])
 
-page_faults()
-print(page_faults(), end=" ")
-reuse_freed_memory(True)
-print(min(page_faults() for _ in range(40)), min(page_faults(2304) for _ in range(4)), resident(), end=" ")
-reuse_freed_memory(False)
-print(resident(), page_faults())
-"""
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+def measure():
+    page_faults()
+    before = page_faults()
+    reuse_freed_memory(True)
+    reused = min(page_faults() for _ in range(40)), min(page_faults(2304) for _ in range(4)), resident()
+    reuse_freed_memory(False)
+    return before, *reused, resident(), page_faults()
 
 
 def test_blocks_are_reused_and_returned():
@@ -50,9 +58,8 @@ def test_blocks_are_reused_and_returned():
     )
     before, within, within_large, kept, left, after = map(int, done.stdout.split())
     assert before >= PAGES  # each page of the block, as without this project
-    assert (
-        within < PAGES // 100
-    )  # the minimum: a free block can be too small for the next one, because of its alignment
+    # the minimum, because a free block can be too small for the next one due to its alignment
+    assert within < PAGES // 100
     assert within_large < PAGES // 100  # more than 2 GiB
     assert kept - left >= PAGES * 0.9
     assert after >= PAGES

@@ -1,7 +1,6 @@
 """`FreedMemoryReuse`: page faults of a training step that allocates 64 MiB, as the kernel counts them."""
 
 import multiprocessing
-import resource
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -12,16 +11,10 @@ from torch import nn
 from contrastive_encoders.training.callbacks import freed_memory
 from contrastive_encoders.training.callbacks.freed_memory import FreedMemoryReuse
 from tests.runtime import test_malloc
+from tests.runtime.test_malloc import PAGES, page_faults
 
 pytestmark = test_malloc.pytestmark
-PAGES = test_malloc.PAGES
 STEPS = 40
-
-
-def page_faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(16 * 2**20)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 class Blocks(pl.LightningModule):

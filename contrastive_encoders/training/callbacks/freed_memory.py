@@ -1,10 +1,10 @@
 """Reuse of freed memory during training on a CPU, while there is enough memory."""
 
-import resource
 from typing import Any
 
 import pytorch_lightning as pl
 
+from contrastive_encoders.io.results import peak_resident_bytes
 from contrastive_encoders.runtime.malloc import available_memory, can_reuse_freed_memory, reuse_freed_memory
 
 # Available memory, as a multiple of the peak memory of this process: reuse starts at the first, and ends below the
@@ -19,12 +19,15 @@ class FreedMemoryReuse(pl.Callback):
     """
 
     def __init__(self) -> None:
-        self.is_enabled = self.was_disabled = False
+        self.is_allowed = self.is_enabled = False
+
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.is_allowed = trainer.strategy.root_device.type == "cpu" and can_reuse_freed_memory()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if self.was_disabled or trainer.strategy.root_device.type != "cpu" or not can_reuse_freed_memory():
+        if not self.is_allowed:
             return
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = peak_resident_bytes()
         available = available_memory() / trainer.num_devices
         if self.is_enabled and available < DISABLE * peak:
             self._disable()
@@ -41,4 +44,4 @@ class FreedMemoryReuse(pl.Callback):
     def _disable(self) -> None:
         if self.is_enabled:
             reuse_freed_memory(False)
-        self.is_enabled, self.was_disabled = False, True
+        self.is_allowed = self.is_enabled = False

@@ -164,7 +164,7 @@ class Telemetry(pl.Callback):
         )
 
     def _compiling(self) -> Cost:
-        """Return the cost of compiling models since this call of ``fit`` began."""
+        """Return the time spent on compiling models since the start of ``fit``, and the number of compiled graphs."""
         now, before = cost(), self._compiled_before
         return Cost(now.seconds - before.seconds, now.graphs - before.graphs)
 
