@@ -81,7 +81,14 @@ def step(
         f"backbone={backbone}",
         f"batch_size={pairs}",
     ]
-    keys += [f"data.max_length={length}", "max_steps=3", "log_every_n_steps=1", "evaluation.suite=[]", "quiet=true"]
+    keys += [
+        f"model.max_length={length}",
+        f"data.max_length={length}",
+        "max_steps=3",
+        "log_every_n_steps=1",
+        "evaluation.suite=[]",
+        "quiet=true",
+    ]
     _, memory = run("train", *keys, *more, f"output_dir={folder / 'run'}", "overwrite=true", folder=folder)
     with (folder / "run" / "metrics.csv").open(newline="") as file:
         last = list(csv.DictReader(file))[-1]
