@@ -41,6 +41,7 @@ class TrainedModule(pl.LightningModule):
     remedy: ClassVar[str] = ""  # a sentence: how to change the data accordingly
     resolved_settings: Mapping[str, str] = {}  # setting that depends on the backbone -> its value and the reason
     gradient_norm: Tensor | None = None  # gradient norm of the last step before clipping
+    log_step: bool = True  # whether the metrics of the current step are logged; set by callbacks.telemetry
     hparams: Any  # Lightning's type does not define the keys
 
     settings: TrainableConfig

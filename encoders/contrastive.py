@@ -33,7 +33,7 @@ class ContrastiveObjective(Objective):
     The methods call each other in this order: `Objective.compute` encodes the views, `compute_encoded_loss` splits the
     embeddings and adds the teacher's distance, `compute_loss` adds the guide's output and the hashes of the texts, and
     ``loss`` of the subclass, which is called for each Matryoshka prefix, returns the contrastive loss. Diagnostics are
-    computed every ``log_every_n_steps`` steps.
+    computed at logged steps.
     """
 
     needs = "rows that are negatives of each other (rows with an equal text are not)"
@@ -148,7 +148,7 @@ class ContrastiveObjective(Objective):
 
         They are computed only at logged steps, because they need an eigendecomposition.
         """
-        if (self.global_step + 1) % self.settings.log_every_n_steps:
+        if not self.log_step:
             return {}
         left, right = (gather_rows(one.detach())[0] for one in vectors[:2])
         return contrast_diagnostics(left, right)

@@ -291,11 +291,6 @@ class ContrastiveConfig(EmbeddingConfig):
         None, "weight of the distance to the teacher's embeddings in the loss; null: 1", gt=0
     )
     distance: Literal["cosine", "mse"] | None = config_field(None, f"{DISTANCE}; null: cosine")
-    log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps",
-        meaning="number of training steps between two log entries of the diagnostics",
-        ge=1,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ class GenSEGenerator(TrainedModule):
 
         They are computed only at logged steps, because they need collective operations.
         """
-        if (self.global_step + 1) % self.settings.log_every_n_steps:
+        if not self.log_step:
             return {}
         is_text_N = batch.kinds < TRUE
         parts = {}

@@ -42,11 +42,6 @@ class GenSEGeneratorConfig(TrainableConfig):
     answer_weight: int = config_field(
         1, "weight of the answer tokens in the loss; 8 is recommended for a backbone with random weights", ge=1
     )
-    log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps",
-        meaning="number of training steps between two log entries of the accuracy",
-        ge=1,
-    )
 
 
 MODELS = {"gense_generator": GenSEGeneratorConfig}

@@ -82,7 +82,7 @@ def train(case: str, corpus: Path, backbone: Path, world: int) -> list[dict[str,
     keys = {"path": corpus, "tokenizer": backbone, "batch_size": GLOBAL_BATCH, "min_span": 3, "max_span": 24}
     data = data_module("text", **keys)
     data.prepare_data()
-    model = built("declutr", backbone, lr=1e-3, lr_schedule="constant", log_every_n_steps=2, **CASES[case])
+    model = built("declutr", backbone, lr=1e-3, lr_schedule="constant", **CASES[case])
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=world,

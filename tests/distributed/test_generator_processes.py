@@ -24,7 +24,7 @@ def every_case(rank: int, world: int, backbones: dict, prompts: dict, folder: st
     found = {}
     for name, (kind, options) in cases.items():
         backbone = backbones[kind]
-        options = {"token_budget": 10**6, "activation_checkpointing": "off", "log_every_n_steps": 1} | options
+        options = {"token_budget": 10**6, "activation_checkpointing": "off"} | options
         model = built("gense_generator", backbone, prompts=prompts, eval_batch_size=4, **options).eval()
         rows = f"{folder}/rows.jsonl"
         keys = {"path": rows, "tokenizer": backbone, "batch_size": 6, "dev_path": rows, "cache_dir": folder}

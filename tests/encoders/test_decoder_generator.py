@@ -101,7 +101,7 @@ def by_transformers(folder, assembly="pieces"):
 )
 def test_loss_and_gradient_are_those_of_transformers(decoders, rows, family, options):
     (batch,) = batches(data_of(rows, decoders(family)))
-    model = generator(decoders(family), answer_weight=3, log_every_n_steps=1, **options).eval()  # OPT has dropout
+    model = generator(decoders(family), answer_weight=3, **options).eval()  # OPT has dropout
     outcome = model.training_step(batch, 0)
     outcome["loss"].backward()
     oracle, found = by_transformers(decoders(family))

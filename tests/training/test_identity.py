@@ -70,7 +70,7 @@ def test_the_batch_size_and_steps_of_few_rows_count_if_they_are_set():
 
 def test_a_key_of_the_model_that_follows_a_key_of_the_run_has_its_effect():
     """Runs that differ only in what they record, or in a seed, are one arm of a comparison."""
-    for key in ("log_every_n_steps", "model.log_every_n_steps", "seed", "model.seed", "model.lora.seed"):
+    for key in ("log_every_n_steps", "seed", "model.seed", "model.lora.seed"):
         assert not effect_of(key).in_arm, key
     assert effect_of("model.temperature").in_arm
     assert effect_of("model.lora.dropout").in_arm

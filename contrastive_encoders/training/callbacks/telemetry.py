@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, RunCost, StepOutput
-from contrastive_encoders.core.embedding_diagnostics import DIAGNOSTICS
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.encoders.kernels.compiler import Cost, cost
 from contrastive_encoders.encoders.sharding import local_tensor
@@ -26,7 +25,6 @@ from contrastive_encoders.training.metrics_csv import MetricsCSV
 METRICS = "metrics.csv"  # key of its content in a checkpoint
 COUNTS = ("examples", "real_tokens", "padded_tokens")
 MAX_ROWS_SHOWN = 20
-PERIODIC = frozenset(f"train/{name}" for name in (*DIAGNOSTICS, "accuracy", "generation_loss", "discrimination_loss"))
 NAN_HINT = "Try a lower model.lr, a longer warmup, or a higher precision than fp16."
 MAX_EXACT_INT = 2**53  # no step had a bad loss: larger than every step, and exact in the float64 that ranks exchange
 
@@ -89,6 +87,7 @@ class Telemetry(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
+        cast(Any, pl_module).log_step = self._is_logged(trainer, trainer.global_step + 1)
         # the learning rate of this step: at the end of the batch, the schedule has already advanced
         self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
         if self._window_started is None:  # not in on_train_start, where other callbacks may score the untrained encoder
@@ -97,10 +96,8 @@ class Telemetry(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Count the examples and tokens of a batch, and log the metrics if a log step ends with it.
-
-        Log steps are every ``every_n_steps``-th step and the last one. Lightning passes the `StepOutput` as
-        ``outputs``.
+        """Count the examples and tokens of a batch, and log the metrics if a log step ends with it. Lightning passes
+        the `StepOutput` as ``outputs``.
         """
         for name in COUNTS:
             self._counts[name] += outputs["spent"][name]
@@ -113,7 +110,7 @@ class Telemetry(pl.Callback):
             return  # more batches are accumulated before the optimizer steps
         self._step_seen = trainer.global_step
         self._steps += 1
-        if trainer.global_step % self.every_n_steps == 0 or is_last_step(trainer):
+        if self._is_logged(trainer, trainer.global_step):
             self._log(trainer, pl_module, outputs)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
@@ -178,6 +175,10 @@ class Telemetry(pl.Callback):
 
     # -------------------------------------------------------------------------------------- one log step
 
+    def _is_logged(self, trainer: pl.Trainer, step: int) -> bool:
+        """Return whether ``step``, which the current batch begins or ends, is logged."""
+        return step % self.every_n_steps == 0 or is_last_step(trainer, step)
+
     def _log(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: StepOutput) -> None:
         self._refuse_bad_losses(pl_module)
         of_parts = {f"loss/{name}": torch.as_tensor(losses / steps) for name, (losses, steps) in self._parts.items()}
@@ -202,15 +203,14 @@ class Telemetry(pl.Callback):
             logger.log_metrics(values, step=trainer.global_step)
         # equivalent to log_dict(logger=False), without copying the numbers back to the device
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
-        if trainer.global_step % self.every_n_steps == 0 or self.monitor not in PERIODIC:
-            self._refuse_unknown_monitor(values)
+        self._refuse_unknown_monitor(values)
         self.latest = values
         self._window_started = now
         self._window_counts = dict.fromkeys(COUNTS, 0)
 
     def _refuse_unknown_monitor(self, values: Mapping[str, float]) -> None:
         """Check that the logged values contain the monitored metric. The parts of a mixture may be missing from a log
-        step, and `PERIODIC` metrics from the last step.
+        step.
         """
         monitor, known = self.monitor or "", [name for name in values if name.startswith("train/")]
         if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):
@@ -273,9 +273,13 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
         )
 
 
-def is_last_step(trainer: pl.Trainer) -> bool:
-    """Return whether the batch that just ended is the last batch of training according to the trainer's limits."""
-    if 0 <= trainer.max_steps <= trainer.global_step:
+def is_last_step(trainer: pl.Trainer, step: int | None = None) -> bool:
+    """Return whether the current batch is the last one according to the trainer's limits.
+
+    ``step`` is the optimizer step to which the batch belongs. By default, the batch has ended and it is the last step
+    that the optimizer made.
+    """
+    if 0 <= trainer.max_steps <= (trainer.global_step if step is None else step):
         return True
     epochs = trainer.max_epochs
     return trainer.is_last_batch and epochs is not None and 0 <= epochs <= trainer.current_epoch + 1
