@@ -21,7 +21,7 @@ from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import ranges_of
 
-VERSION = 8  # part of the key: increase it when the same data would yield different held-out rows
+VERSION = 9  # part of the key: increase it when the same data would yield different held-out rows
 MAX_HELD_OUT_ROWS = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
 MIN_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
 MAX_GROUPED_ROWS = 200_000  # maximum rows from which the task is chosen
@@ -229,7 +229,7 @@ class TaskBuilder:
         self.other_documents = dict[int, str]()
         for record in scored:
             keys = _keys(record.texts)
-            self.queries.setdefault(keys[0], _single_line(record.texts[0]))
+            self.queries.setdefault(keys[0], record.texts[0])
             self.right.setdefault(keys[0], {})
             self.add(keys, record)
 
@@ -241,13 +241,13 @@ class TaskBuilder:
         for key, text in others[: record.positives]:
             if text and keys[0] in self.right and key not in self.queries:
                 self.right[keys[0]].setdefault(key)
-                self.right_documents.setdefault(key, _single_line(text))
+                self.right_documents.setdefault(key, text)
         for key, text in others if with_documents else ():
             if text:
                 self.add_document(key, text)
 
     def add_document(self, key: int, text: str) -> None:
-        self.other_documents.setdefault(key, _single_line(text))
+        self.other_documents.setdefault(key, text)
         if len(self.other_documents) > 2 * self.max_documents:
             self.other_documents = _smallest(self.other_documents, self.max_documents)
 
@@ -368,10 +368,6 @@ def _keys(texts: Sequence[str]) -> list[int]:
     have the same key.
     """
     return [_hash(" ".join(words_of(text)) or text.strip()) for text in texts]
-
-
-def _single_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _hash(text: str) -> int:

@@ -100,6 +100,14 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
     )
 
 
+def test_texts_of_the_task_are_those_of_the_rows(tmp_path):
+    """Tokens of line breaks are in the training texts, so they are in the scored ones."""
+    rows = [(f"{question}\n", answer.replace(" ", "\n  ", 3)) for question, answer in questions()]
+    task = HeldOutSplit(Rows(rows), 0.2, tmp_path).tasks(["", ""])[0]
+    assert set(task.queries) <= {question for question, _ in rows}
+    assert set(task.documents) <= {answer for _, answer in rows}
+
+
 @pytest.mark.parametrize("number", [70, 600])
 def test_a_signature_below_all_answers_makes_no_near_duplicates(tmp_path, number):
     """Two answers in seven are a copy of another one with two more words; the signature is longer than each answer."""
