@@ -8,10 +8,11 @@ command, and `training.checks.check_values` for the model and the data of a run.
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 import hydra
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
@@ -37,6 +38,29 @@ class _SharedNodes(dict[str, Any]):
         return self
 
 
+class _ClassNode(ConfigNode):
+    """Config node of a config class. The config is created when it is first read: a command reads a few of the nodes,
+    and creating all of them takes 0.15 seconds.
+    """
+
+    def __init__(self, name: str, kind: type) -> None:
+        self.name, self.kind = name, kind
+        self.group = self.package = self.provider = None
+
+    @cached_property
+    def node(self) -> DictConfig:  # type: ignore[override]  # Hydra replaces it in a copy of this object
+        return _config_of(self.kind)
+
+
+@cache
+def _config_of(kind: type) -> DictConfig:
+    config = OmegaConf.create(config_node(kind))
+    for one in keys_of(kind):
+        if one.default == {}:
+            OmegaConf.set_struct(config[one.name], False)
+    return config
+
+
 STORE.repo = _SharedNodes(STORE.repo)
 # Groups of Hydra's own that are not in the config that it returns; omitting them reduces the time by a third
 NOT_COMPOSED = dict.fromkeys(
@@ -51,12 +75,11 @@ def register(kinds: Mapping[str, type]) -> None:
     """
     REGISTERED.update(kinds)
     for name, kind in kinds.items():
-        group, _, last = name.rpartition("/")
-        config = OmegaConf.create(config_node(kind))
-        for one in keys_of(kind):
-            if one.default == {}:
-                OmegaConf.set_struct(config[one.name], False)
-        STORE.store(f"{last}.yaml", config, group=f"{FOLDER}/{group}".rstrip("/"))
+        *groups, last = name.split("/")
+        nodes = STORE.repo
+        for group in (FOLDER, *groups):
+            nodes = nodes.setdefault(group, {})
+        nodes[f"{last}.yaml"] = _ClassNode(f"{last}.yaml", kind)
 
 
 def config_node(kind: Any) -> dict[str, Any]:
