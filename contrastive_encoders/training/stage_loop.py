@@ -64,7 +64,7 @@ def run_stages(run: ResolvedRun) -> Results | None:
             check_writable(run.folder)
             check_run(run)
             start_processes(run)
-            status = _run(run)
+            status = _train_with_copies(run)
         finally:
             close_wandb(status)
     if status == TERMINATED:
@@ -75,18 +75,18 @@ def run_stages(run: ResolvedRun) -> Results | None:
     return read_results(path) if find_ranks().rank == 0 and path.exists() else None
 
 
-def _run(run: ResolvedRun) -> int:
+def _train_with_copies(run: ResolvedRun) -> int:
     """Train a run, copy its directory if ``remote_output_dir`` is set, and return the exit code."""
     rank_monitor = RankFailureMonitor()
     mirror = mirror_of(run.folder, run.remote_output_dir, run.identity)
     if mirror is None:
         with rank_monitor.name_dead_ranks():  # also between two stages
-            return _train(run, rank_monitor, None)
+            return _train_stages(run, rank_monitor, None)
     replace = run.overwrite and run.only_stage is None
     broadcast_from_rank_zero(lambda: mirror.begin(replace=replace, fetch=is_empty(run.folder)))
     try:
         with rank_monitor.name_dead_ranks():
-            status = _train(run, rank_monitor, mirror.copy)
+            status = _train_stages(run, rank_monitor, mirror.copy)
     except Exception:
         mirror.wait_at_end(MAX_COPY_SECONDS)
         raise
@@ -97,12 +97,12 @@ def _run(run: ResolvedRun) -> int:
     return status
 
 
-def _train(run: ResolvedRun, rank_monitor: RankFailureMonitor, saved: Callable[[], None] | None) -> int:
+def _train_stages(run: ResolvedRun, rank_monitor: RankFailureMonitor, saved: Callable[[], None] | None) -> int:
     """Train the stages of a run in order. Each stage starts from the best weights of the previous stage. Return the
     exit code. Finished stages are skipped.
     """
     if not run.all_stages:
-        return train(run, rank_monitor, saved=saved)
+        return _train_stage(run, rank_monitor, saved=saved)
     broadcast_from_rank_zero(lambda: synthesize_domain(run))
     start = broadcast_from_rank_zero(lambda: prepare_multi_stage_run(run))
     if start.finished:
@@ -114,7 +114,7 @@ def _train(run: ResolvedRun, rank_monitor: RankFailureMonitor, saved: Callable[[
     for stage in run.trainings:
         with stage.named_in_errors():
             resolved, before = resolve_stage_backbone(run.all_stages, stage, start.backbone)
-            status = train(resolved, rank_monitor, before, saved)
+            status = _train_stage(resolved, rank_monitor, before, saved)
         close_wandb(status)
         free_memory()
         if status:
@@ -123,7 +123,7 @@ def _train(run: ResolvedRun, rank_monitor: RankFailureMonitor, saved: Callable[[
     return 0
 
 
-def train(
+def _train_stage(
     run: ResolvedRun,
     rank_monitor: RankFailureMonitor,
     before: Path | None = None,
