@@ -23,8 +23,9 @@ from contrastive_encoders.datamodules.sampling.span_batches import (
 from contrastive_encoders.datamodules.sampling.spans import SpanRule
 from contrastive_encoders.datamodules.sources.hub_datasets import HubKeys
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
-from contrastive_encoders.datamodules.sources.raw_documents import DocumentSource, TextSource
+from contrastive_encoders.datamodules.sources.raw_documents import DocumentSource
 from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.datamodules.sources.text_source import TextSource
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
 from contrastive_encoders.datamodules.store.tokenization import LengthRule, LongDocuments
 from contrastive_encoders.datamodules.store.tokenizer import special_tokens, word_start_table

@@ -20,9 +20,10 @@ from contrastive_encoders.datamodules.row_datamodules import TripletRows
 from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
 from contrastive_encoders.datamodules.sampling.spans import SpanRule, sample_spans
 from contrastive_encoders.datamodules.sources.hub_datasets import names_of
-from contrastive_encoders.datamodules.sources.raw_documents import RawDocument, TextSource
+from contrastive_encoders.datamodules.sources.raw_documents import RawDocument
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.datamodules.sources.text_source import TextSource
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
 

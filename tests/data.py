@@ -13,8 +13,7 @@ import torch
 
 from contrastive_encoders.core import Ragged
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
-from contrastive_encoders.datamodules.sources import raw_documents as sources
-from contrastive_encoders.datamodules.sources import records
+from contrastive_encoders.datamodules.sources import records, text_source
 from contrastive_encoders.datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
 from contrastive_encoders.training.composition.config_store import config_node
 from tests.objectives import made
@@ -27,7 +26,7 @@ def with_defaults(reader: Callable[..., Any], name: str, *given: Any, **keys: An
     return reader(*given, **{name: defaults[name] for name in wanted if name in defaults and name not in keys} | keys)
 
 
-TextSource = partial(with_defaults, sources.TextSource, "text", column="text", hub=DEFAULT_HUB_KEYS)
+TextSource = partial(with_defaults, text_source.TextSource, "text", column="text", hub=DEFAULT_HUB_KEYS)
 RecordSource = partial(with_defaults, records.RecordSource, "triplets", hub=DEFAULT_HUB_KEYS)
 
 

@@ -355,17 +355,17 @@ REFUSED = [
         {"data=qa data.path=FILE": "data=qa data.path=$pairs"},
     ),
     (
-        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._unusable_row",
+        "contrastive_encoders.datamodules.sources.row_filter:RowFilter._unusable_row",
         [*PAIRS, "data.path=$gaps"],
         ["data.on_error=skip"],
     ),
     (
-        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter.check",
+        "contrastive_encoders.datamodules.sources.row_filter:RowFilter.check",
         [*PAIRS, "data.path=$broken", "data.on_error=skip"],
         ["data.max_skipped=0.2"],
     ),
     (
-        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._refuse_nothing",
+        "contrastive_encoders.datamodules.sources.row_filter:RowFilter._refuse_nothing",
         [*PAIRS, "data.path=$split", "data.split=test"],
         {"data.split=NAME": "data.split=other"},
     ),

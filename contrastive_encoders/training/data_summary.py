@@ -55,7 +55,10 @@ def account_of(
     if html := _html(source.get("source", source), prefix):
         yield "HTML", html
     if null_words := source.get("source", source).get("null_words"):
-        yield "null words", f"{null_words:,} rows have a text such as NaN or null. Delete them if the text is missing."
+        yield (
+            "null words",
+            f"{null_words:,} rows have a text such as NaN, null, or #NAME?. Delete rows without text.",
+        )
     if skipped := _skipped(found):
         yield "skipped", skipped
     if duplicates := found.get("repeated"):

@@ -22,7 +22,7 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     names_of,
     rows_in,
 )
-from contrastive_encoders.datamodules.sources.raw_documents import LOOK_AHEAD, MAX_SKIPPED, RowFilter, changed_options
+from contrastive_encoders.datamodules.sources.row_filter import LOOK_AHEAD, MAX_SKIPPED, RowFilter, changed_options
 from contrastive_encoders.datamodules.sources.row_schemas import (
     RowSchema,
     SkippedRow,

@@ -75,10 +75,10 @@ def test_a_nullable_label_is_a_number(tmp_path):
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_missing_values_that_were_written_as_words_are_texts_and_counted(form, tmp_path):
     pandas = pytest.importorskip("pandas")
-    answers = [str(value) for value in ("e", None, "nan bread", float("nan"))]
-    frame = pandas.DataFrame({"question": ["a", "b", "c", "d"], "answer": answers})
+    answers = [str(value) for value in ("e", None, "nan bread", float("nan"), "#NAME?")]
+    frame = pandas.DataFrame({"question": ["a", "b", "c", "d", "f"], "answer": answers})
     path = tmp_path / f"rows.{form}"
     frame.to_csv(path, index=False) if form == "csv" else frame.to_json(path, orient="records", lines=True)
     source = RecordSource(path, QA, columns=None, split="train", on_error="fail")
-    assert [record.texts for record in source] == [("a", "e"), ("b", "None"), ("c", "nan bread"), ("d", "nan")]
-    assert source.manifest()["null_words"] == 2
+    assert [record.texts[1] for record in source] == ["e", "None", "nan bread", "nan", "#NAME?"]
+    assert source.manifest()["null_words"] == 3

@@ -23,8 +23,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.datamodules.documents import DocumentRows
 from contrastive_encoders.datamodules.row_datamodules import SequenceReader, text_groups
-from contrastive_encoders.datamodules.sources import raw_documents as sources
-from contrastive_encoders.datamodules.sources import records
+from contrastive_encoders.datamodules.sources import records, text_source
 from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA, SENTENCES, TRIPLETS
 from contrastive_encoders.datamodules.store import token_store
 from contrastive_encoders.datamodules.store.token_store import StoreWriter, TokenStore, build_or_open
@@ -195,7 +194,7 @@ def test_the_key_depends_on_the_content_and_all_settings(build, corpus, bpe, tin
     cache = tmp_path / "cache"
     first = build(corpus, bpe, cache)
     with monkeypatch.context() as patch:
-        for source, method in ((sources.TextSource, "documents"), (records.RecordSource, "__iter__")):
+        for source, method in ((text_source.TextSource, "documents"), (records.RecordSource, "__iter__")):
             patch.setattr(source, method, lambda self: pytest.fail("the text was read again"))
         assert build(corpus, bpe, cache).ids.tolist() == first.ids.tolist()
     stores = [first, build(corpus, AutoTokenizer.from_pretrained(tiny_bert), cache)]

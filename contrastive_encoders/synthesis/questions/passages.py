@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.passages import passages_of
-from contrastive_encoders.datamodules.sources.raw_documents import TextSource
+from contrastive_encoders.datamodules.sources.text_source import TextSource
 from contrastive_encoders.synthesis.recipe_configs import Windows
 
 Part = Literal["train", "dev", "held_out"]
