@@ -35,7 +35,7 @@ from contrastive_encoders.encoders.kernels.chunks import (
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
-from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
+from contrastive_encoders.encoders.kernels.token_budget import recomputed_budget, resolve_token_budget
 from contrastive_encoders.encoders.lengths import longest_input, usual_length
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.sharding import is_first_rank
@@ -157,8 +157,10 @@ class CrossEncoder(nn.Module):
         budget = resolve_token_budget(
             self.token_budget, ids.device, self.transformer, activation_checkpointing=self.activation_checkpointing
         )
-        chunks = plan_chunks(round_lengths(lengths, self.transformer, self.longest), budget, chunk_cost(ids.device))
-        again = recomputes(self.activation_checkpointing, total_tokens(chunks), budget)
+        widths, cost = round_lengths(lengths, self.transformer, self.longest), chunk_cost(ids.device)
+        chunks = plan_chunks(widths, budget, cost)
+        if again := recomputes(self.activation_checkpointing, total_tokens(chunks), budget):
+            chunks = plan_chunks(widths, recomputed_budget(budget, self.transformer, ids.device), cost)
         embedding = self.transformer.get_input_embeddings()
         pad = cast(int, self.tokenizer.pad_token_id)
         sharing = shared_between_chunks(embedding, ids, pad, self.transformer.base_model)

@@ -40,7 +40,7 @@ from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, plac
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
 from contrastive_encoders.encoders.kernels.selective_lm_head import vectors_and_logits
 from contrastive_encoders.encoders.kernels.single_step_cross_attention import single_query
-from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
+from contrastive_encoders.encoders.kernels.token_budget import recomputed_budget, resolve_token_budget
 from contrastive_encoders.encoders.kernels.unpadded import (
     AttentionPlan,
     PackedRow,
@@ -66,9 +66,7 @@ from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
-ROW_TOKENS_CPU = (
-    1_024  # with activation_checkpointing="on": a row of twice that takes twice the memory, and is 5 % faster
-)
+CHECKPOINTED_TOKENS_CPU = 1_024  # with activation_checkpointing="on"; twice as many are 5 % faster, in twice the memory
 
 
 class Encoded(NamedTuple):
@@ -179,12 +177,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             )
         if (plan := self.attention_plan(sequences.ids.device)).is_packed:
             return self._encode_rows(sequences, labels, predicted, plan)
-        widths, budget = (
-            round_lengths(sequences.lengths, self.transformer, self.longest),
-            self.budget(sequences.ids.device),
-        )
-        chunks = plan_chunks(widths, budget, chunk_cost(sequences.ids.device))
-        again = recomputes(self.activation_checkpointing, total_tokens(chunks), budget)
+        device = sequences.ids.device
+        widths, budget = round_lengths(sequences.lengths, self.transformer, self.longest), self.budget(device)
+        chunks = plan_chunks(widths, budget, chunk_cost(device))
+        if again := recomputes(self.activation_checkpointing, total_tokens(chunks), budget):
+            chunks = plan_chunks(widths, self.recomputed_budget(device), chunk_cost(device))
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = _targets(sequences, labels, predicted, chunks)
         inputs = ((*laid_out, target) for laid_out, target in zip(ids, targets, strict=True))
@@ -197,8 +194,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """Encode the sequences of each chunk as one packed row."""
         budget = self.budget(sequences.ids.device)
         again = recomputes(self.activation_checkpointing, int(sequences.lengths.sum()), budget)
-        spares = self.activation_checkpointing == "on" and sequences.ids.is_cpu
-        chunks = plan_rows(sequences.lengths, min(budget, ROW_TOKENS_CPU) if spares else budget)
+        chunks = plan_rows(sequences.lengths, self.recomputed_budget(sequences.ids.device) if again else budget)
         targets = _targets(sequences, labels, predicted, chunks)
         rows = (pack_sequences(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
         inputs = ((sequences.ids, row, plan, target) for row, target in zip(rows, targets, strict=True))
@@ -248,6 +244,12 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             other_modules=self.other_modules,
             activation_checkpointing=self.activation_checkpointing,
         )
+
+    def recomputed_budget(self, device: torch.device) -> int:
+        """Return the maximum number of tokens per chunk if its activations are recomputed in the backward pass."""
+        tokens = recomputed_budget(self.budget(device), self.transformer, device)
+        is_small = self.activation_checkpointing == "on" and device.type == "cpu"
+        return min(tokens, CHECKPOINTED_TOKENS_CPU) if is_small else tokens
 
     def attention_plan(self, device: torch.device) -> AttentionPlan:
         """Return the attention plan (padded or packed) of a training step on this device.

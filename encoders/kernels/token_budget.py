@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from contrastive_encoders.encoders.kernels.chunks import LAYERS
 
 ACTIVATION_BYTES = 2**33
+RECOMPUTED_BYTES_CPU = 3 * 2**23  # of the largest tensor in a recomputed chunk
 MIN_TOKENS = 512  # minimum per chunk, regardless of the memory
 LAYER_BYTES, INPUT_BYTES = 68, 4  # bytes per feature and token in float32: all activations of a layer, and its input
 
@@ -27,6 +28,18 @@ def resolve_token_budget(
     return token_budget or affordable_tokens(
         activation_modules, other_modules, memory_of(device), by_layers=activation_checkpointing == LAYERS
     )
+
+
+def recomputed_budget(token_budget: int, transformer: PreTrainedModel, device: torch.device) -> int:
+    """Return the maximum number of tokens of a chunk whose activations are recomputed in the backward pass.
+
+    Larger chunks need more memory. On a CPU, they are not faster, either: glibc's malloc maps each tensor of more than
+    32 MiB anew, and the kernel clears its pages. With MiniLM, a chunk has 4,096 tokens.
+    """
+    if device.type != "cpu":
+        return token_budget
+    mlp_bytes = 4 * 4 * int(transformer.config.hidden_size)  # per token: four times the width, in float32
+    return min(token_budget, max(MIN_TOKENS, RECOMPUTED_BYTES_CPU // mlp_bytes))
 
 
 def memory_of(device: torch.device) -> int | None:

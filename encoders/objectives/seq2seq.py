@@ -32,7 +32,7 @@ from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, r
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, shared_between_chunks
 from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
-from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
+from contrastive_encoders.encoders.kernels.token_budget import recomputed_budget, resolve_token_budget
 from contrastive_encoders.encoders.lengths import longest_input
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_complete, load_tokenizer
 from contrastive_encoders.losses.cross_entropy import token_losses
@@ -102,7 +102,8 @@ class Seq2Seq(nn.Module, ABC):
         """
         budget = self.budget(sources.ids.device)
         cut = self.cut(sources, targets, budget)
-        again = recomputes(self.activation_checkpointing, total_tokens(cut.chunks), budget)
+        if again := recomputes(self.activation_checkpointing, total_tokens(cut.chunks), budget):
+            cut = self.cut(sources, targets, recomputed_budget(budget, self.transformer, sources.ids.device))
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
             parts = [computed(self.loss_of_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))

@@ -130,7 +130,8 @@ class TSDAE(Objective):
         widths = round_lengths(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
         chunks = plan_chunks(widths, budget, chunk_cost(device))
-        again = recomputes(encoder.activation_checkpointing, total_tokens(chunks), budget)
+        if again := recomputes(encoder.activation_checkpointing, total_tokens(chunks), budget):
+            chunks = plan_chunks(widths, encoder.recomputed_budget(device), chunk_cost(device))
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
         behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
         wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)

@@ -1,9 +1,11 @@
 """Truth: 68 bytes per layer, feature and token; 16 per trained weight, 4 per frozen one; half of the free memory."""
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
+from contrastive_encoders.core import Ragged
 from contrastive_encoders.encoders.kernels import token_budget as budget
 from contrastive_encoders.encoders.kernels.token_budget import affordable_tokens
 from tests.objectives import built
@@ -39,3 +41,22 @@ def test_whatever_shares_a_device_fits_into_it(name, features, keys, tiny_bert, 
     taken += 4 * sum(weight.numel() for weight in model.guide.encoder.parameters()) if "guide" in keys else 0
     chunked = model.seq2seq if name == "gense_generator" else model.encoder
     assert chunked.budget(CPU) == (memory - taken) // 2 // (68 * features)
+
+
+@pytest.mark.parametrize("attention", ["unpadded", "sdpa"])
+def test_recomputed_chunks_have_small_tensors_and_the_gradient_of_the_batch(attention, tiny_bert, monkeypatch):
+    """The gradient of one chunk, which keeps its activations, is the truth."""
+    monkeypatch.setattr(budget, "RECOMPUTED_BYTES_CPU", 600 * 4 * 4 * 32)  # 600 tokens of width 32
+    batch = Ragged(torch.randint(5, 50, (1_200,)), np.full(40, 30))
+    gradients, tokens = list[list[torch.Tensor]](), list[int]()
+    for how in ("off", "auto"):
+        keys = {"token_budget": 1_100 if how == "auto" else 2_000, "activation_checkpointing": how}
+        encoder = built("pairs", tiny_bert, attn_implementation=attention, **keys).encoder
+        encoder.attention_plan(CPU)  # it runs the model, too
+        tokens.clear()
+        encoder.trunk.embeddings.register_forward_hook(lambda *one: tokens.append(one[2].shape[:2].numel()))
+        encoder.encode_sequences(batch).vectors.square().sum().backward()
+        gradients.append([weight.grad for weight in encoder.parameters() if weight.grad is not None])
+    assert sum(tokens) == 2 * 1_200
+    assert max(tokens) <= 600
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)

@@ -109,7 +109,8 @@ class RunEstimate(pl.Callback):
         budget = module.encoder.budget(module.device)
         is_recomputed = module.encoder.activation_checkpointing == "on" or step.mean > budget
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
-        at_once = min(step.percentile_99, budget)
+        chunk = module.encoder.recomputed_budget(module.device) if is_recomputed else budget
+        at_once = min(step.percentile_99, chunk)
         memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if is_recomputed else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
