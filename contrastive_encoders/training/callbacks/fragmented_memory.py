@@ -14,7 +14,7 @@ MAX_FREE = 2**31  # bytes of free resident memory; returning them more often cos
 class FragmentedMemory(pl.Callback):
     """Callback that returns free memory to the system before a chunk is computed, on CPUs only.
 
-    Before glibc 2.38, an aligned allocation cannot use a free block of its own size (bug 14581). The heap then grows
+    In glibc 2.36, an aligned allocation cannot use a free block of its own size (bug 14581). The heap then grows
     with each chunk of a batch, with MiniLM by 0.2 GiB per 4,096 tokens, although the activations of only one chunk are
     in use.
     """
