@@ -31,6 +31,8 @@ def make_embeddings(size: int) -> list[Tensor]:
 
 
 def step_of(model: Any, batch: TripletBatch) -> Callable[[], None]:
+    model.log_step = False
+
     def step() -> None:
         model.training_step(batch, 0)["loss"].backward()
         model.zero_grad()

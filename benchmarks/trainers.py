@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
+from contrastive_encoders.training.callbacks.fragmented_memory import FragmentedMemory
 from contrastive_encoders.training.callbacks.freed_memory import FreedMemoryReuse
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 from contrastive_encoders.training.callbacks.reseed import Reseed
@@ -52,6 +53,13 @@ class StepTimes(pl.Callback):
         self.times.append(self.clock())
 
 
+class NoDiagnostics(pl.Callback):
+    """Turns off the metrics of logged steps, because the last step is always logged and few steps are timed."""
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
+        pl_module.log_step = False
+
+
 class NothingSaved(RunCheckpoints):
     """Checkpoints that do all their work at every step but write no files."""
 
@@ -70,7 +78,10 @@ def make_trainer(folder: Path, steps: int, precision: str, *more: pl.Callback, d
         max_epochs=-1,
         gradient_clip_val=1.0,
         use_distributed_sampler=False,
-        callbacks=[Reseed(1), Telemetry(every_n_steps=50), FreedMemoryReuse(), Interruption(), saving, *more],
+        callbacks=[
+            *(Reseed(1), Telemetry(every_n_steps=50), NoDiagnostics()),
+            *(FreedMemoryReuse(), FragmentedMemory(), Interruption(), saving, *more),
+        ],
         logger=MetricsCSV(folder),
         enable_progress_bar=False,
         enable_model_summary=False,

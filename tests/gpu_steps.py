@@ -122,13 +122,15 @@ def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:
     """Run what Lightning does in one step, and the telemetry at a step that is not logged."""
     from contrastive_encoders.training.callbacks.telemetry import Telemetry
 
-    trainer = SimpleNamespace(global_step=1, max_steps=-1, max_epochs=None, is_last_batch=False)
+    trainer = SimpleNamespace(global_step=1, max_steps=-1, max_epochs=None, is_last_batch=False, optimizers=[optimizer])
+    telemetry = Telemetry(every_n_steps=50)
+    telemetry.on_train_batch_start(trainer, module, batch, 0)
     outputs = module.training_step(batch, 0)
     optimizer.zero_grad()
     outputs["loss"].backward()
     module.clip(optimizer, 1.0)
     optimizer.step()
-    Telemetry(every_n_steps=50).on_train_batch_end(trainer, module, outputs, batch, 0)
+    telemetry.on_train_batch_end(trainer, module, outputs, batch, 0)
 
 
 def optimizer_of(module: Any) -> torch.optim.Optimizer:

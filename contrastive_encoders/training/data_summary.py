@@ -57,7 +57,7 @@ def account_of(
     if null_words := source.get("source", source).get("null_words"):
         yield (
             "null words",
-            f"{null_words:,} rows have a text such as NaN, null, or #NAME?. Delete rows without text.",
+            f"{null_words:,} rows have a text such as NaN or #NAME?. Delete them if the text is missing.",
         )
     if skipped := _skipped(found):
         yield "skipped", skipped
