@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
-from contrastive_encoders.training.callbacks.fragmented_memory import FragmentedMemory
 from contrastive_encoders.training.callbacks.freed_memory import FreedMemoryReuse
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 from contrastive_encoders.training.callbacks.reseed import Reseed
@@ -80,7 +79,7 @@ def make_trainer(folder: Path, steps: int, precision: str, *more: pl.Callback, d
         use_distributed_sampler=False,
         callbacks=[
             *(Reseed(1), Telemetry(every_n_steps=50), NoDiagnostics()),
-            *(FreedMemoryReuse(), FragmentedMemory(), Interruption(), saving, *more),
+            *(FreedMemoryReuse(), Interruption(), saving, *more),
         ],
         logger=MetricsCSV(folder),
         enable_progress_bar=False,

@@ -1,4 +1,4 @@
-"""Freed memory of glibc's malloc: reuse, and return to the system."""
+"""Reuse of freed memory by glibc's malloc."""
 
 import contextlib
 import ctypes
@@ -34,29 +34,7 @@ def reuse_freed_memory(enabled: bool) -> None:
     for name, value in (REUSE if enabled else DEFAULTS).items():
         libc.mallopt(name, value)
     if not enabled:
-        return_free_memory()
-
-
-class _Mallinfo2(ctypes.Structure):
-    _fields_ = tuple(  # malloc.h
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-    )
-
-
-def allocated_memory() -> int | None:
-    """Return the number of bytes that malloc has allocated and that are not freed; None without glibc 2.33 or later."""
-    libc = ctypes.CDLL(None)
-    if sys.platform != "linux" or not hasattr(libc, "mallinfo2"):
-        return None
-    libc.mallinfo2.restype = _Mallinfo2
-    info = libc.mallinfo2()
-    return int(info.uordblks + info.hblkhd)  # on the heap, and in separate mappings
-
-
-def return_free_memory() -> None:
-    """Return free pages of the heap to the system."""
-    ctypes.CDLL(None).malloc_trim(0)
+        libc.malloc_trim(0)
 
 
 def available_memory(root: Path = Path("/")) -> int:

@@ -18,7 +18,6 @@ from contrastive_encoders.training.build import make_model, make_trainer
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
 from contrastive_encoders.training.callbacks.config_record import ConfigRecord
 from contrastive_encoders.training.callbacks.estimate import RunEstimate
-from contrastive_encoders.training.callbacks.fragmented_memory import FragmentedMemory
 from contrastive_encoders.training.callbacks.freed_memory import FreedMemoryReuse
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 from contrastive_encoders.training.callbacks.progress import TrainingProgress
@@ -125,7 +124,6 @@ def fit(
         telemetry,
         RunEstimate(score_callback, quiet=run.quiet),
         FreedMemoryReuse(),
-        FragmentedMemory(),
         TrainingProgress(quiet=run.quiet, monitor=run.monitor),
         *(hydra.utils.instantiate(callback) for callback in run.callbacks.values()),
         final,

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from contrastive_encoders.core import Ragged
+from contrastive_encoders.encoders.kernels.fragmented_memory import heap
 
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128) and on an H200.
 CHUNK_COST_TOKENS = {"cpu": 64}
@@ -74,7 +75,13 @@ def total_tokens(chunks: Iterable[Chunk]) -> int:
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
     """Call a function; if ``again`` is true, recompute its activations in the backward pass instead of storing them."""
     if again and torch.is_grad_enabled():
-        return checkpoint(function, *inputs, use_reentrant=False)
+        return checkpoint(_with_limited_heap, function, *inputs, use_reentrant=False)
+    return function(*inputs)
+
+
+def _with_limited_heap(function: Callable[..., Any], *inputs: Any) -> Any:
+    if any(isinstance(one, Tensor) and one.is_cpu for one in inputs):
+        heap.limit()
     return function(*inputs)
 
 

@@ -102,8 +102,9 @@ class Seq2Seq(nn.Module, ABC):
         """
         budget = self.budget(sources.ids.device)
         cut = self.cut(sources, targets, budget)
-        if again := recomputes(self.activation_checkpointing, total_tokens(cut.chunks), budget):
-            cut = self.cut(sources, targets, recomputed_budget(budget, self.transformer, sources.ids.device))
+        again = recomputes(self.activation_checkpointing, total_tokens(cut.chunks), budget)
+        if again and (smaller := recomputed_budget(budget, self.transformer, sources.ids.device)) < budget:
+            cut = self.cut(sources, targets, smaller)
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
             parts = [computed(self.loss_of_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))

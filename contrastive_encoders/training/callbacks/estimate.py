@@ -13,8 +13,9 @@ from torch import Tensor
 
 from contrastive_encoders.core import Ragged
 from contrastive_encoders.core.progress import clock
-from contrastive_encoders.encoders.kernels.chunks import concatenate
+from contrastive_encoders.encoders.kernels.chunks import concatenate, recomputes
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
+from contrastive_encoders.encoders.kernels.fragmented_memory import MAX_FREE
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import ScoreCallback
 from contrastive_encoders.io.results import current_memory_bytes, peak_memory_bytes
@@ -107,11 +108,15 @@ class RunEstimate(pl.Callback):
         step = tokens_of_step(module, data)
         probe = run_probe(module, data)
         budget = module.encoder.budget(module.device)
-        is_recomputed = module.encoder.activation_checkpointing == "on" or step.mean > budget
+        how = module.encoder.activation_checkpointing
+        is_recomputed = recomputes(how, int(step.mean), budget)
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
         chunk = module.encoder.recomputed_budget(module.device) if is_recomputed else budget
-        at_once = min(step.percentile_99, chunk)
-        memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
+        at_once = step.percentile_99 if how == "off" else min(step.percentile_99, chunk)
+        a_token = probe.saved_bytes / probe.tokens
+        other_chunks = a_token * (step.percentile_99 - at_once)
+        fragments = min(MAX_FREE, other_chunks) if module.device.type == "cpu" else 0  # of the heap
+        memory = current_memory_bytes() + ADAM_BYTES * trained + a_token * at_once + fragments
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if is_recomputed else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
         when = f"before step {trainer.global_step + 1}"
