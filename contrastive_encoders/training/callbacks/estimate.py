@@ -15,7 +15,6 @@ from contrastive_encoders.core import Ragged
 from contrastive_encoders.core.progress import clock
 from contrastive_encoders.encoders.kernels.chunks import concatenate, recomputes
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
-from contrastive_encoders.encoders.kernels.fragmented_memory import MAX_FREE
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import ScoreCallback
 from contrastive_encoders.io.results import current_memory_bytes, peak_memory_bytes
@@ -113,10 +112,7 @@ class RunEstimate(pl.Callback):
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
         chunk = module.encoder.recomputed_budget(module.device) if is_recomputed else budget
         at_once = step.percentile_99 if how == "off" else min(step.percentile_99, chunk)
-        a_token = probe.saved_bytes / probe.tokens
-        other_chunks = a_token * (step.percentile_99 - at_once)
-        fragments = min(MAX_FREE, other_chunks) if module.device.type == "cpu" else 0  # of the heap
-        memory = current_memory_bytes() + ADAM_BYTES * trained + a_token * at_once + fragments
+        memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if is_recomputed else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
         when = f"before step {trainer.global_step + 1}"
