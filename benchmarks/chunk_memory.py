@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     sequences = tokenize_pairs(load(), plain)
     budget = len(sequences.lengths) * int(sequences.lengths.max())
     ours, theirs = in_new_process(peak, large, budget), in_new_process(peak, plain, None)
-    yield memory_line("P6", f"{large} in chunks of {budget} tokens / {plain} padded", ours, theirs, "<= 1.2x")
+    yield memory_line("P6", f"{large} with token_budget={budget} / {plain} padded", ours, theirs, "<= 1.2x")
     sides, milliseconds = {}, {}
     for number, limit in ((large, budget), (plain, None), (fits, UNLIMITED)):
         times = max(1, large // (2 * number))

@@ -53,7 +53,7 @@ class StepTimes(pl.Callback):
 
 
 class NoDiagnostics(pl.Callback):
-    """Turns off the metrics of logged steps, because the last step is always logged and few steps are timed."""
+    """Callback that turns off the metrics of logged steps. The last step is always logged, and few steps are timed."""
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
         pl_module.log_step = False
@@ -78,8 +78,13 @@ def make_trainer(folder: Path, steps: int, precision: str, *more: pl.Callback, d
         gradient_clip_val=1.0,
         use_distributed_sampler=False,
         callbacks=[
-            *(Reseed(1), Telemetry(every_n_steps=50), NoDiagnostics()),
-            *(FreedMemoryReuse(), Interruption(), saving, *more),
+            Reseed(1),
+            Telemetry(every_n_steps=50),
+            NoDiagnostics(),
+            FreedMemoryReuse(),
+            Interruption(),
+            saving,
+            *more,
         ],
         logger=MetricsCSV(folder),
         enable_progress_bar=False,

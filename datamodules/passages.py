@@ -162,9 +162,7 @@ def last_sentences(sentences: Sequence[list[str]], most: int) -> list[list[str]]
 
 
 def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
-    """For each pair that can be made from the passages, yield the index of the passage, the kind of pair, and (anchor,
-    positive).
-    """
+    """Yield all pairs of a document, each as the index of its passage, its kind, and (anchor, positive)."""
     for place, (heading, text) in enumerate(passages):
         words = text.split()
         if LETTERS.search(heading):

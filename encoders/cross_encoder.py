@@ -30,7 +30,7 @@ from contrastive_encoders.encoders.kernels.chunks import (
     padded,
     places_in,
     plan_chunks,
-    recomputes,
+    plan_step,
     total_tokens,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
@@ -148,7 +148,7 @@ class CrossEncoder(nn.Module):
         return join_pairs(queries, documents, query_of, self.form, self.max_length)
 
     def score(self, pairs: JoinedPairs) -> CrossEncoderOutput:
-        """Compute the logits of pairs in a training step.
+        """Compute the logits of a batch of pairs for training.
 
         With ``activation_checkpointing="auto"``, chunks are recomputed in the backward pass only if
         the pairs exceed the budget.
@@ -157,10 +157,9 @@ class CrossEncoder(nn.Module):
         budget = resolve_token_budget(
             self.token_budget, ids.device, self.transformer, activation_checkpointing=self.activation_checkpointing
         )
-        widths, cost = round_lengths(lengths, self.transformer, self.longest), chunk_cost(ids.device)
-        chunks = plan_chunks(widths, budget, cost)
-        if again := recomputes(self.activation_checkpointing, total_tokens(chunks), budget):
-            chunks = plan_chunks(widths, recomputed_budget(budget, self.transformer, ids.device), cost)
+        smaller = recomputed_budget(budget, self.transformer, ids.device)
+        widths = round_lengths(lengths, self.transformer, self.longest)
+        chunks, again = plan_step(widths, budget, smaller, self.activation_checkpointing, ids.device)
         embedding = self.transformer.get_input_embeddings()
         pad = cast(int, self.tokenizer.pad_token_id)
         sharing = shared_between_chunks(embedding, ids, pad, self.transformer.base_model)

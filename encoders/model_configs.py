@@ -295,7 +295,7 @@ class ContrastiveConfig(EmbeddingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HardNegativesConfig(ContrastiveConfig):
-    """Configuration keys of objectives with hard negatives, which are optional in the data."""
+    """Configuration keys of objectives that use hard negatives if the data contains them."""
 
     hard_negative_weight: float = config_field(
         0.0,

@@ -32,6 +32,7 @@ from contrastive_encoders.encoders.kernels.chunks import (
     padded,
     places_in,
     plan_chunks,
+    plan_step,
     recomputes,
     total_tokens,
 )
@@ -179,9 +180,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             return self._encode_rows(sequences, labels, predicted, plan)
         device = sequences.ids.device
         widths, budget = round_lengths(sequences.lengths, self.transformer, self.longest), self.budget(device)
-        chunks = plan_chunks(widths, budget, chunk_cost(device))
-        if again := recomputes(self.activation_checkpointing, total_tokens(chunks), budget):
-            chunks = plan_chunks(widths, self.recomputed_budget(device), chunk_cost(device))
+        smaller = self.recomputed_budget(budget, device)
+        chunks, again = plan_step(widths, budget, smaller, self.activation_checkpointing, device)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = _targets(sequences, labels, predicted, chunks)
         inputs = ((*laid_out, target) for laid_out, target in zip(ids, targets, strict=True))
@@ -191,10 +191,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def _encode_rows(
         self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, plan: AttentionPlan
     ) -> Encoded:
-        """Encode the sequences of each chunk as one packed row."""
-        budget = self.budget(sequences.ids.device)
+        """Pack the sequences of each chunk into one row, and encode the rows."""
+        device = sequences.ids.device
+        budget = self.budget(device)
         again = recomputes(self.activation_checkpointing, int(sequences.lengths.sum()), budget)
-        chunks = plan_rows(sequences.lengths, self.recomputed_budget(sequences.ids.device) if again else budget)
+        chunks = plan_rows(sequences.lengths, self.recomputed_budget(budget, device) if again else budget)
         targets = _targets(sequences, labels, predicted, chunks)
         rows = (pack_sequences(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
         inputs = ((sequences.ids, row, plan, target) for row, target in zip(rows, targets, strict=True))
@@ -245,9 +246,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             activation_checkpointing=self.activation_checkpointing,
         )
 
-    def recomputed_budget(self, device: torch.device) -> int:
-        """Return the maximum number of tokens per chunk if its activations are recomputed in the backward pass."""
-        tokens = recomputed_budget(self.budget(device), self.transformer, device)
+    def recomputed_budget(self, token_budget: int, device: torch.device) -> int:
+        """Return the maximum number of tokens per chunk if its activations are recomputed in the backward pass.
+        ``token_budget`` is the `budget` of the device.
+        """
+        tokens = recomputed_budget(token_budget, self.transformer, device)
         is_small = self.activation_checkpointing == "on" and device.type == "cpu"
         return min(tokens, CHECKPOINTED_TOKENS_CPU) if is_small else tokens
 

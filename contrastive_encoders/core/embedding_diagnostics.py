@@ -54,9 +54,6 @@ def effective_rank(rows_ND: Tensor) -> Tensor:
     return torch.special.entr(values / values.sum()).sum().exp()
 
 
-DIAGNOSTICS = ("alignment", "uniformity", "embedding_norm", "effective_rank")
-
-
 @torch.no_grad()
 def contrast_diagnostics(left_BD: Tensor, right_BD: Tensor) -> dict[str, Tensor]:
     """Return the diagnostics of a batch of pairs as detached float32 scalars, for logging."""

@@ -26,8 +26,8 @@ def can_reuse_freed_memory() -> bool:
 def reuse_freed_memory(enabled: bool) -> None:
     """Let malloc keep freed memory for later allocations; if not ``enabled``, return free memory to the system.
 
-    By default, malloc maps each block of more than 32 MiB anew. The kernel then clears all of its pages again, on one
-    thread, which can take longer than the computation if the activations of a batch take gigabytes. Reuse increases
+    By default, malloc creates a new mapping for each block of more than 32 MiB. The kernel clears all of its pages, on
+    one thread, which can take longer than the computation if the activations of a batch take gigabytes. Reuse increases
     peak memory, because a free block is often too small for the next one.
     """
     libc = ctypes.CDLL(None)

@@ -199,7 +199,7 @@ def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 class _Thresholds:
-    """Counter of the items at or above each of the K distinct values: all items, and the items with ``gold`` 1."""
+    """Counts of predicted and true positives if each of the K distinct predicted values is the threshold."""
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
         self.order_N = torch.argsort(predicted_N, descending=True, stable=True)

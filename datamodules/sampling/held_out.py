@@ -273,9 +273,7 @@ class TaskBuilder:
         return {**texts, "relevant": relevant, "unranked": unranked}
 
     def _near_copies(self, documents: Mapping[int, str]) -> Mapping[int, list[int]]:
-        """Return a mapping from each relevant document to the indices of the documents that are near-duplicates of
-        it.
-        """
+        """Find the near-duplicates of each relevant document. Return their indices by the key of the document."""
         keys, found = list(self.right_documents), defaultdict[int, list[int]](list)
         near = NearDuplicateIndex(list(self.right_documents.values()), self.boilerplate)
         for place, text in enumerate(documents.values()):

@@ -1,4 +1,4 @@
-"""Raw training documents, and the interface of their sources.
+"""Documents before tokenization, and the base class of their sources.
 
 `token_store.build_or_open` reads a source once. Later starts only request its fingerprint.
 """

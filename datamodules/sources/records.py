@@ -73,7 +73,7 @@ class Record(NamedTuple):
 
 
 class RecordSource:
-    """Source of rows that are read from files, a folder, the shards of a generated dataset, or a dataset on the hub.
+    """Source of rows in files, folders, generated datasets (shards), or datasets on the Hugging Face Hub.
 
     Of rows with a "split", those of ``split`` are used. ``columns`` names the text columns if their names differ from
     the default names.

@@ -131,7 +131,7 @@ class RowFilter:
             self.skipped_where.append(f"{name}:{row.line}: {row.message}")
 
     def check(self, name: str, expected: str) -> None:
-        """Check the counts after all rows have been read.
+        """Check the numbers of used and unusable rows. Call this method after the last row.
 
         Raises:
             InputError: A row is unusable and rows are not skipped, no row was kept, or too many rows are undecodable or

@@ -68,6 +68,19 @@ def recomputes(how: str, tokens: int, token_budget: int) -> bool:
     return how == "on" or (how in ("auto", LAYERS) and tokens > token_budget)
 
 
+def plan_step(
+    lengths: np.ndarray, token_budget: int, recomputed_budget: int, how: str, device: torch.device
+) -> tuple[list[Chunk], bool]:
+    """Divide the padded sequences of a training step into chunks, and return also whether they are recomputed.
+
+    Chunks have at most ``token_budget`` tokens, or at most ``recomputed_budget`` tokens if they are recomputed. ``how``
+    is the value of ``activation_checkpointing``.
+    """
+    chunks = plan_chunks(lengths, token_budget, chunk_cost(device))
+    again = recomputes(how, total_tokens(chunks), token_budget)
+    return (plan_chunks(lengths, recomputed_budget, chunk_cost(device)) if again else chunks), again
+
+
 def total_tokens(chunks: Iterable[Chunk]) -> int:
     return sum(chunk.total_tokens for chunk in chunks)
 

@@ -31,7 +31,7 @@ def _glibc() -> Any:
 
 
 class FragmentedMemory:
-    """Heap of this process. `limit` returns its free memory to the system if there is too much of it."""
+    """Limit of the free heap memory of this process."""
 
     def __init__(self) -> None:
         self.other: int | None = None  # anonymous memory that malloc does not manage

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from contrastive_encoders.encoders.kernels.chunks import LAYERS
 
 ACTIVATION_BYTES = 2**33
-RECOMPUTED_BYTES_CPU = 3 * 2**23  # of the largest tensor in a recomputed chunk
+RECOMPUTED_BYTES_CPU = 3 * 2**23  # of the largest activation in a recomputed chunk; below the 32 MiB of malloc
 MIN_TOKENS = 512  # minimum per chunk, regardless of the memory
 LAYER_BYTES, INPUT_BYTES = 68, 4  # bytes per feature and token in float32: all activations of a layer, and its input
 
@@ -33,8 +33,8 @@ def resolve_token_budget(
 def recomputed_budget(token_budget: int, transformer: PreTrainedModel, device: torch.device) -> int:
     """Return the maximum number of tokens of a chunk whose activations are recomputed in the backward pass.
 
-    Larger chunks need more memory. On a CPU, they are not faster, either: glibc's malloc maps each tensor of more than
-    32 MiB anew, and the kernel clears its pages. With MiniLM, a chunk has 4,096 tokens.
+    Larger chunks need more memory. On a CPU, they are also slower: glibc's malloc creates a new mapping for each tensor
+    of more than 32 MiB, and the kernel clears its pages. With MiniLM, a chunk has at most 4,096 tokens.
     """
     if device.type != "cpu":
         return token_budget

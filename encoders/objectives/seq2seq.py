@@ -160,7 +160,7 @@ class Cut(NamedTuple):
 
 
 class T5Writer(Seq2Seq):
-    """Encoder-decoder, such as T5, whose encoder reads the source and whose decoder learns to predict the target.
+    """Encoder-decoder, such as T5: the encoder reads the source, and the decoder learns to predict the target.
 
     ``token_budget`` counts the tokens of sources.
     """

@@ -20,12 +20,10 @@ from contrastive_encoders.core import InputError, Ragged, SentenceBatch
 from contrastive_encoders.encoders.attention import set_dropout
 from contrastive_encoders.encoders.kernels.activation_checkpointing import recomputed_layers
 from contrastive_encoders.encoders.kernels.chunks import (
-    chunk_cost,
     computed,
     on_device,
     padded,
-    plan_chunks,
-    recomputes,
+    plan_step,
     total_tokens,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
@@ -129,9 +127,8 @@ class TSDAE(Objective):
         device, encoder = texts.ids.device, self.encoder
         widths = round_lengths(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
-        chunks = plan_chunks(widths, budget, chunk_cost(device))
-        if again := recomputes(encoder.activation_checkpointing, total_tokens(chunks), budget):
-            chunks = plan_chunks(widths, encoder.recomputed_budget(device), chunk_cost(device))
+        smaller = encoder.recomputed_budget(budget, device)
+        chunks, again = plan_step(widths, budget, smaller, encoder.activation_checkpointing, device)
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
         behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
         wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)

@@ -110,7 +110,7 @@ class RunEstimate(pl.Callback):
         how = module.encoder.activation_checkpointing
         is_recomputed = recomputes(how, int(step.mean), budget)
         trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
-        chunk = module.encoder.recomputed_budget(module.device) if is_recomputed else budget
+        chunk = module.encoder.recomputed_budget(budget, module.device) if is_recomputed else budget
         at_once = step.percentile_99 if how == "off" else min(step.percentile_99, chunk)
         memory = current_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if is_recomputed else 1)
@@ -152,7 +152,9 @@ def tokens_of_step(module: Objective, data: Any) -> Step:
 
 
 def run_probe(module: Objective, data: Any) -> MemoryProbe:
-    """Measure a forward and backward pass over a few examples. No weight, gradient, or random state changes."""
+    """Measure the time and memory of a forward and backward pass on a few examples. Weights, gradients, and random
+    states stay unchanged.
+    """
     rows = _sample(data)
     per_example = _sequences(module, data, rows).lengths.sum() / len(rows)
     number = max(2, int(PROBE_TOKENS / per_example))

@@ -37,8 +37,8 @@ class Telemetry(pl.Callback):
     over ranks here. For a mixture, ``train/loss/PART`` is the mean over the batches of the data source PART since the
     last log step. The values are also in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
     ``fit``, ``total`` is the cost of the run over all ranks and interruptions. If ``monitor`` is missing from the
-    values of a log step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its
-    rows up to that checkpoint; otherwise it is started from scratch.
+    values of a log step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its rows up to that
+    checkpoint; otherwise it is started from scratch.
     """
 
     def __init__(self, *, every_n_steps: int, monitor: str | None = None, resumed: bool = False) -> None:
@@ -96,8 +96,8 @@ class Telemetry(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Count the examples and tokens of a batch, and log the metrics if a log step ends with it. Lightning passes
-        the `StepOutput` as ``outputs``.
+        """Count the examples and tokens of a batch. After the last batch of a logged step, log the metrics. ``outputs``
+        is the `StepOutput` of the batch.
         """
         for name in COUNTS:
             self._counts[name] += outputs["spent"][name]
@@ -176,7 +176,7 @@ class Telemetry(pl.Callback):
     # -------------------------------------------------------------------------------------- one log step
 
     def _is_logged(self, trainer: pl.Trainer, step: int) -> bool:
-        """Return whether ``step``, which the current batch begins or ends, is logged."""
+        """Return whether ``step``, to which the current batch belongs, is logged."""
         return step % self.every_n_steps == 0 or is_last_step(trainer, step)
 
     def _log(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: StepOutput) -> None:

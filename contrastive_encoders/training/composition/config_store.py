@@ -69,7 +69,8 @@ NOT_COMPOSED = dict.fromkeys(
 
 
 def register(kinds: Mapping[str, type]) -> None:
-    """Register config dataclasses by name, so that a defaults list can include their keys as ``/settings/NAME@_here_``.
+    """Register config dataclasses with Hydra. A defaults list includes the keys of a class as
+    ``/settings/NAME@_here_``.
 
     A key that is an empty mapping accepts any keys below it; its reader checks them.
     """
