@@ -7,8 +7,7 @@ Theirs: SentenceTransformerTrainer with its defaults, so it tokenizes every batc
 same pairs in the same batches, the same limit of 128 tokens, AdamW, clipping, and weights. First both train in fp32
 without dropout, and must end at the same weights. Without SHARED_DATA pairs are invented. Target: 2 times the pairs/s.
 
-P25: the share of matrix products in the steps of ours. They are recorded, and computed again alone. Processors on which
-oneDNN computes the linear layers have no line, because its products are not recorded.
+P25: the share of matrix products in the steps of ours. They are recorded, and computed again alone.
 """
 
 import argparse
@@ -155,8 +154,6 @@ def products_lines(case: str, backbone: Path, objective: str, work: Work, rounds
     """Yield the line of P25: the time of the matrix products of the timed steps, and of these steps."""
     recorded = RecordedProducts()
     train_ours(objective, backbone, work, recorded)
-    if recorded.has_fused_layers:
-        return  # see `RecordedProducts`
     compute = recorded.computation()
 
     def products() -> float:

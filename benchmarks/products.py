@@ -2,37 +2,41 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
-Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # sizes, strides, type
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn::_linear_pointwise")
+
+
+class Layout(NamedTuple):
+    """Sizes, strides, and type of an operand."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    def operand(self) -> Tensor:
+        """Return a tensor with this layout."""
+        return torch.empty_strided(self.sizes, self.strides, dtype=self.dtype).fill_(0.5)
 
 
 class RecordedProducts(TorchDispatchMode, pl.Callback):
     """A callback that counts the products of all steps after the first one, by the layouts of their operands.
 
-    Products inside fused kernels (attention, oneDNN's layers) are not counted.
-
-    Attributes:
-        has_fused_layers: whether linear layers of oneDNN were computed, so that most products were not counted.
+    Products inside fused attention kernels are not counted.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts = Counter[tuple[Callable[..., Tensor], tuple[Layout, ...]]]()
-        self.has_fused_layers = False
+        self.counts = Counter[tuple[Callable[..., Tensor], tuple[Any, ...]]]()  # operator, arguments
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.has_fused_layers |= func.name().startswith("mkldnn::")
         if func.name().split(".")[0] in PRODUCTS:
-            self.counts[
-                func.overloadpacket.default, tuple((tuple(one.shape), one.stride(), one.dtype) for one in args)
-            ] += 1
+            self.counts[func.overloadpacket, tuple(map(_layout, args))] += 1
         return func(*args, **(kwargs or {}))
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -45,8 +49,8 @@ class RecordedProducts(TorchDispatchMode, pl.Callback):
     def computation(self) -> Callable[[], None]:
         """Return a function that computes the recorded products, with operands of the same layouts."""
         calls = [
-            (product, [torch.empty_strided(*layout[:2], dtype=layout[2]).fill_(0.5) for layout in layouts], count)
-            for (product, layouts), count in self.counts.items()
+            (product, [one.operand() if isinstance(one, Layout) else one for one in args], count)
+            for (product, args), count in self.counts.items()
         ]
 
         @torch.no_grad()
@@ -56,3 +60,9 @@ class RecordedProducts(TorchDispatchMode, pl.Callback):
                     product(*operands)
 
         return compute
+
+
+def _layout(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return Layout(tuple(argument.shape), argument.stride(), argument.dtype)
+    return tuple(argument) if isinstance(argument, list) else argument

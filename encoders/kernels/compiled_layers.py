@@ -17,6 +17,7 @@ from transformers import AttentionInterface
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.kernels.compiler import DEFAULT_BACKEND, configure_compiler
+from contrastive_encoders.encoders.kernels.cpu_dropout import fast_dropouts
 from contrastive_encoders.encoders.kernels.onednn_layers import fast_linears, replaced
 from contrastive_encoders.encoders.kernels.unpadded import PACKED_ATTENTION, packed_attention
 from contrastive_encoders.encoders.layers import layers_of
@@ -76,11 +77,11 @@ def fast_layers(model: nn.Module) -> Iterator[None]:
     """Context manager that uses the compiled layers if gradients are enabled and the layers of ``model`` are marked for
     compilation.
 
-    Otherwise, it has the effect of `fast_linears`.
+    Otherwise, it has the effects of `fast_linears` and `fast_dropouts`.
     """
     found = compiled(model) if torch.is_grad_enabled() else None
     if found is None:
-        with fast_linears(model):
+        with fast_linears(model), fast_dropouts(model):
             yield
     else:
         run = _compiled_by(found.backend)
