@@ -41,7 +41,7 @@ PAPERS = ("docs/papers", "docs/papers-dino", "docs/papers-declutr", "docs/papers
 REFERENCE = (*PAPERS, "docs/recipes", "docs/gense", "docs/evaluation-protocols")
 RECORDS = tuple(
     f"docs/{name}"
-    for name in """results results/dino/README results/head_to_head/README
+    for name in """results results/claims results/dino/README results/head_to_head/README
     results/real/README results/tau_ap/README""".split()
 )
 LAUNCHED = re.compile(
