@@ -70,7 +70,8 @@ class Bounds(NamedTuple):
     def __str__(self) -> str:
         low = f"{self.ge:g}" if self.ge is not None else f"more than {self.gt:g}" if self.gt is not None else ""
         if self.le is not None:
-            return f"{low} to {self.le:g}" if low else f"{self.le:g} or less"
+            join = " to " if self.ge is not None else ", and at most "
+            return f"{low}{join}{self.le:g}" if low else f"{self.le:g} or less"
         if self.lt is not None:
             low = low if self.ge is None else f"{low} or more"
             return f"{low}, and less than {self.lt:g}" if low else f"less than {self.lt:g}"
