@@ -22,19 +22,19 @@ def fast_dropouts(module: nn.Module) -> Iterator[None]:
     """Context manager in which the plain ``nn.Dropout`` layers of ``module`` use fewer random bits on a CPU, if
     gradients are enabled.
 
-    Other devices and inference are not changed. Dropout of attention weights is not changed.
+    Other devices and inference are not changed, nor is dropout inside an attention function, as in BERT and T5.
     """
-    layers = [one for one in module.modules() if type(one) is nn.Dropout] if torch.is_grad_enabled() else []
-    with replaced([one for one in layers if one.training and not one.inplace], _dropout_of):
+    helps = torch.is_grad_enabled() and next(module.parameters(), torch.empty(0)).is_cpu
+    layers = [one for one in module.modules() if type(one) is nn.Dropout and not one.inplace] if helps else []
+    with replaced(layers, _dropout_of):
         yield
 
 
 def _dropout_of(layer: Any) -> Callable[[Tensor], Tensor]:
-    dropped = round(layer.p * LEVELS)
-
     def forward(x: Tensor) -> Tensor:
-        if not x.is_cpu or not 0 < dropped < LEVELS:
-            return F.dropout(x, layer.p)
+        dropped = round(layer.p * LEVELS)
+        if not x.is_cpu or not 0 < dropped < LEVELS or not layer.training:
+            return F.dropout(x, layer.p, layer.training)
         return x * _noise(x, dropped)
 
     return forward
@@ -44,8 +44,8 @@ def _noise(x: Tensor, dropped: int) -> Tensor:
     """Return a tensor of the shape and type of ``x``. With probability ``dropped / LEVELS``, an element is 0; otherwise
     it is the inverse of the other probability.
     """
-    numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
-    noise = torch.empty(x.shape, dtype=x.dtype)
+    numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(1 << 63), None)
+    noise = x.new_empty(x.shape)
     bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
     torch.ge(bits, dropped - LEVELS // 2, out=noise)
     return noise.mul_(LEVELS / (LEVELS - dropped))

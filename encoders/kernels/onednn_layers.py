@@ -232,13 +232,16 @@ def _lookup_of(embedding: Any, ids: Tensor, pad: int) -> Callable[[Tensor], Tens
 @contextlib.contextmanager
 def replaced(layers: Sequence[Any], forward_of: Callable[[Any], Callable[..., Any]]) -> Iterator[None]:
     """Context manager that replaces the ``forward`` of each layer with ``forward_of(layer)``."""
+    outer = [vars(layer).get("forward") for layer in layers]  # from an outer context, or None
     try:
         for layer in layers:
             layer.forward = forward_of(layer)
         yield
     finally:
-        for layer in layers:
+        for layer, forward in zip(layers, outer, strict=True):
             vars(layer).pop("forward", None)  # restores the method of the class
+            if forward is not None:
+                layer.forward = forward
 
 
 PLAIN_ATTENTION_TOKENS = 128
