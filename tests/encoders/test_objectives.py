@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import transformers
 
 from contrastive_encoders.core import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
+from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers
 from contrastive_encoders.export.sentence_transformers import export_encoder
 from contrastive_encoders.losses.directions import DIRECTIONS
 from tests.objectives import built
