@@ -1,8 +1,10 @@
 """Context managers that replace linear and embedding layers on a CPU by faster ones with the same results.
 
-- Float32 matmuls: PyTorch uses MKL, which uses AVX-512 only on Intel processors (102 GFLOP/s instead of 240 on one core
-  of a Zen 5). Linear layers are computed by oneDNN instead: in training including the backward pass, and at inference
-  with prepacked weights. In bfloat16, where PyTorch uses oneDNN as well, prepacking saves a tenth of the time.
+- Float32 matmuls: PyTorch uses MKL, which uses AVX-512 only on Intel processors (102 GFLOP/s instead of 240 on one
+  core of a Zen 5). Linear layers are computed by oneDNN instead: at inference with prepacked weights, and on other
+  processors also in training, including the backward pass. In training on Intel processors, oneDNN is slower, because
+  it copies the transposed factor of the weight gradient. In bfloat16, for which PyTorch uses oneDNN as well,
+  prepacking saves a tenth of the time.
 - Embeddings: the gradient of an embedding has the size of the vocabulary, once per chunk. Here, the rows of a batch are
   looked up once.
 - Autocast: every chunk casts all weights. Here (on other devices, too), trained weights are cast once per step, and
@@ -14,6 +16,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -63,16 +66,25 @@ def fast_linears(module: nn.Module) -> Iterator[None]:
     """Context manager in which the linear layers of ``module`` are computed by faster code on a CPU, if gradients are
     enabled.
 
-    Plain float32 ``nn.Linear`` layers use oneDNN. Layers with an adapter use one fused function, also under autocast.
-    Other devices and inference are not changed. The backward pass may run outside the context.
+    Plain float32 layers use oneDNN: those with frozen bfloat16 weights on all processors, and ``nn.Linear`` if MKL is
+    slower. Layers with an adapter use one fused function, also under autocast. Other devices and inference are not
+    changed. The backward pass may run outside the context.
     """
     dtype = _product_type(torch.float32)
     helps = torch.is_grad_enabled() and available(dtype)
     layers = list(module.modules()) if helps else []
-    plain = [layer for layer in layers if dtype == torch.float32 and _is_plain(layer)]
+    classes = (BF16Linear,) if is_mkl_fast() else (BF16Linear, nn.Linear)
+    plain = [layer for layer in layers if dtype == torch.float32 and type(layer) in classes and _is_plain(layer)]
     adapted, narrow = [layer for layer in layers if _is_adapted(layer)], _CachedCast()
     with replaced(plain, _linear_of), replaced(adapted, lambda layer: _adapted_of(layer, narrow)):
         yield
+
+
+@functools.cache
+def is_mkl_fast() -> bool:
+    """Return whether MKL uses AVX-512 on this processor, which MKL does on Intel processors only."""
+    cpu_info = Path("/proc/cpuinfo")
+    return torch.backends.mkl.is_available() and cpu_info.exists() and "GenuineIntel" in cpu_info.read_text()
 
 
 def _is_plain(layer: nn.Module) -> bool:

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import AutoModel
 
 import contrastive_encoders.encoders.sentence_encoder as under_test
+from contrastive_encoders.encoders.kernels import onednn_layers
 from contrastive_encoders.encoders.kernels.bf16_weights import cast_frozen_to_bf16
 from contrastive_encoders.encoders.kernels.gpu_kernels import aligned_linear
 from contrastive_encoders.encoders.kernels.onednn_layers import available, fast_linears, shared_between_chunks
@@ -25,12 +26,14 @@ def layers():
 
 @pytest.mark.skipif(not available(torch.float32), reason="this build or processor has no oneDNN worth using")
 @pytest.mark.parametrize("shape", [(7, 16), (2, 5, 16), (1, 1, 16), (0, 16)])
-def test_values_and_gradients_of_linear_layers(shape):
+def test_values_and_gradients_of_linear_layers(shape, monkeypatch):
+    monkeypatch.setattr(onednn_layers, "is_mkl_fast", lambda: False)
     plain, fast, x = layers(), layers(), torch.randn(*shape[:-1], 32)[..., ::2]
     found = []
     for module, context in ((plain, contextlib.nullcontext()), (fast, fast_linears(fast))):
         given = x.clone().requires_grad_()
         with context:
+            assert ("forward" in vars(module[0])) == (module is fast)
             y = module(given)
         y.square().sum().backward()  # outside, as a training step does it
         found.append([y, given.grad, *(weight.grad for weight in module.parameters())])
@@ -128,3 +131,13 @@ def test_rows_of_zeros_change_neither_products_nor_gradients(bias, autocast):
     for ours, theirs in zip(*found, strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=1e-2 if autocast else 1e-6, atol=1e-2 if autocast else 1e-6)
+
+
+@pytest.mark.skipif(not available(torch.float32), reason="this build or processor has no oneDNN worth using")
+def test_only_frozen_bf16_weights_use_onednn_if_mkl_is_fast(monkeypatch):
+    monkeypatch.setattr(onednn_layers, "is_mkl_fast", lambda: True)
+    module = layers()
+    module[0].requires_grad_(False)
+    cast_frozen_to_bf16(module)
+    with fast_linears(module):
+        assert ["forward" in vars(layer) for layer in module] == [True, False, False]
