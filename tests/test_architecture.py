@@ -44,7 +44,6 @@ MAY_IMPORT = {  # packages of contrastive_encoders
         "io",
         "reports",
         "runtime",
-        "statistics",
         "synthesis",
         "training",
     },

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
     from contrastive_encoders.comparison.report import Comparison
     from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
-    from contrastive_encoders.statistics.bootstrap import Estimate
-    from contrastive_encoders.statistics.headline import RankingMetric
 
 log = logging.getLogger(__name__)
 
@@ -216,6 +214,7 @@ def write_comparison(
     from contrastive_encoders.comparison.contrasts import choose_ranking_metric
     from contrastive_encoders.comparison.report import build_comparison, sections, write_report
     from contrastive_encoders.comparison.run_selection import select
+    from contrastive_encoders.comparison.vector_figures import best
 
     began = time.perf_counter()
     runs, left_out = collect(patterns)
@@ -237,10 +236,11 @@ def write_comparison(
     claim_output_directory("output", output, COMPARISON, ENTRIES)  # after all checks, so a refusal leaves no files
     if race and config.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
-    task = task_of(arms, headline) if choosing is not None else None
+    task = task_of(arms, headline.scores[0]) if choosing is not None else None
     if task is not None and all(arm.label != BM25 for arm in arms):
         arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(task))) else []
-    found = build_comparison(arms, headline, left_out, probes_of(config, arms, headline, sentences), budget=budget)
+    probes = probes_of(config, best(arms, headline), sentences)
+    found = build_comparison(arms, headline, left_out, probes, budget=budget)
     if choosing is not None:
         found = with_recommendation(config, found, choosing, task, output)
     program = Path(sys.argv[0]).name
@@ -264,22 +264,22 @@ def write_comparison(
     return 0
 
 
-def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalTask | None":
-    """Return the custom retrieval task whose score ranks the arms, as configured in the first run; None if that score
-    belongs to another type of task.
+def task_of(arms: "list[Arm]", score: str) -> "RetrievalTask | None":
+    """Return the custom retrieval task of a score, as configured in the first run; None if the score belongs to another
+    type of task.
     """
     from contrastive_encoders.core.score_names import ScoreName
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
     from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 
-    name = ScoreName.parse(headline.scores[0]).full_task
+    name = ScoreName.parse(score).full_task
     tasks = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("custom_tasks")
     own = next((one for one in resolve_custom_tasks(tasks) if one.name == name), None)
     [task] = own.read(EvaluateConfig()) if own else [None]
     return task if isinstance(task, RetrievalTask) else None
 
 
-def bm25_of(task: "RetrievalTask") -> "dict[str, Estimate]":
+def bm25_of(task: "RetrievalTask") -> Mapping[str, Any]:
     """Return the scores of BM25 on a retrieval task. If BM25's library is not installed, log this and return an empty
     mapping.
     """
@@ -313,18 +313,15 @@ def with_recommendation(
     return found._replace(recommendation=one.sentence, recommendation_tables=tables)
 
 
-def probes_of(
-    config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric", sentences: list[str]
-) -> "list[ProbeEmbeddings]":
-    """Embed the probe sentences with the best arms, each represented by the encoder of its first run; arms without an
-    encoder are omitted.
+def probes_of(config: CompareConfig, arms: "list[Arm]", sentences: list[str]) -> "list[ProbeEmbeddings]":
+    """Embed the probe sentences with each arm, represented by the encoder of its first run; arms without an encoder are
+    omitted.
     """
     from contrastive_encoders.comparison.probe_sentences import probe
-    from contrastive_encoders.comparison.vector_figures import best
 
     if len(sentences) < 2:  # too few for a map and for neighbors
         return []
-    embeddings = [(arm, embed(config, arm, sentences)) for arm in best(arms, headline)]
+    embeddings = [(arm, embed(config, arm, sentences)) for arm in arms]
     return [probe(arm, sentences, vectors) for arm, vectors in embeddings if vectors is not None]
 
 

@@ -11,29 +11,22 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from hydra.utils import get_class, get_object
-
-from contrastive_encoders.core import InputError, Seq2SeqBatch, SpanBatch, check_local_output
-from contrastive_encoders.core.config_schema import as_mapping, config_field
+from contrastive_encoders.core import InputError, check_local_output
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.output_directory import check_output_file
 from contrastive_encoders.runtime.child_processes import check_number, init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
-from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.composition.config_keys import config_from_arguments
 from contrastive_encoders.training.composition.key_docs import keys_of_settings, row
 from contrastive_encoders.training.composition.override_checks import check_override_syntax, unknown_option
-from contrastive_encoders.training.data_summary import account_of
-from contrastive_encoders.training.preview.span_positions import ROLES, SpanLayout
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
 BATCH = 16  # if no model sets it
@@ -106,12 +99,14 @@ def run(arguments: Sequence[str]) -> int:
     check(run)
     if config.output:
         check_output_file(Path(config.output).expanduser())
+    from contrastive_encoders.training.preview.sample import read_sample, write_tokenizer
+
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
         if run.backbone == "tiny":
             tokenizer = write_tokenizer(run, Path(folder) / "backbone")
             run = run.with_values(backbone=tokenizer)
         with _show_readers(config.quiet):
-            previews, documents, facts = look(config, run)
+            found = read_sample(run, config.batches, config.examples)
     from rich.console import Console
 
     from contrastive_encoders.reports.figure import draw
@@ -120,13 +115,13 @@ def run(arguments: Sequence[str]) -> int:
     console = Console()
     if config.output:
         file = Path(config.output).expanduser()
-        drawn = draw([picture(previews, documents)], pdf=file.suffix.lower() == ".pdf")["preview"]
+        drawn = draw([picture(found.summaries, found.documents)], pdf=file.suffix.lower() == ".pdf")["preview"]
         atomic_write(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
     if not config.quiet:
         if run.stage_name:
             console.print(f"Stage {run.stage_name}. Set only_stage=NAME to preview another one.", highlight=False)
-        show_facts(facts, console)
-        for preview in previews:
+        show_facts(found.facts, console)
+        for preview in found.summaries:
             show(preview, console)
         if config.output:
             console.print(f"Wrote {config.output}.", highlight=False, markup=False, soft_wrap=True)
@@ -144,23 +139,6 @@ def check(run: ResolvedRun) -> None:
         check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
-def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
-    """Write the same model folder, including the tokenizer, as a training run with ``backbone=tiny``; return the path
-    of the folder.
-    """
-    from transformers.utils import logging as transformers_logging
-
-    from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
-
-    transformers_logging.disable_progress_bar()
-    model: Any = get_class(run.model.target) if run.model is not None else None
-    texts_to_write = any(get_object(one.target).yields is Seq2SeqBatch for one in run.datasets.values())
-    family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
-    texts = make_data(run).texts()
-    TINY_BACKBONES[family](folder, texts, seed=run.seed, **as_mapping(run.tiny))
-    return str(folder)
-
-
 @contextlib.contextmanager
 def _show_readers(quiet: bool) -> Iterator[None]:
     """Context manager that shows the messages of `READERS`."""
@@ -173,65 +151,6 @@ def _show_readers(quiet: bool) -> Iterator[None]:
     finally:
         for reader, level in zip(readers, levels, strict=True):
             reader.setLevel(level)
-
-
-def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanLayout], list[tuple[str, str]]]:
-    """Load ``config.batches`` batches of training data. Return their summaries, the positions of the spans in the first
-    batch's documents (for the figure), and facts about the data.
-    """
-    import torch
-
-    from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
-    from contrastive_encoders.encoders.kernels.chunks import chunk_cost, plan_chunks
-    from contrastive_encoders.training.max_length import settle_without_weights
-    from contrastive_encoders.training.prepare import fit_to_rows, rows_of
-    from contrastive_encoders.training.preview.summary import summaries
-
-    data = make_data(run)
-    data.prepare_data()
-    if run.few_rows_epochs:
-        run = fit_to_rows(run, rows_of(data))
-        data = make_data(run)
-        data.prepare_data()
-    settle_without_weights(run, data)
-    data.setup()
-    batches = list(islice(iter(data.train_dataloader()), config.batches))
-    cost = chunk_cost(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    budget = run.token_budget or sys.maxsize  # a batch may also be split to save memory
-
-    def chunked(lengths: np.ndarray) -> int:
-        return sum(chunk.total_tokens for chunk in plan_chunks(lengths, budget, cost))
-
-    documents = list[SpanLayout]()
-    if config.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "span_builder"):
-        documents = [spans_of(data, row) for row in batches[0].rows.tolist()]
-    found = summaries(batches, load_tokenizer(str(run.backbone)), config.examples, chunked)
-    return found, documents, [*account_of(data.manifest(), data.yields), *length_facts(run)]
-
-
-def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
-    """Return a line that lists the default maximum lengths of training texts by model. The actual length depends on the
-    model, which a preview need not have.
-    """
-    from contrastive_encoders.training.max_length import lengths_of_models
-
-    models: dict[int, list[str]] = {}
-    for name, length in sorted(lengths_of_models(run).items()):
-        models.setdefault(length, []).append(name)
-    lengths = [f"{length} with model={' or '.join(names)}" for length, names in sorted(models.items())]
-    return [("length", f"default maximum in training: {', '.join(lengths)}")] if lengths else []
-
-
-def spans_of(data: Any, row: int) -> SpanLayout:
-    """Return the positions of the spans that are sampled from a document in the first epoch."""
-    tokens, spans = data.span_builder.places(0, row)
-    places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
-    found = [
-        (role, int(start), int(length))
-        for role, starts_and_lengths in zip(ROLES, places, strict=True)
-        for start, length in zip(*starts_and_lengths, strict=True)
-    ]
-    return SpanLayout(row, tokens, found)
 
 
 def main(arguments: Sequence[str], command: str = "preview") -> None:

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from contrastive_encoders.cli.preview import look, read_arguments
+from contrastive_encoders.cli.preview import read_arguments
 from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.training.data_summary import account_of
+from contrastive_encoders.training.preview.sample import read_sample
 from tests.data import write_rows
 
 WORDS = [f"word{number}" for number in range(3_000)]
@@ -376,8 +377,7 @@ def test_rows_that_are_all_near_duplicates_of_held_out_rows_are_refused(tiny_ber
     overrides = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]
     overrides += ["batch_size=8", "data.held_out_fraction=0.4"]
     with pytest.raises(InputError) as error:
-        look(*read_arguments(overrides))
+        read_sample(read_arguments(overrides).run, 1, 1)
     assert (error.value.location, "28 held-out rows" in error.value.value) == ("data", True)
     [advised] = re.findall(r"\S+=\S+", error.value.hint)
-    shown, *_ = look(*read_arguments([*overrides, advised, "batches=1"]))
-    assert len(shown) == 1
+    assert len(read_sample(read_arguments([*overrides, advised]).run, 1, 1).summaries) == 1

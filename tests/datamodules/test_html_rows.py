@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from contrastive_encoders.cli.preview import look, read_arguments
+from contrastive_encoders.cli.preview import read_arguments
 from contrastive_encoders.core import InputError
 from contrastive_encoders.training.data_summary import account_of
+from contrastive_encoders.training.preview.sample import read_sample
 from tests.data import data_module, write_rows
 
 ROWS = {
@@ -106,7 +107,7 @@ def test_the_hint_works_on_the_command_line(tiny_bert, tmp_path):
     path = write_rows(tmp_path / "qa.jsonl", [{"question": f"q {n}", "answer": f"<p>{n}</p>"} for n in range(10)])
     overrides = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]
     overrides += ["batch_size=2"]
-    *_, facts = look(*read_arguments(overrides))
+    facts = read_sample(read_arguments(overrides).run, 1, 1).facts
     [hint] = re.findall(r"Set (\S+=\S+)\.", dict(facts)["HTML"])
-    *_, facts = look(*read_arguments([*overrides, hint]))
+    facts = read_sample(read_arguments([*overrides, hint]).run, 1, 1).facts
     assert "HTML" not in dict(facts)
