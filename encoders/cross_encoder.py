@@ -203,12 +203,13 @@ class CrossEncoder(nn.Module):
         """Return the (N,) float32 logits of N query-document pairs, on the CPU, computed in eval mode."""
         training, device = self.training, self.device
         scores_N = torch.zeros(len(queries))
-        order = np.argsort([-len(a) - len(b) for a, b in zip(queries, documents, strict=True)], kind="stable")
+        lengths = np.array([len(a) + len(b) for a, b in zip(queries, documents, strict=True)], np.int64)
+        order = np.argsort(-lengths, kind="stable")
         self.eval()
         try:
             with contextlib.ExitStack() as inside:
                 bar = inside.enter_context(
-                    ProgressBar("reranking", "pairs", len(order), quiet=not (progress and is_first_rank()))
+                    ProgressBar("reranking", "characters", int(lengths.sum()), quiet=not (progress and is_first_rank()))
                 )
                 if autocast is not None:
                     inside.enter_context(torch.autocast(device.type, autocast))
@@ -217,7 +218,7 @@ class CrossEncoder(nn.Module):
                     part = order[start : start + PAIRS_AT_ONCE]
                     texts = [queries[i] for i in part], [documents[i] for i in part]
                     scores_N[torch.from_numpy(part)] = self._scored(*texts, device)
-                    bar.to(start + len(part))
+                    bar.to(bar.done + int(lengths[part].sum()))
         finally:
             self.train(training)
         return scores_N

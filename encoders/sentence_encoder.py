@@ -412,8 +412,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         training = self.training
         self.eval()
         try:
-            bar = self._progress(len(sequences.lengths), self.progress)
-            return self._embed_sequences(sequences, torch.device("cpu"), autocast, bar)
+            return self._embed_sequences(sequences, torch.device("cpu"), autocast, self.progress)
         finally:
             self.train(training)
 
@@ -434,8 +433,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.eval()
         try:
             sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
-            bar = self._progress(len(sequences.lengths), self.progress if progress is None else progress)
-            vectors_UD = self._embed_sequences(sequences, where, autocast, bar, batch_size)
+            show = self.progress if progress is None else progress
+            vectors_UD = self._embed_sequences(sequences, where, autocast, show, batch_size)
         finally:
             self.train(training)
         return self.finished(vectors_UD)[on_device(place_N, where)]
@@ -450,13 +449,14 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         sequences: Ragged,
         where: torch.device,
         autocast: torch.dtype | None,
-        bar: ProgressBar,
+        show_progress: bool,
         batch_size: int | None = None,
     ) -> Tensor:
         """Return the embeddings of U token sequences, (U, D) float32, computed in chunks of at most
         ``batch_size`` sequences.
 
-        They are returned on ``where``, which is the CPU or the encoder's device.
+        They are returned on ``where``, which is the CPU or the encoder's device. Progress is shown on rank 0 only, in
+        tokens, because the longest texts are encoded first.
         """
         device = self.device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
@@ -468,7 +468,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         if self.sharded:
             most, _ = agree_on_chunks(own, False, device)
         with contextlib.ExitStack() as inside:
-            progress = inside.enter_context(bar)
+            progress = inside.enter_context(
+                ProgressBar("encoding", "tokens", total_tokens(chunks), quiet=not (show_progress and is_first_rank()))
+            )
             inside.enter_context(gather_weights(self.sharded))
             if autocast is not None:
                 inside.enter_context(torch.autocast(device.type, autocast))
@@ -479,7 +481,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.sequences, where)] = vectors_BD
-                progress.to(progress.done + len(chunk.sequences))
+                progress.to(progress.done + chunk.total_tokens)
             for _ in range(most - own):
                 self.encode_chunk(*self._filler(device))
         if len(empty := np.flatnonzero(sequences.lengths == 0)):
@@ -500,10 +502,6 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def packed_weights(self, tokens: int) -> AbstractContextManager[object]:
         """Pack the weights of linear layers for the CPU while ``tokens`` tokens are embedded, if that is faster."""
         return packed_linears(self.trunk, tokens)
-
-    def _progress(self, total: int, wanted: bool) -> ProgressBar:
-        """Return a progress bar, which is shown on rank 0 only, and only if ``wanted`` is true."""
-        return ProgressBar("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """Tokenize texts, add special tokens and ``prompt_suffix``, and truncate to ``max_length`` tokens."""
