@@ -44,11 +44,16 @@ class ProgressBar:
             log.info("%s", self.line(self.logged - self.start_time, more))
 
     def line(self, seconds: float, more: str = "") -> str:
-        """Return the progress as a log line: ``encoding: 1,200 of 4,000 texts, 40 a second, 0:01:10 left``."""
+        """Return the progress as a log line: ``tokenizing: 1,200 of 4,000 rows, 40 rows a second, 0:01:10 left``."""
         rate = (self.done - self.before) / max(seconds, 1e-3)
         total = "" if self.total is None else f" of {self.total:,}"
         remaining = [] if self.total is None or not rate else [f"{clock((self.total - self.done) / rate)} left"]
-        facts = [f"{self.done:,}{total} {self.unit}", *([more] if more else []), f"{rate:,.0f} a second", *remaining]
+        facts = [
+            f"{self.done:,}{total} {self.unit}",
+            *([more] if more else []),
+            f"{rate:,.0f} {self.unit} a second",
+            *remaining,
+        ]
         return f"{self.name}: {', '.join(facts)}"
 
     def __enter__(self) -> "ProgressBar":
