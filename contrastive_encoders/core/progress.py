@@ -48,12 +48,8 @@ class ProgressBar:
         rate = (self.done - self.before) / max(seconds, 1e-3)
         total = "" if self.total is None else f" of {self.total:,}"
         remaining = [] if self.total is None or not rate else [f"{clock((self.total - self.done) / rate)} left"]
-        facts = [
-            f"{self.done:,}{total} {self.unit}",
-            *([more] if more else []),
-            f"{rate:,.0f} {self.unit} a second",
-            *remaining,
-        ]
+        speed = f"{rate:,.0f} {self.unit} a second"
+        facts = [f"{self.done:,}{total} {self.unit}", *([more] if more else []), speed, *remaining]
         return f"{self.name}: {', '.join(facts)}"
 
     def __enter__(self) -> "ProgressBar":
