@@ -40,12 +40,25 @@ class EmbeddingDistillationLoss(nn.Module):
                 if size != width:
                     self.projections[str(size)] = nn.Linear(size, width)
 
+    @torch.no_grad()
+    def fit(self, embeddings_ND: Tensor, taught_NW: Tensor) -> None:
+        """Set each projection to the least-squares solution for the embeddings of N texts and those of the teacher.
+
+        With random projections, the first steps change the encoder more than the projections.
+        """
+        for size, projection in self.projections.items():
+            inputs_ND = self._prepared(embeddings_ND[:, : int(size)])
+            inputs_ND = torch.cat([inputs_ND, inputs_ND.new_ones(len(inputs_ND), 1)], 1).double()
+            solution_DW = torch.linalg.lstsq(inputs_ND, taught_NW.double(), driver="gelsd").solution
+            projection.load_state_dict({"weight": solution_DW[:-1].T, "bias": solution_DW[-1]})
+
+    def _prepared(self, embeddings_ND: Tensor) -> Tensor:
+        return F.normalize(embeddings_ND, dim=-1) if self.normalize else embeddings_ND
+
     def forward(self, vectors: Sequence[Tensor], batch: Any) -> Tensor:
         """Return the mean distance over all texts of the batch, () float32. A view of ``vectors`` is (sequences, D)."""
         with torch.autocast(vectors[0].device.type, enabled=False):
-            embeddings_ND = torch.cat([one.float() for one in vectors])
-            if self.normalize:
-                embeddings_ND = F.normalize(embeddings_ND, dim=-1)
+            embeddings_ND = self._prepared(torch.cat([one.float() for one in vectors]))
             size = str(embeddings_ND.shape[-1])
             if size in self.projections:
                 embeddings_ND = self.projections[size](embeddings_ND)

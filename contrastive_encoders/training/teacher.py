@@ -16,6 +16,8 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.row_datamodules import TextRows
 from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, TeacherEmbeddingStore, build_or_resume
 from contrastive_encoders.encoders.cross_encoder import CLASSIFIER_SUFFIX
+from contrastive_encoders.encoders.embedding_distillation import targets
+from contrastive_encoders.encoders.kernels.chunks import concatenate
 from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
@@ -25,6 +27,7 @@ from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
+FITTED_ROWS = 2_048  # rows to which projections are fitted before training
 RECORD = "teacher.json"  # in the run's folder: the location and the width of the embeddings
 
 log = logging.getLogger(__name__)
@@ -105,6 +108,22 @@ def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedE
     for place, one in data_modules(data).items():
         one.taught = TeacherEmbeddingStore(record["stores"][place], one.rows_used)
     model.learn_from_teacher(int(record["width"]), run.seed)
+    if model.teaching.projections:
+        model.teaching.load_state_dict(broadcast_from_rank_zero(lambda: _fitted_projections(model, data)))
+
+
+def _fitted_projections(model: Any, data: Any) -> dict[str, torch.Tensor]:
+    """Return the state of the projections to the teacher's width, fitted to `FITTED_ROWS` training rows."""
+    modules, embeddings, taught = data_modules(data), list[torch.Tensor](), list[torch.Tensor]()
+    for one in modules.values():
+        rows = min(one.num_examples, -(-FITTED_ROWS // len(modules)))
+        batch = one.batch(0, np.linspace(0, one.num_examples - 1, rows).astype(np.int64))
+        views = model.checked_views(batch)
+        vectors = model.encoder.embed_ids(concatenate(views)).split([len(view.lengths) for view in views])
+        embeddings += vectors
+        taught.append(targets(vectors, batch))
+    model.teaching.fit(torch.cat(embeddings), torch.cat(taught))
+    return dict(model.teaching.state_dict())
 
 
 def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> None:

@@ -20,8 +20,8 @@ from contrastive_encoders.evaluation.callback import MAIN_MEASURES, ScoreCallbac
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
-NUM_TIMED_TEXTS = 2_048  # training texts whose embedding is timed
-ROUNDS = 5  # rounds for each encoder, alternating; the median is reported
+NUM_TIMED_TEXTS = 512  # training texts whose embedding is timed
+ROUNDS = 3  # rounds for each encoder, alternating; the median is reported
 
 
 def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, float] | None:

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 import torch.nn.functional as F
 
 from contrastive_encoders.core import InputError, ScoredTripletBatch, SentenceBatch, TripletBatch
+from contrastive_encoders.encoders.embedding_distillation import EmbeddingDistillationLoss
 from contrastive_encoders.encoders.loading.load import load_encoder
 from tests.encoders.test_objectives import (
     LEFT,
@@ -187,3 +189,29 @@ def test_the_encoder_of_a_student_has_its_layers_alone(tiny_bert):
     model = built("distil", tiny_bert, teacher="any", keep_layers=[1], pooling="mean")
     assert model.transformer.config.num_hidden_layers == 1
     assert not torch.allclose(model.encoder.embed(LEFT), whole.embed(LEFT), atol=1e-3)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_fitted_projections_are_the_least_squares_solution(normalize):
+    """Truth: scipy's solver on the augmented matrix, for the full embeddings and a prefix."""
+    loss = EmbeddingDistillationLoss([8, 4], 6, "cosine", normalize=normalize, seed=1)
+    generator = torch.Generator().manual_seed(3)
+    embeddings, taught = torch.randn(50, 8, generator=generator), torch.randn(50, 6, generator=generator)
+    loss.fit(embeddings, taught)
+    for size in (8, 4):
+        inputs = embeddings[:, :size].double().numpy()
+        if normalize:
+            inputs = inputs / np.linalg.norm(inputs, axis=1, keepdims=True)
+        solution, *_ = scipy.linalg.lstsq(np.c_[inputs, np.ones(50)], taught.double().numpy())
+        layer = loss.projections[str(size)]
+        np.testing.assert_allclose(layer.weight.detach().numpy(), solution[:-1].T, atol=1e-5)
+        np.testing.assert_allclose(layer.bias.detach().numpy(), solution[-1], atol=1e-5)
+
+
+def test_a_linear_teacher_is_fitted_exactly():
+    loss = EmbeddingDistillationLoss([8], 12, "mse", normalize=False, seed=1)
+    embeddings = torch.randn(30, 8, generator=torch.Generator().manual_seed(3))
+    taught = embeddings @ torch.linspace(-1, 1, 96).view(8, 12) + 0.5
+    loss.fit(embeddings, taught)
+    batch = SentenceBatch(None, np.arange(30), taught=taught[:, None])
+    assert float(loss([embeddings], batch)) < 1e-9
