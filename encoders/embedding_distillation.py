@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from contrastive_encoders.core import InputError, SentenceBatch
 from contrastive_encoders.losses.distillation import cosine_to, mse_to
 
+TINY = 1e-30  # so that embeddings that do not vary get a projection of zeros
+RIDGE = 0.01  # penalty of a fitted projection, relative to the mean variance of a dimension
 DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_to, "mse": mse_to}
 
 
@@ -42,15 +44,19 @@ class EmbeddingDistillationLoss(nn.Module):
 
     @torch.no_grad()
     def fit(self, embeddings_ND: Tensor, taught_NW: Tensor) -> None:
-        """Set each projection to the least-squares solution for the embeddings of N texts and those of the teacher.
+        """Set each projection to the ridge regression of the teacher's embeddings of N texts on those of the encoder.
 
         With random projections, the first steps change the encoder more than the projections.
         """
         for size, projection in self.projections.items():
-            inputs_ND = self._prepared(embeddings_ND[:, : int(size)])
-            inputs_ND = torch.cat([inputs_ND, inputs_ND.new_ones(len(inputs_ND), 1)], 1).double()
-            solution_DW = torch.linalg.lstsq(inputs_ND, taught_NW.double(), driver="gelsd").solution
-            projection.load_state_dict({"weight": solution_DW[:-1].T, "bias": solution_DW[-1]})
+            inputs_ND = self._prepared(embeddings_ND[:, : int(size)]).double()
+            input_mean_D, taught_mean_W = inputs_ND.mean(0), taught_NW.double().mean(0)
+            inputs_ND = inputs_ND - input_mean_D
+            moments_DD = inputs_ND.T @ inputs_ND
+            penalty = RIDGE * float(moments_DD.diagonal().mean()) + TINY
+            moments_DD += penalty * torch.eye(int(size))
+            weight_DW = torch.linalg.solve(moments_DD, inputs_ND.T @ (taught_NW - taught_mean_W))
+            projection.load_state_dict({"weight": weight_DW.T, "bias": taught_mean_W - input_mean_D @ weight_DW})
 
     def _prepared(self, embeddings_ND: Tensor) -> Tensor:
         return F.normalize(embeddings_ND, dim=-1) if self.normalize else embeddings_ND

@@ -93,7 +93,7 @@ def test_the_projection_stays_out_of_the_encoder(reference):
     assert state["teaching.projections.32.weight"].shape == (WIDTH, 32)
     assert not [name for name in load_file(reference / "encoder" / "model.safetensors") if "teaching" in name]
     assert load_encoder(reference, device="cpu").embedding_info["width"] == 32
-    assert losses(reference)[-1] < losses(reference)[0]
+    assert max(losses(reference)) < 0.1  # about 1 with a random projection
 
 
 @pytest.mark.slow  # two processes
@@ -198,7 +198,7 @@ def test_pairs_learn_by_contrast_and_from_a_teacher_by_an_adapter(teacher, tiny_
     outcome = command(*run, "model.matryoshka=[32,8]", "model.lr=0.01", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
     distances = [float(row["train/distance_to_teacher"]) for row in read_rows(tmp_path / "run" / "metrics.csv")]
-    assert distances[-1] < distances[0]
+    assert max(distances) < 0.1  # about 1 with random projections
     assert store_of(tmp_path / "run").shape == (len(SENTENCES), 2, WIDTH)
 
 
