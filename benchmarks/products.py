@@ -1,4 +1,4 @@
-"""The matrix products of training steps, recorded and computed alone."""
+"""Record the matrix multiplications of training steps, to time them without the rest of the steps."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Layout(NamedTuple):
     dtype: torch.dtype
 
     def operand(self) -> Tensor:
-        """Return a tensor with this layout."""
+        """Allocate a tensor with these sizes, strides, and type."""
         return torch.empty_strided(self.sizes, self.strides, dtype=self.dtype).fill_(0.5)
 
 

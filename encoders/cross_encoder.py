@@ -80,7 +80,7 @@ class CrossEncoderOutput(NamedTuple):
 
 
 class Float32Linear(nn.Linear):
-    """Linear layer that computes in float32 even under autocast, for the logits."""
+    """Linear layer that computes the logits in float32, even under autocast."""
 
     def forward(self, input: Tensor) -> Tensor:
         with torch.autocast(input.device.type, enabled=False):
@@ -88,7 +88,7 @@ class Float32Linear(nn.Linear):
 
 
 class CrossEncoder(nn.Module):
-    """Cross-encoder: reads a query and a document as one sequence, and returns one logit per pair.
+    """Cross-encoder that encodes a query and a document as one sequence and returns one logit per pair.
 
     Args:
         transformer: Model for sequence classification with one label.

@@ -504,7 +504,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return packed_linears(self.trunk, tokens)
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
-        """Tokenize texts, add special tokens and ``prompt_suffix``, and truncate to ``max_length`` tokens."""
+        """Tokenize texts with special tokens and ``prompt_suffix``, truncated to ``max_length`` tokens."""
         if self.appended:
             texts = [self.appended.strip_text(text) for text in texts]
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[

@@ -82,8 +82,8 @@ def read_arguments(arguments: Sequence[str]) -> PreviewCommand:
 
 
 def _model_of_data(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """For data whose config inherits keys from a model, return the choice of this model and the defaults of
-    ``backbone`` and ``batch_size``. The default backbone needs no download.
+    """Return the model from which the data config inherits keys, and defaults of ``backbone`` and ``batch_size``; both
+    are empty if it inherits none, or if the model is set. The default backbone requires no download.
     """
     values = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     model = MODEL_OF.get(values.get("data", ""))

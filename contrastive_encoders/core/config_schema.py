@@ -1,4 +1,4 @@
-"""Define configs as frozen dataclasses whose fields declare the type, default, bounds, and meaning of each key.
+"""Frozen config dataclasses, whose fields declare the type, default, bounds, and meaning of each key.
 
 A config dataclass is defined next to the code that reads it, in a module that does not import torch. The keys that
 Hydra composes, the checks, ``--help``, the reference of all keys, and the Python API are all generated from its fields.
@@ -90,7 +90,7 @@ class ConfigField(NamedTuple):
 
     @property
     def choices(self) -> list[str]:
-        """The allowed values of a key whose type is or contains a ``Literal``; empty for a key of any other type."""
+        """Values that the ``Literal`` in the type of the key allows; empty if there is no ``Literal``."""
         several = [self.type, *typing.get_args(self.type)]
         return [str(one) for kind in several if typing.get_origin(kind) is Literal for one in typing.get_args(kind)]
 
@@ -159,8 +159,8 @@ def new_default(kind: type, name: str, default: Any) -> Any:
 
 
 def keys_of(kind: Any) -> list[ConfigField]:
-    """Return the keys of a config dataclass. Required keys come first, then those of the class, its base classes, and
-    its flat groups.
+    """Return the keys of a config dataclass: required keys, then optional keys of the class, its base classes, and its
+    flat groups.
     """
     found = own_keys(kind)
     for flat_kind in flat_groups(kind).values():
@@ -260,7 +260,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
 
 
 def _is_placeholder(one: ConfigField, value: Any) -> bool:
-    """Return whether a value is a placeholder for a key that was not set: an interpolation or ``???``."""
+    """Return whether a config value is unresolved: an interpolation or ``???``."""
     return isinstance(value, str) and value == one.written and (bool(one.inherits_from) or one.default is REQUIRED)
 
 
@@ -313,7 +313,7 @@ def changed_fields(config: Any) -> dict[str, Any]:
 
 
 def _is_equal(value: Any, default: Any) -> bool:
-    """Return whether a value equals the default. True does not equal 1, and a list may equal a tuple."""
+    """Return whether a value equals the default. ``True`` and 1 differ; a list equals a tuple with the same items."""
     if isinstance(value, list | tuple) and isinstance(default, list | tuple):
         return list(value) == list(default)
     return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
@@ -459,7 +459,7 @@ def _has_choices(type_: Any) -> bool:
 
 
 def type_description(type_: Any) -> str:
-    """Describe a declared type in words, for an error message."""
+    """Return a description of a type for error messages."""
     origin, parts = typing.get_origin(type_), typing.get_args(type_)
     if origin in (Union, types.UnionType):
         return " or ".join(type_description(one) for one in parts)

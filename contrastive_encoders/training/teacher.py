@@ -90,8 +90,9 @@ def check_teacher_keys(run: ResolvedRun) -> None:
 
 
 def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedEncoder | None) -> None:
-    """Pass the teacher's embeddings of the training texts to the data, and their width to the model. Rank 0, which has
-    loaded the ``teacher``, computes the embeddings that are not in the cache; the other ranks wait.
+    """Pass the teacher's embeddings of the training texts to the data, and fit the projections of the model to their
+    width. Rank 0, which has loaded the ``teacher``, computes the embeddings that are not in the cache; the other ranks
+    wait.
     """
     if getattr(run.model, "teacher", None) is None:
         return

@@ -43,8 +43,8 @@ def score_teacher(run: ResolvedRun, score_callback: ScoreCallback) -> dict[str, 
 def compare_with_teacher(
     run: ResolvedRun, data: Any, results: Results, of_teacher: Mapping[str, float]
 ) -> TeacherComparison:
-    """Compare the size, speed, and scores of the exported encoder with those of the teacher. To measure the speed, both
-    embed the same training texts in alternation.
+    """Compare the size, speed, and scores of the exported encoder and its teacher. The speed is measured on the same
+    training texts, alternating between the two encoders.
     """
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
     sides = {"teacher": _load(run, run.model.teacher), "student": _load(run, run.folder / "encoder")}

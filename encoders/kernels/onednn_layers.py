@@ -205,7 +205,7 @@ def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
 def shared_between_chunks(
     embedding: nn.Module, ids: Tensor, pad: int, within: nn.Module | None = None
 ) -> Iterator[None]:
-    """Context manager that shares weight casts and embedding lookups between the chunks of one training step.
+    """Context manager that reuses weight casts and embedding lookups across the chunks of a training step.
 
     Autocast casts each trained weight once. On a CPU, ``embedding`` looks up the rows of ``ids`` and ``pad`` once, and
     only these ids are valid. The forward pass must not be recomputed outside the context.
