@@ -12,6 +12,7 @@ from typing import Any, TypedDict, cast
 import torch
 
 from contrastive_encoders.core import InputError, Results, RunCost, check_version
+from contrastive_encoders.core.processor import cpu_field
 from contrastive_encoders.core.versions import LIBRARIES, PROJECT, version_of
 from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 
@@ -134,12 +135,7 @@ def _check_finite(value: Any, where: str) -> None:
 def _device_name() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    cpu_info = Path("/proc/cpuinfo")
-    if cpu_info.exists():
-        names = [line.partition(":")[2].strip() for line in cpu_info.read_text().splitlines() if "model name" in line]
-        if names:
-            return names[0]
-    return platform.processor() or platform.machine()
+    return cpu_field("model name") or platform.processor() or platform.machine()
 
 
 def _git_commit() -> str | None:

@@ -27,7 +27,7 @@ from contrastive_encoders.training.neighbor_batches import GROUPED_ROWS, group_n
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_setup import Start, load_stage_weights
 from contrastive_encoders.training.scoring import choose
-from contrastive_encoders.training.teacher import learn_from_teacher, load_teacher
+from contrastive_encoders.training.teacher import fit_projections, learn_from_teacher, load_teacher
 from contrastive_encoders.training.usable_negatives import count_usable_negatives
 
 MIN_ROWS = 1_000  # minimum for the values of the config
@@ -72,8 +72,10 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model, run.recorded_keys())
         grouped = load_checkpoint(start.checkpoint).get(GROUPED_ROWS, grouped)
-    elif before:
-        load_stage_weights(model, before)
+    else:
+        if before:
+            load_stage_weights(model, before)
+        fit_projections(model, prepared.data)
     group_neighbors(prepared.run, model, prepared.data, grouped)
     return prepared
 

@@ -90,9 +90,8 @@ def check_teacher_keys(run: ResolvedRun) -> None:
 
 
 def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedEncoder | None) -> None:
-    """Pass the teacher's embeddings of the training texts to the data, and fit the projections of the model to their
-    width. Rank 0, which has loaded the ``teacher``, computes the embeddings that are not in the cache; the other ranks
-    wait.
+    """Pass the teacher's embeddings of the training texts to the data, and their width to the model. Rank 0, which has
+    loaded the ``teacher``, computes the embeddings that are not in the cache; the other ranks wait.
     """
     if getattr(run.model, "teacher", None) is None:
         return
@@ -109,8 +108,13 @@ def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedE
     for place, one in data_modules(data).items():
         one.taught = TeacherEmbeddingStore(record["stores"][place], one.rows_used)
     model.learn_from_teacher(int(record["width"]), run.seed)
-    if model.teaching.projections:
-        model.teaching.load_state_dict(broadcast_from_rank_zero(lambda: _fitted_projections(model, data)))
+
+
+def fit_projections(model: Any, data: Any) -> None:
+    """Fit the projections of a model to the width of the teacher's embeddings, for its present weights."""
+    teaching = getattr(model, "teaching", None)
+    if teaching is not None and teaching.projections:
+        teaching.load_state_dict(broadcast_from_rank_zero(lambda: _fitted_projections(model, data)))
 
 
 def _fitted_projections(model: Any, data: Any) -> dict[str, torch.Tensor]:

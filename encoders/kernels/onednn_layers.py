@@ -16,7 +16,6 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -28,6 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakIdKeyDictionary
 
 from contrastive_encoders.compat import onednn_product, onednn_weight, raw_parameters, version_of
+from contrastive_encoders.core.processor import cpu_field
 from contrastive_encoders.encoders.kernels.bf16_weights import BF16Linear
 from contrastive_encoders.encoders.kernels.gpu_kernels import exclude_cudnn_attention
 from contrastive_encoders.encoders.kernels.host_layout import skip_mask_inspection
@@ -80,11 +80,9 @@ def fast_linears(module: nn.Module) -> Iterator[None]:
         yield
 
 
-@functools.cache
 def is_mkl_fast() -> bool:
     """Return whether MKL uses AVX-512 on this processor, which MKL does on Intel processors only."""
-    cpu_info = Path("/proc/cpuinfo")
-    return torch.backends.mkl.is_available() and cpu_info.exists() and "GenuineIntel" in cpu_info.read_text()
+    return torch.backends.mkl.is_available() and cpu_field("vendor_id") == "GenuineIntel"
 
 
 def _is_plain(layer: nn.Module) -> bool:

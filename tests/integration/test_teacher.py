@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
+from sklearn.linear_model import Ridge
 from transformers import AutoTokenizer
 
+from contrastive_encoders.encoders.embedding_distillation import RIDGE
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.results import read_results
@@ -94,6 +97,23 @@ def test_the_projection_stays_out_of_the_encoder(reference):
     assert not [name for name in load_file(reference / "encoder" / "model.safetensors") if "teaching" in name]
     assert load_encoder(reference, device="cpu").embedding_info["width"] == 32
     assert max(losses(reference)) < 0.1  # about 1 with a random projection
+
+
+def test_training_is_closer_to_the_teacher_than_a_projection_alone(overrides, tiny_bert, command, tmp_path):
+    """The reference is the ridge regression of scikit-learn on the embeddings of the encoder before training."""
+    run = tmp_path / "run"
+    assert command(*overrides, "model.lr=0.001", "max_steps=60", f"output_dir={run}").status == 0
+    vectors = torch.from_numpy(store_of(run)[:, 0].astype(np.float32))
+    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    weight, bias = (state[f"teaching.projections.32.{name}"] for name in ("weight", "bias"))
+    before, after = (load_encoder(one, device="cpu").embed(SENTENCES) for one in (tiny_bert, run))
+    centered = before - before.mean(0)
+    ridge = Ridge(alpha=RIDGE * float(centered.square().sum(0).mean())).fit(before, vectors)
+    untrained = torch.from_numpy(ridge.predict(before))
+    distance_before, distance_after = (
+        float(1 - F.cosine_similarity(one, vectors).mean()) for one in (untrained, F.linear(after, weight, bias))
+    )
+    assert distance_after < 0.9 * distance_before
 
 
 @pytest.mark.slow  # two processes
