@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from contrastive_encoders.core import InputError, SentenceBatch
 from contrastive_encoders.losses.distillation import cosine_to, mse_to
 
-TINY = 1e-30  # so that embeddings that do not vary get a projection of zeros
 RIDGE = 0.01  # penalty of a fitted projection, relative to the mean variance of a dimension
+ROUNDING = 1e-8  # the same, relative to its mean square: rounding errors of equal embeddings are not fitted
+TINY = 1e-30  # the same, if all embeddings are zero
 DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_to, "mse": mse_to}
 
 
@@ -51,9 +52,10 @@ class EmbeddingDistillationLoss(nn.Module):
         for size, projection in self.projections.items():
             inputs_ND = self._prepared(embeddings_ND[:, : int(size)]).double()
             input_mean_D, taught_mean_W = inputs_ND.mean(0), taught_NW.double().mean(0)
+            rounding = ROUNDING * float(inputs_ND.square().sum(0).mean())
             inputs_ND = inputs_ND - input_mean_D
             moments_DD = inputs_ND.T @ inputs_ND
-            penalty = RIDGE * float(moments_DD.diagonal().mean()) + TINY
+            penalty = RIDGE * float(moments_DD.diagonal().mean()) + rounding + TINY
             moments_DD += penalty * torch.eye(int(size))
             weight_DW = torch.linalg.solve(moments_DD, inputs_ND.T @ (taught_NW - taught_mean_W))
             projection.load_state_dict({"weight": weight_DW.T, "bias": taught_mean_W - input_mean_D @ weight_DW})

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from contrastive_encoders.datamodules.row_datamodules import text_groups
 from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, rows_to_group
@@ -16,6 +15,7 @@ from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
+from contrastive_encoders.training.initial_embeddings import initial_embeddings
 from contrastive_encoders.training.resolve import ResolvedRun
 
 NEIGHBORS = "neighbors"  # folder of the groups, with one file per data set
@@ -62,8 +62,7 @@ def _write(run: ResolvedRun, model: Objective, data: Any, size: int, num_rows: i
     examples = rows_to_group(data.num_examples, num_rows, data.settings.seed)
     rows = data.subset[examples]
     log.info("neighbors: embedding %d anchors to form groups of %d similar rows", len(rows), size)
-    autocast = torch.bfloat16 if run.precision == "bf16" else None
-    vectors = model.encoder.embed_ids(data.sequences(store, rows, 0), autocast=autocast)
+    vectors = initial_embeddings(run, model, data.sequences(store, rows, 0))
     texts = [text_groups(store, rows, column).numpy() for column in (0, 1)]
     groups = np.full((len(rows), size), -1)
     number = 0

@@ -75,7 +75,7 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
     else:
         if before:
             load_stage_weights(model, before)
-        fit_projections(model, prepared.data)
+        fit_projections(prepared.run, model, prepared.data, before)
     group_neighbors(prepared.run, model, prepared.data, grouped)
     return prepared
 

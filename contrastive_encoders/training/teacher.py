@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from hydra.utils import get_class
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, SentenceBatch
 from contrastive_encoders.datamodules.row_datamodules import TextRows
 from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, TeacherEmbeddingStore, build_or_resume
 from contrastive_encoders.encoders.cross_encoder import CLASSIFIER_SUFFIX
@@ -25,9 +25,10 @@ from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
+from contrastive_encoders.training.initial_embeddings import initial_embeddings
 from contrastive_encoders.training.resolve import ResolvedRun
 
-FITTED_ROWS = 2_048  # rows to which projections are fitted before training
+FITTED_TEXTS = 2_048  # texts to which projections are fitted before training
 RECORD = "teacher.json"  # in the run's folder: the location and the width of the embeddings
 
 log = logging.getLogger(__name__)
@@ -110,21 +111,34 @@ def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedE
     model.learn_from_teacher(int(record["width"]), run.seed)
 
 
-def fit_projections(model: Any, data: Any) -> None:
-    """Fit the projections of a model to the width of the teacher's embeddings, for its present weights."""
+def fit_projections(run: ResolvedRun, model: Any, data: Any, before: Path | None) -> None:
+    """Fit the projections of a model to the width of the teacher's embeddings, for its present weights. Projections
+    that the previous stage, in the folder ``before``, has trained with the same teacher are kept.
+    """
     teaching = getattr(model, "teaching", None)
-    if teaching is not None and teaching.projections:
-        teaching.load_state_dict(broadcast_from_rank_zero(lambda: _fitted_projections(model, data)))
+    if teaching is None or not teaching.projections:
+        return
+    is_trained = before is not None and _teacher_of(before) == _teacher_of(run.folder)
+    if not broadcast_from_rank_zero(lambda: is_trained):
+        teaching.load_state_dict(broadcast_from_rank_zero(lambda: _fitted_projections(run, model, data)))
 
 
-def _fitted_projections(model: Any, data: Any) -> dict[str, torch.Tensor]:
-    """Return the state of the projections to the teacher's width, fitted to `FITTED_ROWS` training rows."""
+def _teacher_of(folder: Path) -> str | None:
+    """Return the fingerprint of the teacher of the run in ``folder``, or None if the run has no teacher."""
+    path = folder / RECORD
+    return read_record(path).get("teacher") if path.is_file() else None
+
+
+def _fitted_projections(run: ResolvedRun, model: Any, data: Any) -> dict[str, torch.Tensor]:
+    """Return the state of the projections to the teacher's width, fitted to about `FITTED_TEXTS` training texts."""
     modules, embeddings, taught = data_modules(data), list[torch.Tensor](), list[torch.Tensor]()
+    log.info("teacher: fitting the projection to its embeddings, with at most %d texts", FITTED_TEXTS)
     for one in modules.values():
-        rows = min(one.num_examples, -(-FITTED_ROWS // len(modules)))
+        rows = min(one.num_examples, max(1, FITTED_TEXTS // len(modules) // one.taught.texts_per_row))
         batch = one.batch(0, np.linspace(0, one.num_examples - 1, rows).astype(np.int64))
         views = model.checked_views(batch)
-        vectors = model.encoder.embed_ids(concatenate(views)).split([len(view.lengths) for view in views])
+        views = views[:1] if isinstance(batch, SentenceBatch) else views  # other views contain the same texts
+        vectors = initial_embeddings(run, model, concatenate(views)).split([len(view.lengths) for view in views])
         embeddings += vectors
         taught.append(targets(vectors, batch))
     model.teaching.fit(torch.cat(embeddings), torch.cat(taught))

@@ -55,7 +55,7 @@ class TeacherEmbeddingStore:
                 raise ValueError(f"{VECTORS} has {path.stat().st_size} bytes instead of {size}")
             if verify and _sums(path, size, DTYPE.itemsize * PART * shape[1] * shape[2]) != parts:
                 raise ValueError("the embeddings have changed since they were written")
-            self.width = shape[2]
+            self.texts_per_row, self.width = shape[1:]
             self._vectors = np.asarray(np.memmap(path, dtype=DTYPE, mode="r", shape=shape))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(

@@ -31,11 +31,11 @@ def fast_dropouts(module: nn.Module) -> Iterator[None]:
 
 
 def _dropout_of(layer: Any) -> Callable[[Tensor], Tensor]:
-    def forward(x: Tensor) -> Tensor:
-        dropped = round(layer.p * LEVELS)
-        if not x.is_cpu or not 0 < dropped < LEVELS or not layer.training:
-            return F.dropout(x, layer.p, layer.training)
-        return x * _noise(x, dropped)
+    def forward(input: Tensor) -> Tensor:  # the name of the argument of nn.Dropout
+        dropped = round(layer.p * LEVELS) if 0 < layer.p < 1 else 0
+        if not input.is_cpu or not 0 < dropped < LEVELS or not layer.training:
+            return F.dropout(input, layer.p, layer.training)
+        return input * _noise(input, dropped)
 
     return forward
 

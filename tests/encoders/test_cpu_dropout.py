@@ -125,6 +125,12 @@ def test_extreme_probabilities(p, expected):
     assert torch.equal(dropped_ones(p)[1], torch.full(SHAPE, expected))
 
 
+def test_the_argument_has_the_name_of_nn_dropout():
+    layer, x = nn.Dropout(0.5), torch.ones(SHAPE)
+    with fast_dropouts(layer):
+        assert set(layer(input=x).unique().tolist()) == {0.0, 2.0}
+
+
 def test_settings_that_change_inside_the_context():
     layer, x = nn.Dropout(0.5), torch.ones(SHAPE)
     with fast_dropouts(layer):

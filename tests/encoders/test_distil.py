@@ -208,6 +208,20 @@ def test_fitted_projections_are_ridge_regressions(normalize):
         np.testing.assert_allclose(layer.bias.detach().numpy(), found.intercept_, atol=1e-5)
 
 
+@pytest.mark.parametrize("noise", [0, 1e-7])
+@pytest.mark.parametrize("value", [0.0, 1.0, 1e-10])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_embeddings_that_differ_by_rounding_alone_give_the_mean_of_the_targets(value, noise, normalize):
+    loss = EmbeddingDistillationLoss([8], 12, "cosine", normalize=normalize, seed=1)
+    generator = torch.Generator().manual_seed(3)
+    taught = torch.randn(2048, 12, generator=generator)
+    embeddings = value * (1 + noise * torch.randn(2048, 8, generator=generator))
+    loss.fit(embeddings, taught)
+    inputs = F.normalize(embeddings, dim=-1) if normalize else embeddings
+    torch.testing.assert_close(loss.projections["8"](inputs), taught.mean(0).expand(2048, -1), atol=1e-4, rtol=0)
+    assert float(loss.projections["8"].weight.norm()) * float(inputs.abs().max()) < 10
+
+
 def test_projections_of_equal_embeddings_are_small():
     """A least-squares solution would have huge weights for embeddings that hardly vary, and training would diverge."""
     loss = EmbeddingDistillationLoss([8], 12, "cosine", normalize=True, seed=1)

@@ -116,6 +116,25 @@ def test_training_is_closer_to_the_teacher_than_a_projection_alone(overrides, ti
     assert distance_after < 0.9 * distance_before
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["same teacher", "other teacher"])
+def test_a_later_stage_keeps_the_projection_only_with_the_same_teacher(same, few, teacher, command, tmp_path):
+    other = tmp_path / "teacher"
+    shutil.copytree(teacher, other)
+    weights = load_file(other / "model.safetensors")
+    save_file({name: 2 * weight for name, weight in weights.items()}, other / "model.safetensors", {"format": "pt"})
+    stages = ["+stages.a.max_steps=4", "+stages.b.max_steps=1", "stages.b.model.lr=1e-12"]
+    second = [] if same else [f"stages.b.model.teacher={other}"]
+    outcome = command(*few, *stages, *second, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    name = "teaching.projections.32.weight"
+    before, after = (
+        torch.load(tmp_path / "run" / f"stage-{stage}" / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+        for stage in ("a", "b")
+    )
+    assert torch.allclose(before[name], after[name], atol=1e-6) == same
+    assert ("fitting the projection" in outcome.err.partition("stage b")[2]) != same
+
+
 @pytest.mark.slow  # two processes
 def test_two_processes_train_as_one_does(reference, overrides, tmp_path):
     done = run_command([TRAIN, *overrides, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
