@@ -9,7 +9,8 @@ each case the table says ``identical``, ``differs`` with the first difference, o
 log. The exit code is 0 if all cases are identical.
 
 The side of COMMIT is stored in ``outputs/benchmarks/frozen/COMMIT`` and computed once. Commands run in forks of a
-process that has imported torch, Lightning, and transformers, but nothing of this project.
+process that has imported torch, Lightning, and transformers, but nothing of this project; COMMIT must have the same
+names of keys.
 """
 
 import argparse
@@ -20,20 +21,16 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import runpy
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.texts import ROOT, invented
-from contrastive_encoders.core.renamed_keys import RENAMED_CHOICES, RENAMED_KEYS, RENAMED_VALUES
-from contrastive_encoders.io.model_names import PRODUCTS
 
 PLACE = ROOT / "outputs" / "benchmarks" / "frozen"
 MATERIALS = PLACE / "materials"
@@ -45,44 +42,17 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
 }
 WARM_MODULES = ("torch", "pytorch_lightning", "transformers", "peft", "hydra", "datasets", "sentence_transformers")
-MODULES_BEFORE_PACKAGE = {"generate": "synthesis"}  # command -> module, at commits without contrastive_encoders/
+PRODUCTS = ("encoder", "generator", "reranker")  # folders with the product of a run
 KINDS = ("losses", "scores", "vectors", "weights", "texts")
 Record = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A command and its arguments; ``{m}`` in an argument is the folder of the materials, ``{out}`` the output."""
 
     name: str
     arguments: tuple[str, ...]
     command: str = "train"
-
-    def arguments_in(self, tree: Path) -> list[str]:
-        """Return the arguments with the names that the checkout in ``tree`` accepts."""
-        table = tree / "contrastive_encoders" / "core" / "renamed_keys.py"
-        refused = table.read_text(encoding="utf-8") if table.exists() else ""
-        key = "output_dir" if self.command == "train" else "output"
-        return [*(old_names(self.command, argument, refused) for argument in self.arguments), f"{key}={{out}}"]
-
-
-def old_names(command: str, argument: str, refused: str) -> str:
-    """Return an override with the names that its key, or the choice of its group, had before they were renamed, unless
-    ``refused``, a table of renamed keys, contains the old name.
-    """
-    key, equals, value = argument.partition("=")
-
-    def accepted(table: Mapping[str, str]) -> dict[str, str]:
-        return {new: old for old, new in table.items() if f'"{old}"' not in refused}
-
-    if value in (choices := accepted(RENAMED_CHOICES.get(key, {}))):
-        return f"{key}={choices[value]}"
-    found = re.match(r"\+*(?:stages\.\w+\.|domain\.synthesis\.)?", key)
-    place = found.group() if found else ""
-    name = key.removeprefix(place)
-    table = RENAMED_KEYS["generate" if place.endswith("synthesis.") else command]
-    old = accepted(table).get(name, name)
-    return f"{place}{old}{equals}{accepted(RENAMED_VALUES.get(old, {})).get(value, value)}"
 
 
 TINY_SIZES = "tiny.vocab_size=600 tiny.hidden_size=32 tiny.layers=2 tiny.heads=2 tiny.intermediate_size=64"
@@ -221,7 +191,8 @@ def write_materials() -> None:
         pairs = [f"{next(stream)}\t{next(stream)}\t{rng.uniform(0, 5):.2f}".replace('"', "'") for _ in range(40)]
         (tables / name).write_text("\n".join(["sentence1\tsentence2\tscore", *pairs, ""]), encoding="utf-8")
     write_models(draft, texts)
-    shutil.rmtree(MATERIALS, ignore_errors=True)
+    for record in PLACE.glob("*/*.json"):  # made of other materials
+        record.unlink()
     draft.replace(MATERIALS)
 
 
@@ -232,7 +203,9 @@ def write_models(folder: Path, texts: Sequence[str]) -> None:
     """
     import torch
     import transformers as hf
-    from tokenizers import ByteLevelBPETokenizer, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
 
     def save(name: str, model: Any, tokenizer: Any) -> None:
         model.save_pretrained(folder / name)
@@ -256,18 +229,9 @@ def write_models(folder: Path, texts: Sequence[str]) -> None:
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, model_max_length=256, **roles)
     save("llama", hf.LlamaForCausalLM(hf.LlamaConfig(**ids, **sizes)), tokenizer)
 
-    unigram = Tokenizer(models.Unigram())
-    unigram.pre_tokenizer, unigram.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    specials = ["<pad>", "</s>", "<unk>"]
     prompts = ["is it true or false that two sentences mean the same?"] * 20
-    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=specials, unk_token="<unk>", show_progress=False)
-    unigram.train_from_iterator([*texts, *prompts], trainer)
-    unigram.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [("</s>", 1)])
-    roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=unigram, model_max_length=512, **roles)
-    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
-    t5 = hf.T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes)
-    save("t5", hf.T5ForConditionalGeneration(t5), tokenizer)
+    sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 512, "dropout": 0.0}
+    write_tiny_t5(folder / "t5", iter([*texts, *prompts]), seed=1, vocab_size=600, **sizes)
 
     end, whole = "<|endoftext|>", [f"Ġ{word}" for word in words[:40]]
     pieces = [end, *sorted(pre_tokenizers.ByteLevel.alphabet()), *whole]
@@ -317,12 +281,10 @@ def read_scores(path: Path) -> dict[str, str]:
 
 
 def digest_tensors(folder: Path) -> dict[str, str]:
-    from safetensors.torch import load_file
+    from safetensors.numpy import load_file
 
     return {
-        f"{path.relative_to(folder)}, {name}": hashlib.sha256(
-            tensor.contiguous().view(-1).numpy().tobytes()
-        ).hexdigest()
+        f"{path.relative_to(folder)}, {name}": hashlib.sha256(tensor.tobytes()).hexdigest()
         for path in sorted(folder.rglob("*.safetensors"))
         for name, tensor in sorted(load_file(path).items())
     }
@@ -355,39 +317,32 @@ def run_in_fork(work: Callable[[], object], log: Path, folder: Path) -> int:
 
 
 def run_command(command: str, arguments: Sequence[str], tree: Path) -> None:
-    """Run a command of the checkout in ``tree``, and make sure that no module came from another one."""
+    """Run a command of the checkout in ``tree``, and make sure that the package came from there."""
     sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
-    ours = {path.stem for path in tree.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    ours.add("contrastive_encoders")
-    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
-        del sys.modules[name]
-    is_package = (tree / "contrastive_encoders").is_dir()
-    sys.argv = ["contrastive_encoders", command, *arguments] if is_package else [command, *arguments]
-    try:
-        if command == "train" and not is_package:
-            runpy.run_path(str(tree / "train.py"), run_name="__main__")
-        else:
-            module = "contrastive_encoders" if is_package else MODULES_BEFORE_PACKAGE[command]
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-    finally:
-        for name, module in list(sys.modules.items()):
-            path = getattr(module, "__file__", None)
-            if name.partition(".")[0] in ours and path and not Path(path).is_relative_to(tree):
-                print(f"{name} came from {path}, not from {tree}")
-                os._exit(70)
+    import contrastive_encoders
+
+    if not Path(contrastive_encoders.__file__).is_relative_to(tree):
+        raise SystemExit(f"contrastive_encoders came from {contrastive_encoders.__file__}, not from {tree}")
+    sys.argv = ["contrastive_encoders", command, *arguments]
+    runpy.run_module("contrastive_encoders", run_name="__main__", alter_sys=True)
 
 
 def run_side(case: Case, tree: Path, place: Path) -> Record:
-    """Return the results of a case in ``tree``; if it failed, ``failed`` is the last line of its log."""
+    """Return the results of a case in ``tree``, from their file in ``place`` if there is one; if it failed, ``failed``
+    is the last line of its log.
+    """
     name = "".join(letter if letter.isalnum() else "_" for letter in case.name)
-    output, log, path = place / name, place / f"{name}.log", place / f"{name}.json"
+    digest = hashlib.sha256(repr(case).encode()).hexdigest()[:8]  # another one if the arguments change
+    output, log, path = place / name, place / f"{name}.log", place / f"{name}-{digest}.json"
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))
     os.environ["CONTRASTIVE_ENCODERS_CACHE"] = str(place / "cache")
     for old in (output, place / f"{name}-domain"):
         shutil.rmtree(old, ignore_errors=True)
     log.unlink(missing_ok=True)
-    arguments = [
-        argument.replace("{m}", str(MATERIALS)).replace("{out}", str(output)) for argument in case.arguments_in(tree)
-    ]
+    key = "output_dir" if case.command == "train" else "output"
+    arguments = [one.replace("{m}", str(MATERIALS)).replace("{out}", str(output)) for one in case.arguments]
+    arguments.append(f"{key}={output}")
 
     def write_record() -> None:
         path.write_text(json.dumps(read_output(case, output)), encoding="utf-8")
@@ -402,19 +357,6 @@ def run_side(case: Case, tree: Path, place: Path) -> Record:
 def last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1][:200] if lines else "nothing was printed"
-
-
-def commit_side(case: Case, tree: Path, place: Path, materials: str) -> Record:
-    """Return the side of the commit: from its file if the same arguments and materials made it, else computed."""
-    path = place / f"{hashlib.sha256(case.name.encode()).hexdigest()[:12]}.kept.json"
-    made_of = {"materials": materials, "words": case.arguments_in(tree)}
-    if path.is_file():
-        record: Record = json.loads(path.read_text(encoding="utf-8"))
-        if record["made_of"] == made_of and "failed" not in record:
-            return record
-    record = run_side(case, tree, place) | {"made_of": made_of}
-    path.write_text(json.dumps(record), encoding="utf-8")
-    return record
 
 
 # ---------------------------------------------------------------------------- both sides
@@ -433,14 +375,6 @@ def compare(then: Record, now: Record) -> str:
                 return f"differs  {kind}, {name}: {' -> '.join(values)}"
     counts = ", ".join(f"{len(then[kind])} {kind}" for kind in KINDS if then.get(kind))
     return f"identical  {counts}" if counts else "failed   nothing was recorded"
-
-
-def digest_folder(folder: Path) -> str:
-    """Return a digest of the names and bytes of all files in ``folder``."""
-    total = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        total.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return total.hexdigest()
 
 
 def check_out(commit: str) -> tuple[str, Path]:
@@ -469,9 +403,8 @@ def compare_all(cases: Sequence[Case], commit: str) -> Iterator[tuple[Case, str,
     sys.modules["torch"].set_num_threads(1)  # no thread of torch may run before a fork
     if not MATERIALS.is_dir() and run_in_fork(write_materials, now / "materials.log", ROOT):
         raise SystemExit(f"The materials could not be written: {last_line(now / 'materials.log')}")
-    materials = digest_folder(MATERIALS)
     for case in cases:
-        before = commit_side(case, tree, then, materials)
+        before = run_side(case, tree, then)
         start = time.perf_counter()
         after = run_side(case, ROOT, now)
         yield case, compare(before, after), time.perf_counter() - start

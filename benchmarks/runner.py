@@ -18,6 +18,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import re
 import shlex
 import statistics
 import subprocess
@@ -108,10 +109,10 @@ def in_new_process(function: Callable[..., Any], *arguments: object) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def resident(name: str) -> int:
-    """Return bytes of this process by a line of /proc/self/status: VmRSS is the memory now, VmHWM the peak."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+def resident(name: str, process: int | str = "self") -> int:
+    """Return bytes by a line of /proc/PROCESS/status: VmRSS is the memory now, VmHWM the peak; 0 if it has ended."""
+    found = re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{process}/status").read_text(encoding="utf-8"))
+    return int(found[1]) * 1024 if found else 0
 
 
 def memory_line(figure: str, case: str, ours: float, theirs: float, target: str) -> Line:

@@ -10,7 +10,6 @@ import argparse
 import csv
 import itertools
 import os
-import re
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import materials, texts
-from benchmarks.runner import Line
+from benchmarks.runner import Line, resident
 
 OPTIONS = {
     "figures": ["S1", "S2", "S3", "S4", "S5"],
@@ -30,7 +29,6 @@ OPTIONS = {
     "megabytes": [10, 100, 1_000],
     "inputs": [2_000, 20_000, 100_000],
     "mpnet": "",
-    "keys": [],  # further arguments of `train` for S1 to S3
 }
 QUICK = {
     "pairs": [4, 8],
@@ -41,6 +39,12 @@ QUICK = {
     "inputs": [20, 40],
 }
 WEIGHTS = {"MiniLM": 10.6e6, "all-mpnet-base-v2": 85.6e6, "SmolLM2-135M": 106.2e6}  # outside the token embeddings
+
+
+STEP = (
+    "model=pairs model.pooling=mean data=qa max_steps=3 log_every_n_steps=1 evaluation.suite=[] quiet=true "
+    "overwrite=true"
+)
 
 
 class Point(NamedTuple):
@@ -59,37 +63,18 @@ def run(*arguments: str, folder: Path, **environment: str) -> tuple[float, float
             command, cwd=texts.ROOT, env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT
         )
         while process.poll() is None:
-            # not ru_maxrss of wait4, which begins at the memory of this process
-            peak = max(
-                peak, *map(int, re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())), 0
-            )
+            peak = max(peak, resident("VmHWM", process.pid))  # ru_maxrss of wait4 begins at the memory of this process
             time.sleep(0.05)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}\n{(folder / 'log.txt').read_text()[-2000:]}")
-    return time.perf_counter() - start, peak * 1024
+    return time.perf_counter() - start, peak
 
 
-def step(
-    folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs: int, length: int, *more: str
-) -> Point:
+def step(folder: Path, rows: Path, backbone: Path, case: str, size: float, pairs: int, length: int) -> Point:
     """Measure the third step of supervised contrastive training on ``pairs`` pairs of ``length`` tokens each."""
-    keys = [
-        "model=pairs",
-        "model.pooling=mean",
-        "data=qa",
-        f"data.path={rows}",
-        f"backbone={backbone}",
-        f"batch_size={pairs}",
-    ]
-    keys += [
-        f"model.max_length={length}",
-        f"data.max_length={length}",
-        "max_steps=3",
-        "log_every_n_steps=1",
-        "evaluation.suite=[]",
-        "quiet=true",
-    ]
-    _, memory = run("train", *keys, *more, f"output_dir={folder / 'run'}", "overwrite=true", folder=folder)
+    keys = [f"data.path={rows}", f"backbone={backbone}", f"output_dir={folder / 'run'}", f"batch_size={pairs}"]
+    keys += [f"model.max_length={length}", f"data.max_length={length}"]
+    _, memory = run("train", *STEP.split(), *keys, folder=folder)
     with (folder / "run" / "metrics.csv").open(newline="") as file:
         last = list(csv.DictReader(file))[-1]
     return Point(case, size, pairs / float(last["throughput/documents_per_s"]), memory)
@@ -108,6 +93,7 @@ def write_rows(path: Path, count: int, words: int) -> Path:
 
 def first_step(folder: Path, megabytes: int) -> Point:
     """Measure the time from the command to the end of the first step of DeCLUTR on a text file, with an empty cache."""
+    folder.mkdir()
     corpus, size, end = folder / "corpus.txt", 0, megabytes * 10**6
     with corpus.open("w", encoding="utf-8") as file:
         for number, document in enumerate(itertools.cycle(texts.documents(20_000))):
@@ -122,6 +108,7 @@ def first_step(folder: Path, megabytes: int) -> Point:
 
 def generate(folder: Path, inputs: int, model: Path) -> Point:
     """Measure the peak memory of a synthesis of ``inputs`` sentences by a model of two layers."""
+    folder.mkdir()
     source = folder / "inputs.txt"
     source.write_text("".join(f"{texts.invented(number, 8)}\n" for number in range(inputs)), encoding="utf-8")
     keys = ["recipe=dino_x2", f"generator={model}", f"input={source}", "per_label=1", "max_new_tokens=4"]
@@ -137,49 +124,43 @@ def lines(figure: str, points: list[Point]) -> Iterator[Line]:
         yield Line(figure, point.case, "MiB", point.memory / 2**20, ratio=point.memory / first.memory)
 
 
-def batch_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+def batch_sizes(options: argparse.Namespace, folder: Path) -> Iterator[list[Point]]:
     rows, minilm = write_rows(folder / "rows.csv", 3 * max(options.pairs), 40), materials.packaged_minilm()
-    yield from lines(
-        "S1",
-        [step(folder, rows, minilm, f"{n} pairs of 32 tokens, MiniLM", n, n, 32, *options.keys) for n in options.pairs],
-    )
+    yield [step(folder, rows, minilm, f"{n} pairs of 32 tokens, MiniLM", n, n, 32) for n in options.pairs]
 
 
-def text_lengths(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+def text_lengths(options: argparse.Namespace, folder: Path) -> Iterator[list[Point]]:
     for name, backbone, lengths in (
         ("MiniLM", materials.packaged_minilm(), options.lengths),
         ("SmolLM2-135M", materials.smollm2(folder / "smollm2"), options.decoder_lengths),
     ):
-        case = f"{options.tokens:,} tokens of anchors in texts of {{}} tokens, {name}"
         points = list[Point]()
         for n in lengths:
             count = options.tokens // n
             long = write_rows(folder / "long.csv", 3 * count, n)
-            points.append(step(folder, long, backbone, case.format(n), 1, count, n, *options.keys))
-        yield from lines("S2", points)
+            case = f"{options.tokens:,} tokens of anchors in texts of {n} tokens, {name}"
+            points.append(step(folder, long, backbone, case, 1, count, n))
+        yield points
 
 
-def model_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+def model_sizes(options: argparse.Namespace, folder: Path) -> Iterator[list[Point]]:
     models = {"MiniLM": materials.packaged_minilm(), "SmolLM2-135M": materials.smollm2(folder / "smollm2")}
     if options.mpnet:
         models["all-mpnet-base-v2"] = Path(options.mpnet)
     long = write_rows(folder / "long.csv", 48, 128)
-    yield from lines(
-        "S3",
-        [
-            step(folder, long, backbone, f"16 pairs of 128 tokens, {name}", WEIGHTS[name], 16, 128, *options.keys)
-            for name, backbone in models.items()
-        ],
-    )
+    yield [
+        step(folder, long, backbone, f"16 pairs of 128 tokens, {name}", WEIGHTS[name], 16, 128)
+        for name, backbone in models.items()
+    ]
 
 
-def text_sizes(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
-    yield from lines("S4", [first_step(_made(folder / f"text{n}"), n) for n in options.megabytes])
+def text_sizes(options: argparse.Namespace, folder: Path) -> Iterator[list[Point]]:
+    yield [first_step(folder / f"text{n}", n) for n in options.megabytes]
 
 
-def input_counts(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+def input_counts(options: argparse.Namespace, folder: Path) -> Iterator[list[Point]]:
     tiny = materials.tiny_decoder(folder / "tiny")
-    yield from lines("S5", [generate(_made(folder / f"inputs{n}"), n, tiny) for n in options.inputs])
+    yield [generate(folder / f"inputs{n}", n, tiny) for n in options.inputs]
 
 
 FIGURES = {"S1": batch_sizes, "S2": text_lengths, "S3": model_sizes, "S4": text_sizes, "S5": input_counts}
@@ -187,9 +168,5 @@ FIGURES = {"S1": batch_sizes, "S2": text_lengths, "S3": model_sizes, "S4": text_
 
 def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     for figure in options.figures:
-        yield from FIGURES[figure](options, folder)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
+        for points in FIGURES[figure](options, folder):
+            yield from lines(figure, points)

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks import texts
 from benchmarks.runner import Line, alternate
@@ -34,29 +35,16 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 def seconds(*arguments: str, **environment: str) -> float:
     """Return the wall time of a Python process in the root of the project."""
+    command, variables = [sys.executable, *arguments], os.environ | environment
     start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *arguments],
-        cwd=texts.ROOT,
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+    subprocess.run(command, cwd=texts.ROOT, env=variables, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - start
 
 
 def train(corpus: Path, folder: Path) -> tuple[float, float]:
     """Return the seconds of a run with an empty cache, and of the same command again."""
-    arguments = [
-        "train.py",
-        "model=declutr",
-        "data=text",
-        f"data.path={corpus}",
-        "backbone=tiny",
-        "max_steps=3",
-        "quiet=true",
-    ]
-    arguments.append(f"output_dir={folder / 'run'}")
+    arguments = ["train.py", *"model=declutr data=text backbone=tiny max_steps=3 quiet=true".split()]
+    arguments += [f"data.path={corpus}", f"output_dir={folder / 'run'}"]
     first, again = (seconds(*arguments, CONTRASTIVE_ENCODERS_CACHE=str(folder / "cache")) for _ in range(2))
     assert (folder / "run" / "encoder" / "modules.json").is_file()
     return first, again
@@ -66,16 +54,10 @@ def improve(rows: Path, folder: Path) -> dict[str, float]:
     """Return the seconds of the parts of `experiment=improve` with an empty cache, by the times of its log lines."""
     command = [sys.executable, "train.py", "experiment=improve", f"backbone={MINILM}", "data=qa", f"data.path={rows}"]
     command += [f"max_steps={STEPS}", "batch_size=64", f"output_dir={folder / 'run'}"]
-    cache = {"CONTRASTIVE_ENCODERS_CACHE": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
+    variables = os.environ | {"CONTRASTIVE_ENCODERS_CACHE": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
+    streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     start, times, evaluations = time.perf_counter(), dict[str, float](), list[float]()
-    with subprocess.Popen(
-        command,
-        cwd=texts.ROOT,
-        env=os.environ | cache,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    with subprocess.Popen(command, cwd=texts.ROOT, env=variables, **streams) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if found := re.match(r"(step \d+)[/:]", line):

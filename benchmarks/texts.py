@@ -5,7 +5,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,12 +18,13 @@ def shared_data() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def documents(count: int, words: int = 2_100) -> Iterator[str]:
+def documents(count: int) -> Iterator[str]:
     """Long documents, of which ``data=text`` with its default spans drops none."""
     shared = shared_data()
     if shared is None:
-        return (invented(number, words) for number in range(count))
-    return islice(_texts(sorted((shared / "train" / "longdocs").glob("train-open-0*.jsonl.gz"))), count)
+        return (invented(number, 2_100) for number in range(count))
+    paths = sorted((shared / "train" / "longdocs").glob("train-open-0*.jsonl.gz"))
+    return (json.loads(line)["text"] for line in islice(chain.from_iterable(map(_lines, paths)), count))
 
 
 def sentences(count: int) -> list[str]:
@@ -31,8 +32,7 @@ def sentences(count: int) -> list[str]:
     shared = shared_data()
     if shared is None:
         return [invented(number, random.Random(number).randint(5, 40)) for number in range(count)]
-    with gzip.open(shared / "train" / "sentences.txt.gz", "rt", encoding="utf-8") as lines:
-        return [line.strip() for line in islice(lines, count)]
+    return [line.strip() for line in islice(_lines(shared / "train" / "sentences.txt.gz"), count)]
 
 
 def questions(count: int) -> list[tuple[str, str]]:
@@ -40,15 +40,18 @@ def questions(count: int) -> list[tuple[str, str]]:
     shared = shared_data()
     if shared is None:
         return [(invented(number, 9), invented(number + count, 90)) for number in range(count)]
-    with gzip.open(shared / "train" / "qa_pairs.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = (json.loads(line) for line in islice(lines, 0, 40 * count, 40))
-        return [(row["question"], row["answer"]) for row in rows]
+    rows = map(json.loads, islice(_lines(shared / "train" / "qa_pairs.jsonl.gz"), 0, 40 * count, 40))
+    return [(row["question"], row["answer"]) for row in rows]
 
 
-def write_documents(path: Path, count: int) -> Path:
-    """A .txt file with a document per line."""
-    path.write_text("".join(" ".join(text.split()) + "\n" for text in documents(count)), encoding="utf-8")
-    return path
+def entailments(count: int) -> list[tuple[str, str]]:
+    """Premises with a hypothesis that follows."""
+    shared = shared_data()
+    if shared is None:
+        draws = enumerate(random.Random(number) for number in range(count))
+        return [(invented(2 * n, rng.randint(6, 30)), invented(2 * n + 1, rng.randint(4, 16))) for n, rng in draws]
+    rows = map(json.loads, islice(_lines(shared / "train" / "triplets.jsonl.gz"), count))
+    return [(row["premise"], row["entailment"]) for row in rows]
 
 
 def invented(seed: int, words: int) -> str:
@@ -57,7 +60,6 @@ def invented(seed: int, words: int) -> str:
     return " ".join("".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(words))
 
 
-def _texts(paths: list[Path]) -> Iterator[str]:
-    for path in paths:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            yield from (json.loads(line)["text"] for line in lines)
+def _lines(path: Path) -> Iterator[str]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from lines

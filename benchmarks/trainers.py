@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 from torch import Tensor
 from torch.utils.data import BatchSampler, SequentialSampler
+from transformers import TrainerCallback
 
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
 from contrastive_encoders.training.callbacks.freed_memory import FreedMemoryReuse
@@ -38,18 +39,22 @@ class Work(NamedTuple):
     device: str = "cpu"
 
 
-class StepTimes(pl.Callback):
-    """The time after the first step and after training; a GPU isn't asked in between whether it has finished."""
+class StepTimes(pl.Callback, TrainerCallback):
+    """A callback of both trainers that measures the seconds of the steps after the first one.
+
+    The clock is read twice only, so that the host does not wait for a GPU in between.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock, self.times = clock, list[float]()
+        self.clock, self.start, self.seconds = clock, 0.0, 0.0
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        if not self.times:
-            self.times.append(self.clock())
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.start = self.start or self.clock()
 
-    def on_train_end(self, *_: Any) -> None:
-        self.times.append(self.clock())
+    on_train_batch_end = on_step_end  # Lightning's name
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.seconds = self.clock() - self.start
 
 
 class NoDiagnostics(pl.Callback):
@@ -98,25 +103,13 @@ def train(model: pl.LightningModule, work: Work, *more: pl.Callback) -> float:
     times = StepTimes(work.clock)
     trainer = make_trainer(work.folder, work.steps + 1, work.precision, times, *more, device=work.device)
     trainer.fit(model, datamodule=work.data)
-    return times.times[-1] - times.times[0]
+    return times.seconds
 
 
 def train_by_library(model: Any, loss: Any, work: Work) -> float:
     """Train by SentenceTransformerTrainer on the same batches; return the seconds of the timed steps."""
     from datasets import Dataset
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-    from transformers import TrainerCallback
-
-    class LibraryStepTimes(TrainerCallback):
-        def __init__(self) -> None:
-            self.times = list[float]()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            if not self.times:
-                self.times.append(work.clock())
-
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            self.times.append(work.clock())
 
     options = SentenceTransformerTrainingArguments(
         output_dir=str(work.folder / "theirs"),
@@ -139,9 +132,9 @@ def train_by_library(model: Any, loss: Any, work: Work) -> float:
     work.data.trainer = None  # or the loader would continue where our trainer stopped
     batches = islice(work.data.train_dataloader(), work.steps + 1)
     rows = Dataset.from_list([work.rows[row] for batch in batches for row in batch.rows.tolist()])
-    times = LibraryStepTimes()
+    times = StepTimes(work.clock)
     SentenceTransformerTrainer(model, options, train_dataset=rows, loss=loss, callbacks=[times]).train()
-    return times.times[-1] - times.times[0]
+    return times.seconds
 
 
 def largest_difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:

@@ -8,11 +8,8 @@ line adds the discriminator's pass over the generated texts, on the other side i
 """
 
 import argparse
-import gzip
-import json
 import random
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -63,7 +60,8 @@ class Work:
             for number in range(len(self.premises))
             for direction in DIRECTIONS
         ]
-        draw, lengths = random.Random(0), [len(one) + 1 for one in self.ids.ids(hypotheses(corpus))]
+        hypotheses = [text for _, text in texts.entailments(3000)]
+        draw, lengths = random.Random(0), [len(one) + 1 for one in self.ids.ids(hypotheses)]
         self.lengths = {prompt.key: min(STEPS, draw.choice(lengths)) for prompt in self.prompts}
 
 
@@ -78,15 +76,6 @@ def sentence_piece(corpus: list[str]) -> PreTrainedTokenizerFast:
     unigram.add_tokens([f"word{number}" for number in range(32_100 - unigram.get_vocab_size())])
     roles = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     return PreTrainedTokenizerFast(tokenizer_object=unigram, **roles)
-
-
-def hypotheses(corpus: list[str]) -> list[str]:
-    """Return real hypotheses; without SHARED_DATA short sentences."""
-    shared = texts.shared_data()
-    if shared is None:
-        return [one for one in corpus if len(one.split()) <= 12]
-    with gzip.open(shared / "train" / "triplets.jsonl.gz", "rt", encoding="utf-8") as file:
-        return [json.loads(line)["entailment"] for line in islice(file, 3000)]
 
 
 def generate_ours(work: Work, statistics: Statistics, judge: bool) -> None:
