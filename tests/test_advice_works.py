@@ -487,7 +487,7 @@ def test_a_run_logs_no_advice_once_it_is_followed(name, arguments, advised, said
         assert not pattern.search(log)
 
 
-@pytest.mark.advice("contrastive_encoders.comparison.run_selection:_evaluation")
+@pytest.mark.advice("contrastive_encoders.comparison.arms:_evaluation")
 def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, said):
     assert said(SENTENCES)[0] is None
     with pytest.raises(InputError) as refused:

@@ -15,7 +15,7 @@ from contrastive_encoders import train
 from contrastive_encoders.cli import evaluate, mine_negatives
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.import_target import imported
-from contrastive_encoders.export.formats import onnx
+from contrastive_encoders.export.formats import FORMATS
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.composition.override_checks import check_options
 from contrastive_encoders.training.composition.resolvers import INSTALLED_BY
@@ -55,7 +55,7 @@ def test_a_missing_package_is_in_the_extra_that_is_advised(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InputError) as refused:
-        onnx.check()
+        FORMATS["onnx"].check()
     assert (refused.value.key, refused.value.value) == ("format", "onnx")
     [command] = re.findall(r"(pip install .*)\.$", refused.value.hint)
     assert installs(command)

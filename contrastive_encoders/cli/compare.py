@@ -208,18 +208,17 @@ def write_comparison(
     """Compare finished runs, write the report, and return the exit code. ``choosing`` is the score by which a race
     recommends an arm.
     """
-    from contrastive_encoders.comparison.arms import arms_of
+    from contrastive_encoders.comparison.arms import arms_of, select_runs
     from contrastive_encoders.comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
     from contrastive_encoders.comparison.collect import collect
     from contrastive_encoders.comparison.contrasts import choose_ranking_metric
     from contrastive_encoders.comparison.report import build_comparison, sections, write_report
-    from contrastive_encoders.comparison.run_selection import select
     from contrastive_encoders.comparison.vector_figures import best
 
     began = time.perf_counter()
     runs, left_out = collect(patterns)
     ranking_metric = config.ranking_metric or race.get("ranking_metric")
-    runs, not_compared = select(runs, ranking_metric)
+    runs, not_compared = select_runs(runs, ranking_metric)
     left_out += not_compared
     if not runs:
         expected = f"runs with scores, but none of {count_of(len(not_compared), 'run')} has any"

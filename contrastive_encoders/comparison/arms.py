@@ -1,14 +1,17 @@
-"""Group the runs of a comparison into arms; an arm consists of the runs whose settings differ only in the seed."""
+"""Select the runs to compare, and group them into arms; an arm consists of the runs whose settings differ only in the
+seed.
+"""
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.comparison.collect import FinishedRun, labels_of
+from contrastive_encoders.comparison.collect import FinishedRun, SkippedRun, labels_of
 from contrastive_encoders.core.key_effects import effect_of
 
 MAX_LABEL = 40  # maximum characters of a label with settings; a longer label is replaced by the name of the directory
@@ -34,6 +37,48 @@ class Arm(NamedTuple):
 
     def has(self, score: str) -> bool:
         return all(score in run.results["scores"] for run in self.runs)
+
+
+def select_runs(runs: Sequence[FinishedRun], headline: str | None) -> tuple[list[FinishedRun], list[SkippedRun]]:
+    """Return the runs to compare, in their given order, and the skipped runs with the reason for skipping each.
+
+    A copy of a run is skipped, since it would count as another seed. If no run has the headline, all runs are kept, and
+    `contrasts.choose_ranking_metric` raises the error.
+    """
+    skipped = list[SkippedRun]()
+    scored = list[FinishedRun]()
+    for run in runs:
+        if run.results["scores"]:
+            scored.append(run)
+        else:
+            skipped.append(SkippedRun(run.path, f"{run.path}: the run has no scores. Run {_evaluation(run)}."))
+    if headline is not None and any(headline in run.results["scores"] for run in scored):
+        others = [run for run in scored if headline not in run.results["scores"]]
+        skipped += [SkippedRun(run.path, f"{run.path}: the run has no score {headline}.") for run in others]
+        scored = [run for run in scored if headline in run.results["scores"]]
+    longest = dict[tuple[str, int], FinishedRun]()
+    for run in scored:
+        key = (recipe_key(run), run.seed)
+        if key not in longest or _steps(run) > _steps(longest[key]):
+            longest[key] = run
+    selected = list[FinishedRun]()
+    for run in scored:
+        other = longest[recipe_key(run), run.seed]
+        if other is run:
+            selected.append(run)
+        else:
+            reason = f"{run.path}: the run has the same recipe and seed {run.seed} as {other.path}, which is used."
+            skipped.append(SkippedRun(run.path, reason))
+    return selected, skipped
+
+
+def _steps(run: FinishedRun) -> float:
+    return run.results["cost"]["steps"]
+
+
+def _evaluation(run: FinishedRun) -> str:
+    overrides = shlex.join([f"encoder={run.path}", "suite=sts", "data_root=EVAL", "output=FILE.json"])
+    return f"contrastive-encoders evaluate {overrides}, and add FILE.json to runs"
 
 
 def arms_of(runs: Sequence[FinishedRun]) -> list[Arm]:

@@ -103,14 +103,12 @@ def embed(
     return Path(config.output)
 
 
-def write_vectors(
-    config: EmbedConfig, texts: InputTexts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
-) -> None:
+def write_vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: LoadedEncoder | None = None) -> None:
     """Compute the embeddings that the output file does not contain yet, and write them to it.
 
     Args:
         config: configuration of the embedding.
-        texts: texts to embed instead of ``config.input``.
+        texts: texts to embed; those of ``config.input``, or texts in memory.
         loaded: the encoder of the configuration, if it is already loaded.
 
     Raises:
@@ -120,7 +118,6 @@ def write_vectors(
     output = Path(str(config.output))
     if config.input is not None:
         check_output_apart(config.input, output, output.with_name(f"{output.name}.json"))
-    texts = texts or _open(config)
     check_output_file(output)
     rows = _count(config, texts)
     encoder = _load(config, loaded)

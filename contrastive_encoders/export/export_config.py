@@ -6,10 +6,7 @@ from typing import Literal
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.export.export_format import ExportFormat
-from contrastive_encoders.export.formats import find_formats
-
-FORMATS = find_formats()
+from contrastive_encoders.export.formats import FORMATS, ExportFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +20,7 @@ class ExportConfig:
     )
     output: str | None = config_field(None, "directory to which the export is written")
     format: str = config_field(
-        "sentence_transformers", "; ".join(f"{one.name}: {one.description}" for one in FORMATS.values())
+        "sentence_transformers", "; ".join(f"{name}: {one.description}" for name, one in FORMATS.items())
     )
     overwrite: bool = config_field(False, "whether to replace an earlier export in the output directory")
 

@@ -1,7 +1,7 @@
 """YAML front matter of a model card for the hub."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,31 +31,27 @@ def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = 
 
 def front_matter_of_run(results: Results, library: str) -> str:
     """Return the front matter with the base model, data sets, and scores of a run."""
-    hub_data = list(dict.fromkeys(name for data in results["data"] for name in hub_dataset_ids(data)))
     scores = list(_eval_results(results["scores"]))
     return front_matter(
         library,
         tags=(results["objective"],),
         base_model=hub_name(results["backbone"]),
-        datasets=hub_data or None,
+        datasets=hub_dataset_ids(results["data"]) or None,
         eval_results=scores or None,
         model_name=f"sentence encoder by {results['objective']}" if scores else None,
     )
 
 
-def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the source record of a data set or, for a mixture, of each of its data sets."""
-    if "parts" in manifest:
-        for part in manifest["parts"].values():
-            yield from sources(part)
-    else:
-        yield manifest.get("source", manifest)
-
-
-def hub_dataset_ids(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the Hub ids that the manifest of a data set lists as its sources."""
-    found = [one for source in sources(manifest) for one in source.get("hub", [])]
-    return [one["id"] for one in found if is_hub_id(one["id"])]
+def hub_dataset_ids(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the distinct Hub ids that the manifests of data sets, or of the parts of mixtures, list as sources."""
+    names = list[str]()
+    for manifest in manifests:
+        if "parts" in manifest:
+            names += hub_dataset_ids(manifest["parts"].values())
+        else:
+            found = manifest.get("source", manifest).get("hub", [])
+            names += [one["id"] for one in found if is_hub_id(one["id"])]
+    return list(dict.fromkeys(names))
 
 
 def is_hub_id(name: str) -> bool:

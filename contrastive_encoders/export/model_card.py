@@ -236,8 +236,7 @@ def _license(manifest: Mapping[str, Any]) -> str:
     known = manifest.get("license")
     if known:
         return f"License: {_text(known)}."
-    names = dict.fromkeys(hub_dataset_ids(manifest))
-    links = "".join(f" See https://huggingface.co/datasets/{name}." for name in names)
+    links = "".join(f" See https://huggingface.co/datasets/{name}." for name in hub_dataset_ids([manifest]))
     return f"License: not recorded by the run. Check it before you publish this encoder.{links}"
 
 

@@ -42,7 +42,7 @@ def reranker_card(results: Results) -> str:
         pipeline_tag="text-ranking",
         tags=["sentence-transformers", "cross-encoder", "reranker"],
         base_model=backbone if is_hub_id(backbone) else None,
-        datasets=list(dict.fromkeys(name for one in results["data"] for name in hub_dataset_ids(one))) or None,
+        datasets=hub_dataset_ids(results["data"]) or None,
     )
     encoder_scores = results.get("scores_before", {})
     rows = [(name, encoder_scores.get(name), score) for name, score in sorted(results["scores"].items())]

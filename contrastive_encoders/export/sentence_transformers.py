@@ -21,13 +21,12 @@ from contrastive_encoders.core import NO_PROMPTS, EncoderPrompts, InputError
 from contrastive_encoders.encoders.attention import MIN_TRANSFORMERS_VERSION, is_causal
 from contrastive_encoders.encoders.dense import activation_of, dense_layers
 from contrastive_encoders.encoders.loading.backbones import kept_pooler
-from contrastive_encoders.encoders.loading.sentence_transformers_folder import TOP_LEVEL
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import DECODER_STATES, DECODER_TASK, TOP_LEVEL
 from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.encoders.prompt_suffix import make_prompt_suffix
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.adapter import Adapter
 from contrastive_encoders.export.atomic_export import export_folder
-from contrastive_encoders.export.sentence_transformers_options import transformer_options
 from contrastive_encoders.export.transformers_folder import write_tokenizer, write_transformer
 
 PARTS = ("tokenizer", "pooling", "max_length", "head", "prompts", "normalize", "prompt_suffix", "truncate")
@@ -90,7 +89,7 @@ def export_encoder(
             adapter.write(unfinished)
         write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
 
-    options = transformer_options(decodes=pooler.decodes, templated=appended is not None)
+    options = _transformer_options(decodes=pooler.decodes, templated=appended is not None)
     transformer_module = Transformer(write, options | _model_options(transformer))
     model = SentenceTransformer(
         modules=[transformer_module, *_modules_after_transformer(transformer, pooler, head, normalize, truncate)],
@@ -136,6 +135,25 @@ class Transformer(library.Transformer):
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         self.write(Path(output_path))
         self.save_config(output_path)
+
+
+def _transformer_options(*, decodes: bool, templated: bool) -> dict[str, Any]:
+    """Return the content of ``sentence_bert_config.json``.
+
+    The library supports only prompts before a text, but it applies a chat template if there is one. When it truncates a
+    text, it restores the end of the template, so an appended prompt is never truncated.
+
+    Args:
+        decodes: whether to read the states of a T5's decoder.
+        templated: whether texts are messages, which the chat template renders.
+    """
+    text = {"method": "forward", "method_output_name": DECODER_STATES if decodes else "last_hidden_state"}
+    message = {"message": {**text, "format": "flat"}} if templated else {}
+    return {
+        "transformer_task": DECODER_TASK if decodes else "feature-extraction",
+        "modality_config": {"text": text, **message},
+        "module_output_name": "token_embeddings",
+    }
 
 
 def _modules_after_transformer(

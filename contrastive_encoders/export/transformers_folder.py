@@ -3,15 +3,16 @@
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+import torch
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.backbones import kept_pooler
 from contrastive_encoders.encoders.lora import merged
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.atomic_export import export_folder
-from contrastive_encoders.export.sentence_transformers_options import make_classifier
 from contrastive_encoders.io.model_names import lower_cases
 
 # Tokenizers to which transformers 5 adds the special tokens of their class on loading, and the class that loads
@@ -51,7 +52,25 @@ def write_transformer(
         exported.pooler = pooler.float()
     if all_layers:
         exported.config.output_hidden_states = True  # tells the library that a later module needs the hidden states
-    (make_classifier(exported) if classifier else exported).save_pretrained(folder)
+    (_make_classifier(exported) if classifier else exported).save_pretrained(folder)
+
+
+def _make_classifier(transformer: PreTrainedModel) -> PreTrainedModel:
+    """Wrap an encoder-decoder in its family's classifier class, which also runs the decoder. The weights are shared.
+
+    sentence-transformers loads a T5 with its decoder as a classifier, which starts the decoder with the pad token and
+    runs it along the text. Its first state is the embedding. The classifier's head is zeros and unused.
+    """
+    config = copy.deepcopy(transformer.config)
+    config.num_labels = 1
+    config.output_hidden_states = True  # required for the states of the decoder
+    with torch.device("meta"):
+        model: Any = AutoModelForSequenceClassification.from_config(config)
+    model.transformer = transformer
+    model.classification_head.to_empty(device="cpu")
+    for weight in model.classification_head.parameters():
+        torch.nn.init.zeros_(weight)
+    return model
 
 
 def write_tokenizer(

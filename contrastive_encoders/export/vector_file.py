@@ -129,22 +129,14 @@ class VectorFile:
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """Context manager that opens the temporary files, so that embeddings can be written."""
-        with self.part.open("rb") as file:
-            np.lib.format.read_magic(file)
-            np.lib.format.read_array_header_1_0(file)
-            self._first = file.tell()
-        self._marks = self.progress.read_bytes().index(b"\n") + 1
-        self._vectors, self._record = os.open(self.part, os.O_RDWR), os.open(self.progress, os.O_RDWR)
-        try:
+        self._header_bytes = self.part.stat().st_size - self.rows * self._row_bytes
+        self._marks = self.progress.stat().st_size - self.windows
+        with self.part.open("r+b") as self._vectors, self.progress.open("r+b") as self._record:
             yield
-        finally:
-            os.close(self._vectors)
-            os.close(self._record)
 
     def written_windows(self) -> np.ndarray:
         """Return whether each window has been written, as a bool array (windows,)."""
-        marks = os.pread(self._record, self.windows, self._marks)
-        return np.frombuffer(marks, dtype=np.uint8).astype(bool)
+        return np.fromfile(self.progress, dtype=np.uint8, offset=self._marks).astype(bool)
 
     def written_rows(self) -> int:
         written = self.written_windows()
@@ -153,13 +145,13 @@ class VectorFile:
 
     def write(self, number: int, vectors_ND: np.ndarray) -> None:
         """Write the embeddings of a window, and mark the window as written when they are on the disk."""
-        data = np.ascontiguousarray(convert(vectors_ND, self.part_dtype, self.ranges_2D)).data.cast("B")
-        place = self._first + number * self.chunk_rows * self._row_bytes
-        while data:
-            written = os.pwrite(self._vectors, data, place)
-            data, place = data[written:], place + written
-        os.fsync(self._vectors)
-        os.pwrite(self._record, WRITTEN_MARK, self._marks + number)
+        self._vectors.seek(self._header_bytes + number * self.chunk_rows * self._row_bytes)
+        self._vectors.write(np.ascontiguousarray(convert(vectors_ND, self.part_dtype, self.ranges_2D)).data)
+        self._vectors.flush()
+        os.fsync(self._vectors.fileno())
+        self._record.seek(self._marks + number)
+        self._record.write(WRITTEN_MARK)
+        self._record.flush()
 
     def finish(self, texts: InputTexts | ListedTexts) -> None:
         """Write the final file from ``OUTPUT.part``, and delete the temporary files. All windows (blocks of rows) must
@@ -208,12 +200,8 @@ class VectorFile:
 
     def _read(self, number: int) -> np.ndarray:
         """Return the embeddings of a window as they are stored in the temporary file ``part``."""
-        rows, place = (
-            min(self.chunk_rows, self.rows - number * self.chunk_rows),
-            number * self.chunk_rows * self._row_bytes,
-        )
-        flat = np.fromfile(self.part, dtype=self.type, count=rows * self.columns, offset=self._first + place)
-        return flat.reshape(rows, self.columns)
+        first = number * self.chunk_rows
+        return np.array(np.load(self.part, mmap_mode="r")[first : first + self.chunk_rows])
 
     @property
     def _row_bytes(self) -> int:

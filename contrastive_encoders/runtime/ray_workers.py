@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from contrastive_encoders import __version__
 from contrastive_encoders.core import InputError, missing_package
@@ -25,18 +25,12 @@ PACKAGE = Path(__file__).resolve().parents[1]
 WORKER_PACKAGES = ("comparison", "core", "encoders", "export", "runtime", "synthesis")  # packages
 
 
-class Resources(NamedTuple):
-    """Resources that a Ray actor reserves, named as in Ray. None means Ray's default."""
-
-    num_cpus: float | None = None
-    num_gpus: float | None = None
-
-    def options(self) -> dict[str, float]:
-        return {name: value for name, value in self._asdict().items() if value is not None}
-
-
-def join_cluster(cluster: str, resources: Resources) -> None:
+def join_cluster(cluster: str, resources: Mapping[str, float]) -> None:
     """Connect to a Ray cluster. If ``cluster`` is ``ray`` and there is no cluster, start one on this machine.
+
+    Args:
+        cluster: as in `open_pool`.
+        resources: ``num_cpus`` and ``num_gpus`` that a worker reserves, if they are not Ray's defaults.
 
     Raises:
         InputError: Ray is not installed, the cluster does not respond, or it has no node with these resources.
@@ -47,7 +41,7 @@ def join_cluster(cluster: str, resources: Resources) -> None:
         raise missing_package("ray", "cluster", key="cluster", value=cluster) from None
     if not ray.is_initialized():
         _connect(ray, cluster)
-    needed = {"CPU" if name == "num_cpus" else "GPU": value for name, value in resources.options().items()}
+    needed = {"CPU" if name == "num_cpus" else "GPU": value for name, value in resources.items()}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(all(node.get(name, 0) >= value for name, value in needed.items()) for node in nodes):
         most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in needed}
@@ -165,12 +159,12 @@ class RayWorker:
     actor while the resources are in use.
     """
 
-    def __init__(self, start: Start, resources: Resources) -> None:
+    def __init__(self, start: Start, resources: Mapping[str, float]) -> None:
         import ray
 
         self.ray = ray
         remote: Any = ray.remote(_ServedWorker)
-        self.actor: Any = remote.options(max_concurrency=3, **resources.options()).remote()
+        self.actor: Any = remote.options(max_concurrency=3, **resources).remote()
         self.messages = deque[Message]()  # received messages
         self.next_messages = self.actor.begin.remote(pickle.dumps(start), software_versions())
 

@@ -189,19 +189,17 @@ def open_pool(
     Raises:
         InputError: the cluster cannot be joined or lacks the resources, or resources are set without a cluster.
     """
+    values = {"num_cpus": num_cpus, "num_gpus": num_gpus}
+    resources = {name: value for name, value in values.items() if value is not None}
     if cluster is not None:
         from contrastive_encoders.runtime import ray_workers
 
-        resources = ray_workers.Resources(num_cpus, num_gpus)
         ray_workers.join_cluster(cluster, resources)
         return WorkerPool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
-    for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
-        if value is not None:
-            raise InputError(
-                key=name,
-                value=f"{value:g}",
-                expected="null if cluster is null, since only a cluster reserves resources",
-            )
+    if resources:
+        name, value = next(iter(resources.items()))
+        expected = "null if cluster is null, since only a cluster reserves resources"
+        raise InputError(key=name, value=f"{value:g}", expected=expected)
     if workers == 1:
         return InProcess(start)
     from contrastive_encoders.runtime.local_workers import LocalWorker, wait_for_messages

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.arms import arms_of, select_runs
 from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric
-from contrastive_encoders.comparison.run_selection import select
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.manifest import read_record, write_record
@@ -23,7 +22,7 @@ def change(folder: Path, **entries) -> None:
 
 
 def taken(patterns, headline=None):
-    runs, skipped = select(collect([str(one) for one in patterns])[0], headline)
+    runs, skipped = select_runs(collect([str(one) for one in patterns])[0], headline)
     return [run.path.name for run in runs], [one.reason for one in skipped]
 
 

@@ -17,7 +17,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.dense import TanhHead
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.export.formats import onnx
+from contrastive_encoders.export.formats import FORMATS
 from contrastive_encoders.export.onnx_graph import GRAPH, INT8_GRAPH, export_onnx, onnx_example
 from tests.export.texts import TORTURE
 from tests.in_process import run_here
@@ -134,6 +134,6 @@ def test_without_the_extra_its_installation_is_advised(monkeypatch, name):
     for module in ("onnx", "onnxruntime"):
         monkeypatch.setitem(sys.modules, module, None if module == name else sys)
     with pytest.raises(InputError) as refused:
-        onnx.check()
+        FORMATS["onnx"].check()
     assert (refused.value.key, refused.value.value) == ("format", "onnx")
     assert "contrastive-encoders[onnx]" in refused.value.hint
