@@ -92,8 +92,7 @@ def _manage_data(config: EvaluateConfig) -> int:
     from rich.console import Console
 
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
-    from contrastive_encoders.evaluation.download.check import check
-    from contrastive_encoders.evaluation.download.custom_tasks import custom_task_report
+    from contrastive_encoders.evaluation.download.check import check, custom_task_report
     from contrastive_encoders.evaluation.download.fetch import fetch
     from contrastive_encoders.evaluation.download.registry import DataStatus, listing
 

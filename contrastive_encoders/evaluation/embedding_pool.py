@@ -8,7 +8,7 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from contrastive_encoders.core import NO_PROMPTS, Embedder, EncoderPrompts, InputError, Prompted
+from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero, find_ranks
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,8 @@ class EmbeddingCache:
 
     def read(self, texts: Sequence[str]) -> Tensor:
         """Return the stored embeddings of N texts, (N, D) float32."""
-        return torch.stack([self._vector(text) for text in texts])
+        found = (self.base.execute("SELECT vector FROM vectors WHERE key = ?", (_key(text),)) for text in texts)
+        return torch.stack([torch.frombuffer(bytearray(one.fetchone()[0]), dtype=torch.float32) for one in found])
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
         rows = zip(texts, vectors_ND.numpy(), strict=True)
@@ -113,10 +115,6 @@ class EmbeddingCache:
             self.base.executemany(
                 "INSERT OR IGNORE INTO vectors VALUES (?, ?)", ((_key(text), row.tobytes()) for text, row in rows)
             )
-
-    def _vector(self, text: str) -> Tensor:
-        ((vector,),) = self.base.execute("SELECT vector FROM vectors WHERE key = ?", (_key(text),))
-        return torch.frombuffer(bytearray(vector), dtype=torch.float32)
 
 
 class LastPoolEmbeddings:
@@ -165,17 +163,16 @@ def embed_pool(
     # Sorted by length before they are distributed, so that every rank gets equally many long texts; the longest first,
     # so that insufficient memory is detected early
     texts = sorted(row_of, key=len, reverse=True)
-    rank, _ = rank_and_world()
-    known = _from_rank_zero(store.contains(texts) if store is not None else None) or [False] * len(texts)
+    known = broadcast_from_rank_zero(lambda: store.contains(texts) if store is not None else [False] * len(texts))
     stored, new = (
         [text for text, is_known in zip(texts, known, strict=True) if is_known is side] for side in (True, False)
     )
     parts = []
     if stored:
-        parts.append((stored, _from_rank_zero(store.read(stored) if store is not None and rank == 0 else None)))
+        parts.append((stored, broadcast_from_rank_zero(lambda: cast(Store, store).read(stored))))
     if new:
         parts.append((new, _embed_distributed(embedder, new, options)))
-        if store is not None and rank == 0:
+        if store is not None and find_ranks().rank == 0:
             store.add(*parts[-1])
     vectors_UD = torch.empty(len(texts), parts[0][1].shape[1])
     for part, vectors_ND in parts:
@@ -192,7 +189,7 @@ def _embed_distributed(embedder: Embedder, texts: list[str], options: Mapping[st
     groups = dict[str | None, list[int]]()
     for row, text in enumerate(texts):
         groups.setdefault(_split_prompt(text)[0], []).append(row)
-    rank, world = rank_and_world()
+    rank, world = find_ranks()
     parts = list[Tensor]()
     for rows in groups.values():
         group_texts = [texts[row] for row in rows]
@@ -210,19 +207,6 @@ def _split_prompt(text: str) -> tuple[str | None, str]:
         return None, text
     prompt, _, rest = text.removeprefix(MARK).partition(END)
     return prompt, rest
-
-
-def _from_rank_zero(value: Any) -> Any:
-    """Broadcast an object from rank 0 to all ranks."""
-    objects = [value]
-    if rank_and_world()[1] > 1:
-        dist.broadcast_object_list(objects, src=0)
-    return objects[0]
-
-
-def rank_and_world() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes; (0, 1) if there is no process group."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
 def _embed(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from contrastive_encoders.core import RECORD_VERSION, InputError, Results, RunCost, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping, build, plain_value
@@ -295,7 +294,7 @@ def _results(
         seeds=[config.seed],
         versions=runtime["versions"],
         device=runtime["device"],
-        processes=dist.get_world_size() if dist.is_initialized() else 1,
+        processes=find_ranks().world,
         git_commit=runtime["git_commit"],
         data=[
             *(

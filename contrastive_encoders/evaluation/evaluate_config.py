@@ -126,12 +126,7 @@ class EvaluateConfig:
             InputError: a key is missing, or two of them exclude each other.
         """
         if self.mteb_tasks is not None and not self.is_mteb:
-            raise InputError(
-                key="mteb_tasks",
-                value=self.mteb_tasks,
-                expected="null unless suite=mteb",
-                hint="Remove mteb_tasks, or choose the suite mteb.",
-            )
+            raise self._error("mteb_tasks", "null unless suite=mteb", "Remove mteb_tasks, or choose the suite mteb.")
         if self.is_mteb:
             self._check_mteb()
         else:
@@ -164,19 +159,11 @@ class EvaluateConfig:
                 hint="Set suite=mteb in a separate command.",
             )
         if self.custom_tasks is not None:
-            raise InputError(
-                key="custom_tasks",
-                value=self.custom_tasks,
-                expected="null with suite=mteb",
-                hint="Name the tasks in mteb_tasks, or score custom_tasks in a separate command.",
-            )
+            hint = "Name the tasks in mteb_tasks, or score custom_tasks in a separate command."
+            raise self._error("custom_tasks", "null with suite=mteb", hint)
         if self.action != "score":
-            raise InputError(
-                key="action",
-                value=self.action,
-                expected="score, the only action that suite=mteb supports",
-                hint="Remove action, or choose a different suite.",
-            )
+            expected = "score, the only action that suite=mteb supports"
+            raise self._error("action", expected, "Remove action, or choose a different suite.")
         if (processes := find_ranks().world) != 1:
             raise InputError(
                 key="suite",
@@ -185,9 +172,7 @@ class EvaluateConfig:
                 hint="Start the command without torchrun.",
             )
         if self.reranker is not None:
-            raise InputError(
-                key="reranker", value=self.reranker, expected="null, because suite=mteb does not score rerankers"
-            )
+            raise self._error("reranker", "null, because suite=mteb does not score rerankers")
 
     def _check_names(self) -> None:
         if not self.encoder:
@@ -205,4 +190,7 @@ class EvaluateConfig:
                 hint="Run a separate command for each encoder.",
             )
         if self.output is not None and not self.output.endswith(".json"):
-            raise InputError(key="output", value=self.output, expected="a name that ends in .json")
+            raise self._error("output", "a name that ends in .json")
+
+    def _error(self, key: str, expected: str, hint: str | None = None) -> InputError:
+        return InputError(key=key, value=getattr(self, key), expected=expected, hint=hint)

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from contrastive_encoders.core import CorpusInfo, Embedder, InputError, PairScorer, RetrievalData
-from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool, rank_and_world
+from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import items_of
-from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask, rows_per_block
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
+from contrastive_encoders.runtime.process_group import find_ranks, gather
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 log = logging.getLogger(__name__)
@@ -108,10 +108,9 @@ class RerankingScorer(Scorer):
         embedder = self._retriever()
         for task in tasks:
             pool = embed_pool(embedder, task.texts(), self.store)
-            cosines, queries, rows = task.cosines(pool, "cpu"), len(task.queries), rows_per_block(len(task.documents))
-            top = min(self.top, len(task.documents))
-            blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
-            self._found[task.name] = RetrievedDocuments(cosines, torch.cat([one.topk(top).indices for one in blocks]))
+            cosines, top = task.cosines(pool, "cpu"), min(self.top, len(task.documents))
+            places = [block_BN.topk(top).indices for block_BN in task.blocks(cosines)]
+            self._found[task.name] = RetrievedDocuments(cosines, torch.cat(places))
 
     def _reranked(
         self, task: RetrievalTask, scorer: PairScorer, autocast: torch.dtype | None, progress: bool
@@ -120,19 +119,15 @@ class RerankingScorer(Scorer):
 
         Queries are distributed over the ranks.
         """
-        rank, world = rank_and_world()
+        rank, world = find_ranks()
         places_QK = self._found[task.name].places_QK
         own = range(rank, len(places_QK), world)
         texts: RetrievalData = task.texts_to_match
         queries = [texts.queries[query] for query in own for _ in range(places_QK.shape[1])]
         documents = [texts.documents[place] for query in own for place in places_QK[query].tolist()]
         scores = scorer.score_pairs(queries, documents, autocast=autocast, progress=progress).double()
-        parts: list[Any] = [scores]
-        if world > 1:
-            parts = [None for _ in range(world)]
-            dist.all_gather_object(parts, scores)
         scores_QK = torch.empty(places_QK.shape, dtype=torch.float64)
-        for other, part in enumerate(parts):
+        for other, part in enumerate(gather(scores)):
             scores_QK[other::world] = part.view(-1, places_QK.shape[1])
         missing_QK = scores_QK.isnan()
         if missing := int(missing_QK.sum()):

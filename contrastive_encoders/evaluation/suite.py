@@ -12,23 +12,17 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from contrastive_encoders.core import Changes, CorpusInfo, Embedder, InputError, ItemScores, RatedPairs, RetrievalData
 from contrastive_encoders.core.score_names import ScoreName
-from contrastive_encoders.evaluation.embedding_pool import (
-    EmbeddingPool,
-    LastPoolEmbeddings,
-    Store,
-    embed_pool,
-    rank_and_world,
-)
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, LastPoolEmbeddings, Store, embed_pool
 from contrastive_encoders.evaluation.paper_tables import averages
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.task import ScoringOptions, Task
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.evaluation.tasks.sts import SimilarityTask, cosines
+from contrastive_encoders.runtime.process_group import find_ranks, gather
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 POOLED_TEXTS = 400_000  # limits the embeddings in memory: 1.2 GB at 768 features
@@ -195,7 +189,7 @@ def _score_distributed(
     group: Sequence[Task], pool: EmbeddingPool, options: ScoringOptions, report: Callable[[str, float], None] | None
 ) -> dict[str, Estimate]:
     """Return the scores of all tasks, each computed on one rank. The first error is raised on all ranks."""
-    rank, world = rank_and_world()
+    rank, world = find_ranks()
     scores_of_rank = dict[str, Estimate]()
     problem: Exception | None = None
     for task in sorted(group, key=_size, reverse=True)[rank::world]:
@@ -207,11 +201,8 @@ def _score_distributed(
             break
         if report:
             report(task.name, time.perf_counter() - start_time)
-    ranks: list[Any] = [(scores_of_rank, None)]
-    if dist.is_initialized():
-        message = problem and (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
-        ranks = [None for _ in range(world)]
-        dist.all_gather_object(ranks, (scores_of_rank, message))
+    failure = problem and (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
+    ranks = gather((scores_of_rank, failure))
     if problem:
         raise problem
     merged = dict[str, Estimate]()

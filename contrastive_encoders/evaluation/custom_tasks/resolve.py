@@ -7,7 +7,7 @@ mine:                      # name in scores: mine/cosine/ndcg@10
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.evaluation.catalog import SUITES, is_task
 from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SPLIT_NAMES, CustomTask, kind_of
-from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig, Tasks
 from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.io.file_discovery import form_of, local_path
 from contrastive_encoders.io.manifest import describe_files
@@ -26,7 +26,6 @@ from contrastive_encoders.io.manifest import describe_files
 YAML = (".yaml", ".yml")
 NAME = re.compile(r"\w[\w.+-]*")
 PATHS = ("path", "queries", "corpus", "qrels")  # keys with paths
-TaskEntries = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 class CustomTaskEntry(NamedTuple):
@@ -50,7 +49,7 @@ class CustomTaskEntry(NamedTuple):
         return {"task": self.name, "kind": self.kind, **describe_files(self.keys.files())}
 
 
-def resolve_custom_tasks(tasks: TaskEntries, key: str = "custom_tasks") -> list[CustomTaskEntry]:
+def resolve_custom_tasks(tasks: Tasks, key: str = "custom_tasks") -> list[CustomTaskEntry]:
     """Resolve the entries of ``custom_tasks``. Only the column names of the files are read.
 
     Raises:

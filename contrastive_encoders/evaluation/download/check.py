@@ -1,12 +1,15 @@
-"""Integrity checks of evaluation tables."""
+"""Checks of evaluation tables and of custom tasks."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.custom_tasks.resolve import CustomTaskEntry
 from contrastive_encoders.evaluation.download.dataset_specs import TEXTS, DatasetSpec, TableSpec
 from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus, required_tables, select_sets
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tables import TableRow, read_table
 
 _FETCH_HINT = "Delete the file and download it again."
@@ -114,3 +117,28 @@ def _check_vectors(table: TableSpec, path: Path) -> TableStatus:
     if state := _count_state(table, shape[0]):
         return TableStatus(table.key, state, f"{path}: {shape[0]} embeddings instead of {table.rows}. {_FETCH_HINT}")
     return TableStatus(table.key, "ok", f"{shape[0]} embeddings of width {shape[1]}")
+
+
+def custom_task_report(own: Sequence[CustomTaskEntry], config: EvaluateConfig | None) -> DataStatus:
+    """Report each custom task with its kind and files.
+
+    If ``config`` is given, the files are read, and the report also contains the number of texts and the score names.
+    """
+    rows = list[TableStatus]()
+    for one in own:
+        files = ", ".join(map(str, one.keys.files()))
+        try:
+            rows.append(
+                TableStatus(one.name, "ok" if config else "there", f"{one.kind} from {files}{_contents(one, config)}")
+            )
+        except InputError as error:
+            rows.append(TableStatus(one.name, "damaged", str(error)))
+    return DataStatus(rows, ok=all(row.state != "damaged" for row in rows))
+
+
+def _contents(one: CustomTaskEntry, config: EvaluateConfig | None) -> str:
+    if config is None:
+        return ""
+    suite = Suite(one.read(config))
+    texts = {text for task in suite for side in task.texts() for text in side}
+    return f"; {len(texts):,} texts; scores {', '.join(suite.score_names())}"

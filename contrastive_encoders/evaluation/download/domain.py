@@ -139,25 +139,16 @@ def votes(cell: str) -> int:
     return int(match[1] if match else cell)
 
 
-def _twitter_url(file: str, decided: bool, members: Members) -> Rows:
+def _twitter_url(file: str, members: Members) -> Rows:
     for left, right, cell, *_ in cells([line.strip() for line in members.lines(file)], 3, file):
-        count = votes(cell)
-        if not decided:
-            yield str(count), left, right
-        elif count != _UNDECIDED:
-            yield str(int(count > _UNDECIDED)), str(count), left, right
+        yield str(votes(cell)), left, right
 
 
 def _twitter_origin() -> DatasetSpec:
-    both, decided = "TwitterURL/test_with_debatable", "TwitterURL/test"
-    columns = "label votes_of_6 sentence1 sentence2"
-    tables = (
-        TableSpec(both, ("votes_of_6", "sentence1", "sentence2"), 10120),
-        labeled(decided, columns, {"1": 1821, "0": 7513}),
-    )
+    table = TableSpec("TwitterURL/test_with_debatable", ("votes_of_6", "sentence1", "sentence2"), 10120)
 
     def made(file: str) -> dict[str, Maker]:
-        return {both: partial(_twitter_url, file, False), decided: partial(_twitter_url, file, True)}
+        return {table.name: partial(_twitter_url, file)}
 
     name, larger = "Twitter_URL_Corpus_test.txt", "Twitter_URL_Corpus_testNew.larger.txt"
     own = github("lanwuwei/Twitter-URL-Corpus", "ea41a9cd3710c774d6ebf969c7c7788227488761", name)
@@ -165,7 +156,7 @@ def _twitter_origin() -> DatasetSpec:
     return DatasetSpec(
         "TwitterURL",
         "CC BY-NC-SA 3.0 and Twitter's terms",
-        tables,
+        (table,),
         (
             _useb(made(f"twitterpara/{name}")),
             DownloadLocation("GitHub lanwuwei/Twitter-URL-Corpus", (own,), made(name)),
@@ -175,35 +166,26 @@ def _twitter_origin() -> DatasetSpec:
     )
 
 
-def _pit(undecided: int, file: str, members: Members) -> Rows:
-    """Yield the rows of PIT-2015: sentence pairs with a label and a score.
-
-    The same column contains the rating (0 to 5) of a test pair or the votes ``(2, 3)`` on a dev pair.
-    """
+def _pit(file: str, members: Members) -> Rows:
+    """Yield the rows of PIT-2015: sentence pairs with a label and a score."""
     for topic_id, topic, left, right, rating, *_ in cells([one.strip() for one in members.lines(file)], 5, file):
         score = votes(rating)
-        label = -1 if score == undecided else int(score > undecided)
+        label = -1 if score == _UNDECIDED else int(score > _UNDECIDED)
         yield topic_id, topic, str(label), str(score), left, right
 
 
 def _pit_origin() -> DatasetSpec:
-    columns, test, dev = "topic_id topic label score sentence1 sentence2", "PIT2015/test", "PIT2015/dev"
-    tables = (
-        labeled(test, columns, {"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
-        labeled(dev, columns, {"1": 1470, "0": 2672, "-1": 585}, scores=(0, 5)),
-    )
+    columns = "topic_id topic label score sentence1 sentence2"
+    table = labeled("PIT2015/test", columns, {"1": 175, "0": 663, "-1": 134}, scores=(0, 5))
     copy = ("tochenan/Twitter-Paraphrase-and-Semantic-Similarity", "7e40bff3e09ae94948a537f6918c6bb3728be33d")
-    files = tuple(github(*copy, f"data/{split}.data", f"PIT2015/{split}.data") for split in ("test", "dev"))
-    rated, voted = partial(_pit, _UNDECIDED), partial(_pit, 2)
+    file = github(*copy, "data/test.data", "PIT2015/test.data")
     return DatasetSpec(
         "PIT2015",
         "not stated (SemEval 2015 task 1); Twitter's terms",
-        tables,
+        (table,),
         (
-            _useb({test: partial(rated, "twitterpara/test.data")}),
-            DownloadLocation(
-                "GitHub tochenan", files, {test: partial(rated, "test.data"), dev: partial(voted, "dev.data")}
-            ),
+            _useb({table.name: partial(_pit, "twitterpara/test.data")}),
+            DownloadLocation("GitHub tochenan", (file,), {table.name: partial(_pit, "test.data")}),
         ),
         note="label -1: undecided",
     )

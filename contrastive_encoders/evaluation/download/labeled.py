@@ -88,9 +88,8 @@ def _binary(name: str) -> DatasetSpec:
 
 # -------------------------------------------------------------------------------------- SST2 and SST5
 
-_PHRASES = {"train": {"1": 37569, "0": 29780}, "dev": {"1": 444, "0": 428}, "test": {"1": 909, "0": 912}}
-_SENTENCES = _PHRASES | {"train": {"1": 3610, "0": 3310}}
-_FINE = {
+_SST2 = {"train": {"1": 37569, "0": 29780}, "dev": {"1": 444, "0": 428}, "test": {"1": 909, "0": 912}}
+_SST5 = {
     "train": dict(zip("01234", (1092, 2218, 1624, 2322, 1288), strict=True)),
     "dev": dict(zip("01234", (139, 289, 229, 279, 165), strict=True)),
     "test": dict(zip("01234", (279, 633, 389, 510, 399), strict=True)),
@@ -113,19 +112,16 @@ def _sst_tables(name: str, counts: _Counts) -> list[TableSpec]:
 
 
 def _sst2() -> DatasetSpec:
-    phrases, sentences = "SST2/{}", "SST2/{}.sentences"
     sif = tuple(github("PrincetonML/SIF", "master", f"data/sentiment-{split}") for split in _SPLITS)
-    kim = tuple(github(*_KIM, f"data/stsa.binary.{split}") for split in _SPLITS)
     return DatasetSpec(
         "SST2",
         "not stated (Socher et al. 2013)",
-        (*_sst_tables(phrases, _PHRASES), *_sst_tables(sentences, _SENTENCES)),
+        tuple(_sst_tables("SST2/{}", _SST2)),
         (
-            DownloadLocation("GitHub PrincetonML/SIF", sif, _makers(phrases, _label_last, "sentiment-{}", _SPLITS)),
-            simcse(_makers(phrases, _label_last, "SST/binary/sentiment-{}", _SPLITS)),
-            DownloadLocation(_KIM_NAME, kim, _makers(sentences, _label_first, "stsa.binary.{}", _SPLITS)),
+            DownloadLocation("GitHub PrincetonML/SIF", sif, _makers("SST2/{}", _label_last, "sentiment-{}", _SPLITS)),
+            simcse(_makers("SST2/{}", _label_last, "SST/binary/sentiment-{}", _SPLITS)),
         ),
-        note="67,349 phrases (SentEval, GLUE); SST2/*.sentences are the 6,920 of other papers: never mix the two",
+        note="67,349 phrases for training (SentEval, GLUE), not the 6,920 sentences of other papers",
     )
 
 
@@ -136,7 +132,7 @@ def _sst5() -> DatasetSpec:
     return DatasetSpec(
         "SST5",
         "not stated (Socher et al. 2013)",
-        tuple(_sst_tables("SST5/{}", _FINE)),
+        tuple(_sst_tables("SST5/{}", _SST5)),
         (
             DownloadLocation("GitHub AcademiaSinicaNLPLab", sinica, made),
             DownloadLocation(_KIM_NAME, kim, made),

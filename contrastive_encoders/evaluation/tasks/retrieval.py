@@ -96,12 +96,10 @@ class RetrievalTask:
     @property
     def corpus(self) -> CorpusInfo:
         """Return the number of documents and, if known, the type of the queries (``query_kind``)."""
-        kind = self.texts_to_match.query_kind
-        return (
-            CorpusInfo(documents=len(self.documents), query_kind=kind)
-            if kind
-            else CorpusInfo(documents=len(self.documents))
-        )
+        info = CorpusInfo(documents=len(self.documents))
+        if kind := self.texts_to_match.query_kind:
+            info["query_kind"] = kind
+        return info
 
     def judged_texts(self) -> Iterator[str]:
         """Yield the queries, and the documents that are relevant for a query."""
@@ -111,9 +109,13 @@ class RetrievalTask:
 
     def first_documents(self, pool: EmbeddingPool) -> list[int]:
         """Return the index of the most similar document of each query."""
-        cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_per_block(len(self.documents))
-        blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
+        blocks = self.blocks(self.cosines(pool, "cpu"))
         return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
+
+    def blocks(self, similarities: Callable[[int, int], Tensor]) -> Iterator[Tensor]:
+        """Yield the similarities of all queries, for a block of queries at a time."""
+        queries, rows = len(self.queries), rows_per_block(len(self.documents))
+        return (similarities(start, min(start + rows, queries)) for start in range(0, queries, rows))
 
     def changes(self, before: Sequence[int], after: Sequence[int]) -> Changes:
         """Compare the top document of each query before and after training. The examples depend only on the texts."""

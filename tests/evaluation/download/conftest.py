@@ -124,8 +124,7 @@ def single_files(rows: Rows) -> Iterator[tuple[str, bytes]]:
     for split in SPLITS:
         if found := rows.get(f"SST2/{split}"):
             yield f"sentiment-{split}", lines([[text, label] for label, text in found])
-        for table, name in {f"SST5/{split}": "stsa.fine", f"SST2/{split}.sentences": "stsa.binary"}.items():
-            yield f"{name}.{split}", lines(rows.get(table, []), between=" ")
+        yield f"stsa.fine.{split}", lines(rows.get(f"SST5/{split}", []), between=" ")
     for table, name in {"TREC/train": "train_5500.label", "TREC/test": "TREC_10.label"}.items():
         data = lines([[f"{label}:{fine}", text] for label, fine, text in rows.get(table, [])], between=" ")
         yield name, data.decode().encode("latin-1")
