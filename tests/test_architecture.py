@@ -38,7 +38,6 @@ MAY_IMPORT = {  # packages of contrastive_encoders
         "comparison",
         "core",
         "datamodules",
-        "encoders",
         "evaluation",
         "export",
         "io",

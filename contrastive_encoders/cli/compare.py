@@ -359,7 +359,7 @@ def _data_root(arm: "Arm") -> str | None:
 
 
 def embed(config: CompareConfig, arm: "Arm", sentences: list[str]) -> "np.ndarray | None":
-    from contrastive_encoders.encoders.loading.load import load_encoder
+    from contrastive_encoders import load_encoder
 
     first = arm.runs[0]
     name = str(first.path) if first.path.is_dir() else str(first.results["recipe"].get("encoder") or "")
