@@ -4,6 +4,8 @@ transformers reads and saves ``config.is_causal``, so that an exported folder is
 that build their own masks ignore this entry. Only the hidden states show which attention such a model computes.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -111,6 +113,17 @@ def has_dropout(encoder: nn.Module) -> bool:
     )
 
 
+@contextlib.contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Context manager in which a module is in evaluation mode, without dropout. Its previous mode is restored."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
+
+
 def is_causal(config: Any) -> bool:
     """Return whether the config of a decoder specifies causal attention. The result has no meaning for encoders."""
     return getattr(config, "is_causal", True) is not False
@@ -158,15 +171,14 @@ def reads_ahead(transformer: PreTrainedModel) -> bool:
     """Return whether the attention of a model is bidirectional, for a single text and in a padded batch: whether the
     first hidden state depends on the last token.
     """
-    trunk, training = transformer.base_model, transformer.training
+    trunk = transformer.base_model
     device = next(trunk.parameters()).device
     ids_BT = torch.arange(5, 13, device=device).repeat(2, 1)
     mask_BT = torch.ones_like(ids_BT)
     mask_BT[1, 4:] = 0
     other_BT = ids_BT.clone()
     other_BT[0, -1] = 3
-    trunk.eval()
-    try:
+    with evaluation_mode(transformer):
         moved = list[bool]()
         for rows in (1, 2):
             states = [
@@ -174,6 +186,4 @@ def reads_ahead(transformer: PreTrainedModel) -> bool:
                 for ids in (ids_BT, other_BT)
             ]
             moved.append(bool((states[0] - states[1]).abs().max() > TOLERANCE))
-    finally:
-        transformer.train(training)
     return all(moved)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
-from contrastive_encoders.core import RECORD_VERSION, InputError
+from contrastive_encoders.core import RECORD_VERSION, InputError, StepOutput
 from contrastive_encoders.encoders.loading.backbones import HEAD_PREFIX
 from contrastive_encoders.encoders.lora import (
     RECORD,
@@ -19,8 +19,8 @@ from contrastive_encoders.encoders.lora import (
     weights_not_checkpointed,
 )
 from contrastive_encoders.encoders.model_configs import TrainableConfig
-from contrastive_encoders.encoders.optimizer_setup import clip_gradients, optimizer_of
-from contrastive_encoders.encoders.sharding import is_sharded
+from contrastive_encoders.encoders.optimizers import optimizer_of
+from contrastive_encoders.encoders.sharding import full_tensor, is_sharded
 from contrastive_encoders.io.checkpoint import VERSION
 
 
@@ -72,6 +72,12 @@ class TrainedModule(pl.LightningModule):
         """
         return True
 
+    @staticmethod
+    def step_output(loss: Tensor, metrics: dict[str, Tensor], batch: Any, real_tokens: int, padding: int) -> StepOutput:
+        """Return the result of a training step, with the numbers of tokens that were computed."""
+        spent = {"examples": len(batch.rows), "real_tokens": real_tokens, "padded_tokens": padding}
+        return {"loss": loss, "metrics": metrics, "spent": spent}
+
     def special_learning_rates(self) -> dict[nn.Parameter, float]:
         """Return the learning rates of weights outside the backbone whose learning rate differs from ``lr``."""
         return {}
@@ -117,7 +123,8 @@ class TrainedModule(pl.LightningModule):
 
     def clip(self, optimizer: Any, most: float) -> None:
         """Clip the gradients to a norm of at most ``most``. The norm before clipping is stored in ``gradient_norm``."""
-        self.gradient_norm = clip_gradients(optimizer, most)
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        self.gradient_norm = full_tensor(nn.utils.clip_grad_norm_(weights, most))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["objective"], checkpoint[VERSION] = self.objective, RECORD_VERSION

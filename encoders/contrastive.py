@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
@@ -12,12 +11,13 @@ from contrastive_encoders.core.embedding_diagnostics import contrast_diagnostics
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.embedding_distillation import check_teacher
 from contrastive_encoders.encoders.model_configs import ContrastiveConfig, HardNegativesConfig
+from contrastive_encoders.encoders.negative_counts import NO_PROMPT, hashes_of_positives, hashes_of_views
 from contrastive_encoders.encoders.objective import LossOutput, Objective
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder, keep_on_host
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
 from contrastive_encoders.io.model_names import prompt_slice
 from contrastive_encoders.losses.contrastive import ContrastiveOutput, Guide, info_nce
-from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
+from contrastive_encoders.losses.duplicate_masking import count_negatives
 from contrastive_encoders.losses.gather import gather_rows
 
 Column = TypeVar("Column")
@@ -89,30 +89,13 @@ class ContrastiveObjective(Objective):
         return self.view_hashes(batch) if self.settings.exclude_equal_texts or has_lists else None
 
     def view_hashes(self, batch: Any) -> list[Tensor]:
-        """Return the hash of each text, (sequences,) int64 for each view, computed without the prompts of the data
-        columns.
-
-        Empty texts that fill up a row have the hash `FILLER`.
-        """
-        fillers = getattr(batch, "fillers", None)
+        """Return the hash of each text without the prompts of the data columns, (sequences,) int64 for each view."""
         views = self.texts(batch)
-        places = values_per_view(self.prompt_places, len(views), slice(0, 0))
-        found = [text_hashes(view.ids, view.lengths, prompt) for view, prompt in zip(views, places, strict=True)]
-        if fillers is not None:
-            found[2] = found[2].masked_fill(torch.from_numpy(fillers).to(found[2].device, non_blocking=True), FILLER)
-        return found
+        return hashes_of_views(views, values_per_view(self.prompt_places, len(views), NO_PROMPT), batch)
 
     def accepted(self, batch: Any) -> Tensor | None:
-        """Return, for each anchor, the hashes of the texts that must not be its negatives, (anchors, texts) int64.
-
-        These are all positives of the anchor's row, and empty texts. Return None if rows have no lists of positives.
-        """
-        positives = getattr(batch, "all_positives", None)
-        if positives is None:
-            return None
-        [_, place] = values_per_view(self.prompt_places, 2, slice(0, 0))
-        hashes = text_hashes(positives.ids, positives.lengths, place).view(len(batch.rows), -1)
-        return torch.cat([hashes, torch.full_like(hashes[:, :1], FILLER)], dim=1)
+        """Return `hashes_of_positives` without the prompt of the column of positives."""
+        return hashes_of_positives(batch, values_per_view(self.prompt_places, 2, NO_PROMPT)[1])
 
     def guide_embeddings(self, batch: Any) -> Guide | None:
         """Return the guide's embeddings of a batch and the guide's margins, or None if there is no guide."""

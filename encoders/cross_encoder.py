@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import InputError, Ragged
 from contrastive_encoders.core.progress import ProgressBar
-from contrastive_encoders.encoders.attention import set_dropout
+from contrastive_encoders.encoders.attention import evaluation_mode, set_dropout
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
 from contrastive_encoders.encoders.kernels.chunks import (
     chunk_cost,
@@ -37,12 +37,18 @@ from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, r
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
 from contrastive_encoders.encoders.kernels.token_budget import recomputed_budget, resolve_token_budget
 from contrastive_encoders.encoders.lengths import longest_input, usual_length
-from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
+from contrastive_encoders.encoders.loading.backbones import (
+    check_vocabulary,
+    check_weights,
+    from_pretrained,
+    load_tokenizer,
+)
 from contrastive_encoders.encoders.sharding import is_first_rank
 from contrastive_encoders.io.model_names import run_folder
 
 SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # tokens per chunk without gradients
 PAIRS_AT_ONCE = 4_096  # pairs that are tokenized and sorted by length together
+CHARACTERS_PER_TOKEN = 4  # in English, to estimate the remaining time
 CLASSIFIER_SUFFIX = "ForSequenceClassification"  # suffix of the class names in transformers
 EXAMPLE_RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
@@ -201,26 +207,19 @@ class CrossEncoder(nn.Module):
         progress: bool = True,
     ) -> Tensor:
         """Return the (N,) float32 logits of N query-document pairs, on the CPU, computed in eval mode."""
-        training, device = self.training, self.device
+        device = self.device
         scores_N = torch.zeros(len(queries))
         lengths = np.array([len(a) + len(b) for a, b in zip(queries, documents, strict=True)], np.int64)
         order = np.argsort(-lengths, kind="stable")
-        self.eval()
-        try:
-            with contextlib.ExitStack() as inside:
-                bar = inside.enter_context(
-                    ProgressBar("reranking", "characters", int(lengths.sum()), quiet=not (progress and is_first_rank()))
-                )
-                if autocast is not None:
-                    inside.enter_context(torch.autocast(device.type, autocast))
-                inside.enter_context(packed_linears(self.transformer.base_model, 100 * len(order)))
-                for start in range(0, len(order), PAIRS_AT_ONCE):
-                    part = order[start : start + PAIRS_AT_ONCE]
-                    texts = [queries[i] for i in part], [documents[i] for i in part]
-                    scores_N[torch.from_numpy(part)] = self._scored(*texts, device)
-                    bar.to(bar.done + int(lengths[part].sum()))
-        finally:
-            self.train(training)
+        encoded = np.minimum(lengths, CHARACTERS_PER_TOKEN * self.max_length)  # about; longer texts are truncated
+        bar = ProgressBar("reranking", "characters", int(encoded.sum()), quiet=not (progress and is_first_rank()))
+        half = contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast)
+        with evaluation_mode(self), bar, half, packed_linears(self.transformer.base_model, 100 * len(order)):
+            for start in range(0, len(order), PAIRS_AT_ONCE):
+                part = order[start : start + PAIRS_AT_ONCE]
+                texts = [queries[i] for i in part], [documents[i] for i in part]
+                scores_N[torch.from_numpy(part)] = self._scored(*texts, device)
+                bar.to(bar.done + int(encoded[part].sum()))
         return scores_N
 
     def _scored(self, queries: list[str], documents: list[str], device: torch.device) -> Tensor:
@@ -385,14 +384,7 @@ def load_cross_encoder(
     missing = sorted(info["missing_keys"])
     inside = model.base_model_prefix + "."
     lacking = [name for name in missing if trained or (name.startswith(inside) and ".pooler." not in name)]
-    if lacking or info["mismatched_keys"]:
-        raise InputError(
-            key=setting,
-            value=backbone,
-            expected="weights that fit config.json, but "
-            f"{(lacking or sorted(str(key[0]) for key in info['mismatched_keys']))[0]} is missing or has another shape",
-            hint="The copy may be incomplete: download or copy the model again.",
-        )
+    check_weights(backbone, setting, lacking or sorted(str(key[0]) for key in info["mismatched_keys"]))
     _initialize_head(model, missing, seed or 0)
     return cast(PreTrainedModel, model)
 

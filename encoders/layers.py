@@ -53,6 +53,14 @@ def depths(transformer: PreTrainedModel) -> Depths:
     return Depths({weight: found.get(weight, len(layers) + 1) for weight in transformer.parameters()}, len(layers))
 
 
+def no_layers(key: str, value: Any, others: str, model: PreTrainedModel, hint: str | None = None) -> InputError:
+    """Return the error about a setting that needs layers with separate weights; ``others`` are values that do not."""
+    kind = model.config.model_type
+    return InputError(
+        key=key, value=value, expected=f"{others}, because a {kind} model has {NO_SEPARATE_LAYERS}", hint=hint
+    )
+
+
 def choose_layers(wanted: int | Sequence[int], num_layers: int, backbone: str) -> list[int]:
     """Return the 0-based indices of the layers to keep.
 
@@ -171,11 +179,7 @@ def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
         InputError: If it has none.
     """
     if decay is not None and not depths(transformer).layers:
-        raise InputError(
-            key="model.layer_decay",
-            value=decay,
-            expected=f"null, because this backbone has {NO_SEPARATE_LAYERS}",
-        )
+        raise no_layers("model.layer_decay", decay, "null", transformer)
 
 
 def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:

@@ -163,12 +163,14 @@ class Objective(TrainedModule):
         found: Any = self.views(batch)
         if isinstance(found, list | tuple) and found and all(isinstance(one, Ragged) for one in found):
             return found
-        raise self._return_error("views", found, "a list of token sequences of the batch, such as [batch.anchors]")
+        raise self._return_error(
+            "views", _type_description(found), "a list of token sequences of the batch, such as [batch.anchors]"
+        )
 
-    def _return_error(self, method: str, value: Any, expected: str) -> InputError:
+    def _return_error(self, method: str, value: str, expected: str) -> InputError:
         """Return the error about the return value of a method that a user may have defined."""
         place = f"{type(self).__module__}.{type(self).__qualname__}.{method}"
-        return InputError(location=place, value=_type_description(value), expected=expected)
+        return InputError(location=place, value=value, expected=expected)
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
         """Return further scalars to log, as a mapping from names to detached tensors. The arguments are those of
@@ -195,7 +197,7 @@ class Objective(TrainedModule):
             scalars = {name: one for name, one in metrics.items() if one is not None}
             if "loss" not in scalars or not all(isinstance(one, Tensor) and one.ndim == 0 for one in scalars.values()):
                 expected = "a scalar tensor, or a named tuple of scalar tensors, one of which is loss"
-                raise self._return_error("loss", found, expected)
+                raise self._return_error("loss", _type_description(found), expected)
             return LossOutput(scalars.pop("loss"), scalars)
 
         (loss, metrics), of_prefixes = over_prefixes(compute, self.prefixes, *vectors)
@@ -229,14 +231,8 @@ class Objective(TrainedModule):
         computed = self.compute(self.checked_views(batch), batch)
         if torch.is_grad_enabled() and not computed.loss.requires_grad:
             expected = "a scalar tensor with a gradient, which detach() and no_grad() remove"
-            place = f"{type(self).__module__}.{type(self).__qualname__}.loss"
-            raise InputError(location=place, value="a tensor without a gradient", expected=expected)
-        spent = {
-            "examples": len(batch.rows),
-            "real_tokens": computed.real_tokens,
-            "padded_tokens": computed.padding_tokens,
-        }
-        return {"loss": computed.loss, "metrics": computed.metrics, "spent": spent}
+            raise self._return_error("loss", "a tensor without a gradient", expected)
+        return self.step_output(computed.loss, computed.metrics, batch, computed.real_tokens, computed.padding_tokens)
 
     def all_equal(self, left: Ragged, right: Ragged) -> bool:
         """Return whether the two texts of every pair have equal embeddings, because the two texts are equal and there

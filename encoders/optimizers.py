@@ -1,4 +1,4 @@
-"""AdamW, Adafactor, and the learning-rate schedules of the published papers."""
+"""AdamW, Adafactor, and the learning-rate schedules of the published papers, as configured in a run."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -6,9 +6,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from contrastive_encoders.compat import clips_before_step, scaled_adafactor
 from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.layers import decayed_rates
+from contrastive_encoders.encoders.model_configs import TrainableConfig
+from contrastive_encoders.encoders.sharding import is_sharded
 
 Schedule = Callable[[int], float]  # completed optimizer steps -> factor of the learning rate
 NAMES = "names"  # key in a checkpoint: names of the weights of a parameter group
@@ -199,6 +203,69 @@ def adafactor(
         relative_step=False,
     )
     return _with_schedule(optimizer, schedule, module)
+
+
+def optimizer_of(
+    settings: TrainableConfig,
+    module: nn.Module,
+    transformer: PreTrainedModel,
+    rates: Mapping[nn.Parameter, float],
+    trainer: Any,
+) -> dict[str, Any]:
+    """Return the dictionary with the optimizer and the schedule that Lightning's ``configure_optimizers`` must return.
+
+    ``rates`` are learning rates of weights outside the transformer that differ from ``lr``.
+
+    Raises:
+        InputError: If all weights are frozen, or if the run has no limit, which a schedule needs.
+    """
+    # Not trainer.estimated_stepping_batches: with max_epochs, it sets up the loader before its state is restored,
+    # and a resumed run would restart its epoch.
+    steps_per_epoch = len(trainer.datamodule.train_dataloader())
+    total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
+    schedule = make_schedule(
+        settings.lr_schedule,
+        total_steps=total_steps,
+        steps_per_epoch=steps_per_epoch,
+        epochs=math.ceil(total_steps / steps_per_epoch),
+        instances=trainer.datamodule.num_examples,
+        warmup_ratio=settings.warmup_ratio,
+        ratio=settings.schedule_ratio,
+    )
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise InputError(
+            key="freeze",
+            value=settings.freeze,
+            expected="a value that does not freeze all weights",
+            hint="Freeze fewer layers.",
+        )
+    rates = decayed_rates(transformer, settings.lr, settings.layer_decay) | dict(rates)
+    if settings.optimizer != "adamw":
+        if is_sharded(module):
+            raise InputError(
+                key="model.optimizer",
+                value=settings.optimizer,
+                expected="adamw, because trainer=fsdp shards the weights",
+                hint="Choose a learning rate (model.lr) for AdamW; 2e-5 is usual.",
+            )
+        return adafactor(
+            module,
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
+            schedule=schedule,
+            scaled=settings.optimizer == "adafactor_scaled",
+            rates=rates,
+        )
+    return adamw(
+        module,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        betas=(settings.betas[0], settings.betas[1]),
+        eps=settings.eps,
+        bias_correction=settings.bias_correction,
+        schedule=schedule,
+        rates=rates,
+    )
 
 
 def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) -> dict[float, list[nn.Parameter]]:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import IGNORED_LABEL, NO_PROMPTS, EmbeddingInfo, EncoderPrompts, InputError, Ragged
 from contrastive_encoders.core.progress import ProgressBar
-from contrastive_encoders.encoders.attention import PREFIX, is_causal, is_decoder_alone
+from contrastive_encoders.encoders.attention import PREFIX, evaluation_mode, is_causal, is_decoder_alone
 from contrastive_encoders.encoders.dense import dense_layers
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
 from contrastive_encoders.encoders.kernels.chunk_threads import in_threads, is_thread_safe
@@ -178,10 +178,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             )
         if (plan := self.attention_plan(sequences.ids.device)).is_packed:
             return self._encode_rows(sequences, labels, predicted, plan)
-        device = sequences.ids.device
-        widths, budget = round_lengths(sequences.lengths, self.transformer, self.longest), self.budget(device)
-        smaller = self.recomputed_budget(budget, device)
-        chunks, again = plan_step(widths, budget, smaller, self.activation_checkpointing, device)
+        chunks, again = self.training_chunks(sequences.lengths, self.transformer, sequences.ids.device)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = _targets(sequences, labels, predicted, chunks)
         inputs = ((*laid_out, target) for laid_out, target in zip(ids, targets, strict=True))
@@ -253,6 +250,15 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         tokens = recomputed_budget(token_budget, self.transformer, device)
         is_small = self.activation_checkpointing == "on" and device.type == "cpu"
         return min(tokens, CHECKPOINTED_TOKENS_CPU) if is_small else tokens
+
+    def training_chunks(
+        self, lengths: np.ndarray, model: PreTrainedModel, device: torch.device
+    ) -> tuple[list[Chunk], bool]:
+        """Divide the padded sequences that ``model`` reads in a training step into chunks, see `plan_step`."""
+        budget = self.budget(device)
+        smaller = self.recomputed_budget(budget, device)
+        widths = round_lengths(lengths, model, self.longest)
+        return plan_step(widths, budget, smaller, self.activation_checkpointing, device)
 
     def attention_plan(self, device: torch.device) -> AttentionPlan:
         """Return the attention plan (padded or packed) of a training step on this device.
@@ -409,12 +415,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     @torch.no_grad()
     def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
         """Return the embeddings of N token sequences, (N, D) float32, on the CPU, neither truncated nor normalized."""
-        training = self.training
-        self.eval()
-        try:
+        with evaluation_mode(self):
             return self._embed_sequences(sequences, torch.device("cpu"), autocast, self.progress)
-        finally:
-            self.train(training)
 
     @torch.no_grad()
     def _embedded(
@@ -429,14 +431,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     ) -> Tensor:
         if not len(texts):
             return torch.zeros(0, self.truncate or self.width, device=where)
-        training, before = self.training, self.prompt if prompt is None else prompt
-        self.eval()
-        try:
-            sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
-            show = self.progress if progress is None else progress
+        before, show = self.prompt if prompt is None else prompt, self.progress if progress is None else progress
+        sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
+        with evaluation_mode(self):
             vectors_UD = self._embed_sequences(sequences, where, autocast, show, batch_size)
-        finally:
-            self.train(training)
         return self.finished(vectors_UD)[on_device(place_N, where)]
 
     def finished(self, vectors_ND: Tensor) -> Tensor:
@@ -467,21 +465,16 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         own = most = sum(chunk.width > 0 for chunk in chunks)
         if self.sharded:
             most, _ = agree_on_chunks(own, False, device)
-        with contextlib.ExitStack() as inside:
-            progress = inside.enter_context(
-                ProgressBar("encoding", "tokens", total_tokens(chunks), quiet=not (show_progress and is_first_rank()))
-            )
-            inside.enter_context(gather_weights(self.sharded))
-            if autocast is not None:
-                inside.enter_context(torch.autocast(device.type, autocast))
-            inside.enter_context(self.packed_weights(int(sequences.lengths.sum())))
+        bar = ProgressBar("encoding", "tokens", total_tokens(chunks), quiet=not (show_progress and is_first_rank()))
+        half = contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast)
+        with bar, gather_weights(self.sharded), half, self.packed_weights(int(sequences.lengths.sum())):
             inputs = (laid_out for laid_out in ids if laid_out[0].numel())
             threads = self._chunk_threads(own, autocast)
             found = in_threads(self._vectors, inputs, threads) if threads > 1 else starmap(self._vectors, inputs)
             vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.sequences, where)] = vectors_BD
-                progress.to(progress.done + chunk.total_tokens)
+                bar.to(bar.done + chunk.total_tokens)
             for _ in range(most - own):
                 self.encode_chunk(*self._filler(device))
         if len(empty := np.flatnonzero(sequences.lengths == 0)):

@@ -20,9 +20,9 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from contrastive_encoders.compat import local_slices, make_root, materialize
-from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.layers import layers_of
+from contrastive_encoders.encoders.layers import layers_of, no_layers
 from contrastive_encoders.io.sharded_tensors import Shards, read_shards
+from contrastive_encoders.losses.gather import ranks
 
 if TYPE_CHECKING:  # an encoder is loaded without Lightning, which takes a second to import
     import pytorch_lightning as pl
@@ -40,12 +40,7 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
     of_layers = {weight for layer in layers for weight in layer.parameters()}
     places = Counter(weight for _, weight in module.named_parameters(remove_duplicate=False) if weight in of_layers)
     if not layers or max(places.values()) > 1:
-        raise InputError(
-            key="trainer",
-            value="fsdp",
-            expected=f"ddp, because a {transformer.config.model_type} model has no separate layers "
-            "(they may share weights, as in ALBERT)",
-        )
+        raise no_layers("trainer", "fsdp", "ddp", transformer)
     whole = module.state_dict() if dist.get_rank() == 0 else {}
     for layer in layers:
         fully_shard(layer, mesh=mesh)
@@ -100,7 +95,7 @@ def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tupl
 
 def is_first_rank() -> bool:
     """Return whether this process is rank 0 or the only process."""
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+    return ranks()[0] == 0
 
 
 def broadcast_from_first_rank(value: Any) -> Any:

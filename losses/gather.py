@@ -13,9 +13,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 
+def ranks() -> tuple[int, int]:
+    """Return the rank of this process and the number of processes, which is 1 if there is no process group."""
+    together = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+
+
 def world_size() -> int:
     """Return the number of processes in the process group, or 1 if there is no process group."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return ranks()[1]
 
 
 class _GatherRows(torch.autograd.Function):

@@ -15,10 +15,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.kernels.chunks import LAYERS
 from contrastive_encoders.encoders.kernels.onednn_layers import replaced
-from contrastive_encoders.encoders.layers import layers_of
+from contrastive_encoders.encoders.layers import layers_of, no_layers
 
 
 def check_layers(how: str, model: PreTrainedModel) -> None:
@@ -28,13 +27,8 @@ def check_layers(how: str, model: PreTrainedModel) -> None:
         InputError: If it has no layers with separate weights.
     """
     if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
-        raise InputError(
-            key="model.activation_checkpointing",
-            value=LAYERS,
-            expected=f"auto, on, or off, because a {model.config.model_type} model has no separate layers (they may "
-            "share weights, as in ALBERT)",
-            hint="Use on, which recomputes entire chunks.",
-        )
+        hint = "Use on, which recomputes entire chunks."
+        raise no_layers("model.activation_checkpointing", LAYERS, "auto, on, or off", model, hint)
 
 
 @contextlib.contextmanager

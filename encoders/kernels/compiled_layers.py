@@ -20,7 +20,7 @@ from contrastive_encoders.encoders.kernels.compiler import DEFAULT_BACKEND, conf
 from contrastive_encoders.encoders.kernels.cpu_dropout import fast_dropouts
 from contrastive_encoders.encoders.kernels.onednn_layers import fast_linears, replaced
 from contrastive_encoders.encoders.kernels.unpadded import PACKED_ATTENTION, packed_attention
-from contrastive_encoders.encoders.layers import layers_of
+from contrastive_encoders.encoders.layers import layers_of, no_layers
 
 WIDTH = 8
 
@@ -59,12 +59,7 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
     for model in models:
         trunk = cast(Any, model).base_model
         if not (layers := layers_of(trunk)):
-            raise InputError(
-                key="model.compile",
-                value=how,
-                expected=f"false, because a {trunk.config.model_type} model has no separate layers (they may share "
-                "weights, as in ALBERT)",
-            )
+            raise no_layers("model.compile", how, "false", trunk)
         trunk.compiled = Compiled(layers, backend)
 
 

@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from contrastive_encoders.compat import attention_implementation, attention_replaced, takes_any_attention
 from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.attention import evaluation_mode
 from contrastive_encoders.encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
 from contrastive_encoders.encoders.kernels.gpu_kernels import varlen_attention
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices
@@ -219,19 +221,12 @@ def set_attn_implementation(transformer: PreTrainedModel, requested: str, backbo
     """
     if requested in PACKED_MODES:
         return
-    if not isinstance(requested, str) or requested == PACKED_ATTENTION or "|" in requested:
+    if not isinstance(requested, str) or requested == PACKED_ATTENTION or "|" in requested or "/" in requested:
         raise InputError(
             key="model.attn_implementation",
             value=requested,
-            expected="auto, unpadded, or an attention implementation of transformers that training supports",
-            hint=CHOICES,
-        )
-    if "/" in requested:
-        raise InputError(
-            key="model.attn_implementation",
-            value=requested,
-            expected="the name of an attention implementation in transformers, because code from the hub is never "
-            "loaded",
+            expected="auto, unpadded, or an attention implementation of transformers that training supports; code from "
+            "the hub is never loaded",
             hint=CHOICES,
         )
     try:
@@ -292,18 +287,16 @@ def first_position(trunk: PreTrainedModel) -> int | None:
     """
     if not takes_any_attention(trunk) or "position_ids" not in inspect.signature(trunk.forward).parameters:
         return None
-    training, halves = trunk.training, [False, *([True] * torch.is_autocast_enabled(trunk.device.type))]
-    trunk.eval()
+    halves = [False, *([True] * torch.is_autocast_enabled(trunk.device.type))]
     try:
-        for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
-            if all(_is_same_in_a_row(trunk, first, autocast) for autocast in halves):
-                return first
+        with evaluation_mode(trunk):
+            for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
+                if all(_is_same_in_a_row(trunk, first, autocast) for autocast in halves):
+                    return first
     except torch.OutOfMemoryError:
         raise
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):  # families fail in different ways
         return None
-    finally:
-        trunk.train(training)
     return None
 
 
@@ -356,8 +349,6 @@ def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
             module.sliding_window = own
 
 
-@contextlib.contextmanager
-def use_packed_attention(trunk: PreTrainedModel) -> Iterator[None]:
-    """Context manager in which a transformer computes its attention with `packed_attention`."""
-    with attention_replaced(trunk, PACKED_ATTENTION):
-        yield
+def use_packed_attention(trunk: PreTrainedModel) -> AbstractContextManager[None]:
+    """Return a context manager in which a transformer computes its attention with `packed_attention`."""
+    return attention_replaced(trunk, PACKED_ATTENTION)

@@ -37,9 +37,9 @@ from contrastive_encoders.encoders.attention import (
     set_dropout,
 )
 from contrastive_encoders.encoders.layers import keep_layers
-from contrastive_encoders.encoders.loading.sentence_transformers_folder import is_local_path, not_found
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import EncoderSettings, is_local_path, not_found
 from contrastive_encoders.encoders.lora import RECORD, AdapterRecord, restore
-from contrastive_encoders.encoders.pooling import Pooler, pooler_of
+from contrastive_encoders.encoders.pooling import pooler_of
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.file_discovery import similar_path_hint
 from contrastive_encoders.io.hub import only_local
@@ -120,9 +120,7 @@ def load_masked_lm(
             (transformers would initialize them randomly), or if the model uses causal attention.
         InputError: If the model cannot be loaded.
     """
-    config = from_pretrained(AutoConfig, backbone)
-    config.output_hidden_states = False  # some exported folders enable it
-    set_attention(config, attention, backbone)
+    config = _config(backbone, attention)
     set_dropout(config, dropout, attention_dropout, backbone)
     weights = weights or backbone
     if not lm_head:
@@ -160,9 +158,7 @@ def load_states(
         InputError: If the model cannot be loaded, or lacks weights, which transformers would initialize randomly.
     """
     if config is None:
-        config = from_pretrained(AutoConfig, name, setting=setting)
-        config.output_hidden_states = False
-        set_attention(config, attention, name, setting=setting)
+        config = _config(name, attention, setting)
     factory = states_class(config, decoder=decoder)
     options: dict[str, Any] = {"config": config, "dtype": dtype, "output_loading_info": True}
     model, info = from_pretrained(factory, name, setting=setting, **options)
@@ -174,8 +170,18 @@ def load_states(
             value="first_decoder",
             expected=f"a pooling that needs no decoder, because {name} has no decoder weights",
         )
-    if missing or info["mismatched_keys"]:
-        wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])
+    check_weights(name, setting, missing or sorted(str(key[0]) for key in info["mismatched_keys"]))
+    check_attention(model, attention, name, setting=setting)
+    return _without_pooler(model, info["missing_keys"])
+
+
+def check_weights(name: str, setting: str, wrong: Sequence[str]) -> None:
+    """Check that no weights of a model are missing or of another shape; ``wrong`` are the names of such weights.
+
+    Raises:
+        InputError: If there are any.
+    """
+    if wrong:
         raise InputError(
             key=setting,
             value=name,
@@ -183,8 +189,13 @@ def load_states(
             f"{'is' if len(wrong) == 1 else 'are'} missing or of another shape",
             hint="The copy may be incomplete: download or copy the model again.",
         )
-    check_attention(model, attention, name, setting=setting)
-    return _without_pooler(model, info["missing_keys"])
+
+
+def _config(name: str, attention: str | None, setting: str = "backbone") -> Any:
+    config = from_pretrained(AutoConfig, name, setting=setting)
+    config.output_hidden_states = False  # some exported folders enable it
+    set_attention(config, attention, name, setting=setting)
+    return config
 
 
 def states_class(config: Any, *, decoder: bool) -> Any:
@@ -362,30 +373,14 @@ POST_POOLING_KEY = "behind_pooling"  # key in a checkpoint: settings of the laye
 class CheckpointInfo(NamedTuple):
     """Weights and settings of an encoder that are read from a checkpoint of a run."""
 
+    settings: EncoderSettings  # ``transformer`` is the backbone
     weights: dict[str, torch.Tensor]  # names as in the transformer
-    backbone: str
-    pooler: Pooler
-    max_length: int
     head: dict[str, torch.Tensor]  # weights of the layers after the pooling that belong to the encoder
-    prompt_suffix: str
+    layers: list[dict[str, Any]]  # options of each layer in ``head``
     append_eos: bool
     attention: str | None
     adapters: AdapterRecord | None  # description of the adapters, if ``weights`` are adapters
-    normalize: bool
-    layers: list[dict[str, Any]]  # options of each layer in ``head``
-    prompts: EncoderPrompts = EncoderPrompts()
-    truncate: int | None = None
-    kept: int | Sequence[int] | None = None  # layers of the backbone that were kept; None: all
-
-
-def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
-    """Load a transformer in float32, without LM head and pooler, and without decoder unless ``decoder`` is True.
-
-    Raises:
-        InputError: If the model cannot be loaded.
-    """
-    model = load_states(name, decoder=decoder, setting="encoder", attention=attention)
-    return model if decoder else without_extras(model)
+    kept: int | Sequence[int] | None  # layers of the backbone that were kept; None: all
 
 
 def without_extras(model: PreTrainedModel) -> PreTrainedModel:
@@ -424,15 +419,24 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
             expected="a checkpoint of a run, with the weights and settings of an encoder",
             hint="Use checkpoints/best.ckpt of a run, or a directory with config.json and weights.",
         )
-    backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt_suffix"))
-    ends, attention = bool(settings.get("append_eos")), settings.get("attention")
-    length, adapters, behind = found["max_length"], found.get(RECORD), found[POST_POOLING_KEY]
-    kept, prompts = settings.get("keep_layers"), EncoderPrompts(**found.get(PROMPTS) or {})
+    behind = found[POST_POOLING_KEY]
     return CheckpointInfo(
-        *(weights, backbone, pooler_of(pooling), length, head, suffix, ends, attention, adapters),
-        **behind,
-        prompts=prompts,
-        kept=kept,
+        EncoderSettings(
+            str(settings["backbone"]),
+            pooler_of(settings["pooling"]),
+            behind["normalize"],
+            found["max_length"],
+            EncoderPrompts(**found.get(PROMPTS) or {}),
+            prompt_suffix=settings.get("prompt_suffix") or "",
+            truncate=behind.get("truncate"),
+        ),
+        weights,
+        head,
+        behind["layers"],
+        bool(settings.get("append_eos")),
+        settings.get("attention"),
+        found.get(RECORD),
+        settings.get("keep_layers"),
     )
 
 
@@ -458,13 +462,11 @@ def trunk_of_checkpoint(
     Raises:
         InputError: If the weights do not fit the architecture.
     """
-    config = from_pretrained(AutoConfig, architecture, setting="encoder")
-    config.output_hidden_states = False
-    set_attention(config, trained.attention if attention is None else attention, architecture, setting="encoder")
+    config = _config(architecture, trained.attention if attention is None else attention, "encoder")
     if trained.adapters is not None:
         return _adapted(path, trained, config, decoder=decoder).eval()
     model = states_class(config, decoder=decoder).from_config(config, dtype=torch.float32)
-    keep_layers(model, trained.kept if whole else None, trained.backbone)
+    keep_layers(model, trained.kept if whole else None, trained.settings.transformer)
     model = model if decoder else without_extras(model)
     prefix = f"{model.base_model_prefix}."
     with_head = any(name.startswith(prefix) for name in trained.weights)
@@ -474,25 +476,20 @@ def trunk_of_checkpoint(
         if not with_head or name.startswith(prefix)
     }
     try:
-        missing = _own(model.load_state_dict(weights, strict=False).missing_keys, model)
+        missing = set(model.load_state_dict(weights, strict=False).missing_keys)
     except RuntimeError as error:  # shapes differ
         raise _architecture_error(path, architecture, str(error).splitlines()[-1].strip()) from error
-    if missing:
-        raise _architecture_error(path, architecture, f"the checkpoint has no {missing[0]}")
+    if absent := [name for name, _ in model.named_parameters() if name in missing]:
+        raise _architecture_error(path, architecture, f"the checkpoint has no {absent[0]}")
     return model.eval()
 
 
 def _adapted(path: Path, trained: CheckpointInfo, config: Any, *, decoder: bool) -> PreTrainedModel:
     record = cast(AdapterRecord, trained.adapters)
-    model = load_states(record["base"], decoder=trained.pooler.decodes, setting="encoder", config=config)
+    model = load_states(record["base"], decoder=trained.settings.pooler.decodes, setting="encoder", config=config)
     prefix = record["prefix"].removeprefix(ENCODER_PREFIX)
     model = restore(model, AdapterRecord(**{**record, "prefix": prefix}), trained.weights, f"encoder={path}")
     return model if decoder else without_extras(model)
-
-
-def _own(names: list[str], model: nn.Module) -> list[str]:
-    parameters = dict(model.named_parameters())
-    return [name for name in names if name in parameters]
 
 
 def _architecture_error(path: Path, architecture: str, why: str) -> InputError:

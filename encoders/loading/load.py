@@ -6,6 +6,7 @@ GGUF file, or a file of word vectors.
 
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,15 +21,17 @@ from contrastive_encoders.encoders.dense import head_of
 from contrastive_encoders.encoders.lengths import own_length, usual_length
 from contrastive_encoders.encoders.loading.backbones import (
     check_vocabulary,
+    load_states,
     load_tokenizer,
-    load_trunk,
     read_checkpoint,
     trunk_of_checkpoint,
+    without_extras,
 )
 from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
 from contrastive_encoders.encoders.loading.int8_encoder import Int8Encoder
-from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_name
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
+    LOADABLE_FORMS,
     EncoderSettings,
     UnsupportedModelError,
     is_local_path,
@@ -47,16 +50,10 @@ from contrastive_encoders.io.model_names import GGUF, run_folder
 log = logging.getLogger(__name__)
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}  # precision -> type of the weights
-LOADABLE_FORMS = (
-    "Use a run directory (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers directory "
-    "(modules.json), a transformers directory (config.json), a hub id, a GGUF file, or word vectors (*.txt, *.vec, or "
-    "either with .gz)."
-)
 
 
 class _Options(NamedTuple):
-    pooling: str | None  # `FALLBACK` for word vectors, or the name of ``pooler``
-    pooler: Pooler | None
+    pooling: str | None  # for word vectors also `FALLBACK`
     prompt: str | None
     max_length: int | None
     precision: str
@@ -65,6 +62,10 @@ class _Options(NamedTuple):
     truncate: int | None
     attention: str | None
     normalize: bool | None
+
+    def pooler(self, own: Pooler) -> Pooler:
+        """Return the requested pooling, or the encoder's ``own`` pooling."""
+        return own if self.pooling is None else pooler_of(self.pooling)
 
 
 def load_encoder(
@@ -114,7 +115,8 @@ def load_encoder(
         >>> encoder.encode(["read a file", "open a path"]).shape
         (2, 128)
     """
-    name = _as_text(name)
+    name = str(check_name(name, "name", "a path or a hub id"))
+    name = str(Path(name).expanduser()) if name.startswith("~") else name
     name = find_installed(name) or name
     if device is None:
         device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
@@ -123,11 +125,8 @@ def load_encoder(
     except (RuntimeError, AssertionError) as error:
         expected = f"cpu, cuda, or a device such as cuda:1 that is usable here ({str(error).strip().splitlines()[0]})"
         raise InputError(key="device", value=device, expected=expected) from None
-    word_pooling = is_word_vector_file(name) and pooling == FALLBACK
-    pooler = None if pooling is None or word_pooling else pooler_of(pooling)
     options = _Options(
         pooling=pooling,
-        pooler=pooler,
         prompt=prompt,
         max_length=max_length,
         precision=precision,
@@ -137,7 +136,7 @@ def load_encoder(
         attention=attention,
         normalize=normalize,
     )
-    _check(options)
+    _check(name, options)
     if name.endswith(GGUF):
         return _from_model_files(name, options)
     if Path(name).is_file():
@@ -161,15 +160,9 @@ def load_encoder_of(key: str, name: str, device: str | torch.device | None = Non
         raise error.copy(message if message.startswith(key) else f"{key}: {message}", key=key) from error
 
 
-def _as_text(name: Any) -> str:
-    if not isinstance(name, str | Path):
-        hint = "The result of train contains the loaded encoder: result.encoder." if hasattr(name, "encoder") else None
-        value = None if name is None else type(name).__name__
-        raise InputError(key="name", value=value, expected="a path or a hub id", hint=hint)
-    return str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
-
-
-def _check(options: _Options) -> None:
+def _check(name: str, options: _Options) -> None:
+    if options.pooling is not None and not (options.pooling == FALLBACK and is_word_vector_file(name)):
+        pooler_of(options.pooling)
     if options.precision not in PRECISIONS:
         raise InputError(key="precision", value=options.precision, expected=f"one of {', '.join(PRECISIONS)}")
     if options.precision == "int8" and options.device.type != "cpu":
@@ -186,21 +179,16 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
         raise InputError(
             key="encoder", value=path, expected="a checkpoint file or a word-vector file", hint=LOADABLE_FORMS
         )
-    unsupported = [
-        (key, value) for key in ("prompt", "prompt_suffix", "max_length") if (value := getattr(options, key))
-    ]
-    unsupported += [("pooling", options.pooling)] * (options.pooling not in (None, "mean", FALLBACK))
-    unsupported += [
-        (key, value) for key in ("truncate", "attention", "normalize") if (value := getattr(options, key)) is not None
-    ]
-    unsupported += [("precision", options.precision)] * (options.precision != "fp32")
-    if unsupported:
-        raise InputError(
-            key=unsupported[0][0],
-            value=unsupported[0][1],
-            expected=f"no value, because word vectors ({path}) have no such option and are averaged in fp32",
-        )
+    keys = ["prompt", "prompt_suffix", "max_length", "truncate", "attention", "normalize"]
+    keys += ["pooling"] * (options.pooling not in ("mean", FALLBACK)) + ["precision"] * (options.precision != "fp32")
+    _check_unset(options, keys, f"word vectors ({path}) have no such option and are averaged in fp32")
     return WordVectors(path, lower_fallback=options.pooling == FALLBACK)
+
+
+def _check_unset(options: _Options, keys: Sequence[str], why: str) -> None:
+    for key in keys:
+        if (value := getattr(options, key)) not in (None, ""):
+            raise InputError(key=key, value=value, expected=f"no value, because {why}")
 
 
 def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
@@ -233,15 +221,16 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     trained = read_checkpoint(path)
     run = path.resolve().parent.parent
     own = [folder for name in ("encoder", "backbone") if ((folder := run / name) / "config.json").is_file()]
-    architecture = str(own[0]) if own else trained.backbone
-    if not own and Path(trained.backbone).is_absolute() and not Path(trained.backbone).exists():
+    backbone, exported = trained.settings.transformer, trained.settings
+    architecture = str(own[0]) if own else backbone
+    if not own and Path(backbone).is_absolute() and not Path(backbone).exists():
         raise InputError(
             key="encoder",
             value=path,
-            expected=f"a checkpoint whose backbone still exists, but {trained.backbone} does not",
+            expected=f"a checkpoint whose backbone still exists, but {backbone} does not",
             hint="Restore the backbone, or use the encoder/ directory of a finished run.",
         )
-    pooler = options.pooler or trained.pooler
+    pooler = options.pooler(exported.pooler)
     transformer = trunk_of_checkpoint(
         path,
         trained,
@@ -252,20 +241,11 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     )
     check_attention(transformer, options.attention, str(path), setting="encoder")
     tokenizer = load_tokenizer(architecture, ends=trained.append_eos)
-    exported = EncoderSettings(
-        architecture,
-        trained.pooler,
-        trained.normalize,
-        trained.max_length,
-        trained.prompts,
-        prompt_suffix=trained.prompt_suffix,
-        truncate=trained.truncate,
-    )
     head = None
     if trained.head:
         width, where = transformer.config.hidden_size, f"encoder={path}: the layer after the pooling"
         head = head_of(trained.layers, trained.head, width, where)
-        if pooler.is_shipped and trained.pooler == POOLERS["cls"]:
+        if pooler.is_shipped and exported.pooler == POOLERS["cls"]:
             exported = exported._replace(pooler=pooler)
     return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
 
@@ -283,8 +263,11 @@ def _from_model_files(
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "the hub has no config.json for this model, or the hub is unreachable")
         kind, exported = "transformers", EncoderSettings(name, POOLERS["mean"], False, None, EncoderPrompts())
-    pooler = options.pooler or exported.pooler
-    transformer = load_trunk(exported.transformer, decoder=pooler.decodes, attention=options.attention)
+    pooler = options.pooler(exported.pooler)
+    transformer = load_states(
+        exported.transformer, decoder=pooler.decodes, setting="encoder", attention=options.attention
+    )
+    transformer = transformer if pooler.decodes else without_extras(transformer)
     tokenizer = load_tokenizer(exported.transformer)
     if kind == "transformers":
         exported = exported._replace(max_length=usual_length(transformer.config, tokenizer))
@@ -296,18 +279,11 @@ def _from_model_files(
 
 
 def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
-    from contrastive_encoders.encoders.loading.sentence_transformers_fallback import (
-        LibraryEncoder,  # the only module that imports sentence-transformers
-    )
+    # The only module that imports sentence-transformers
+    from contrastive_encoders.encoders.loading.sentence_transformers_fallback import LibraryEncoder
 
-    unsupported = ["precision"] if options.precision == "int8" else []
-    for key in ("pooling", "prompt_suffix", "attention", "normalize", *unsupported):
-        if (value := getattr(options, key)) is not None:
-            raise InputError(
-                key=key,
-                value=value,
-                expected=f"no value, because the sentence-transformers library runs {name} without this option ({why})",
-            )
+    keys = ["pooling", "prompt_suffix", "attention", "normalize"] + ["precision"] * (options.precision == "int8")
+    _check_unset(options, keys, f"the sentence-transformers library runs {name} without this option ({why})")
     return LibraryEncoder(
         name,
         why,
@@ -334,7 +310,7 @@ def _build(
     As in SimCSE, ``head`` is used only with the pooling that it was trained with.
     """
     check_vocabulary(transformer, tokenizer, backbone)
-    pooler = options.pooler or exported.pooler
+    pooler = options.pooler(exported.pooler)
     if options.attention is not None:
         check_first_token(transformer, pooler, backbone, setting="encoder")
     check_decoder(pooler, transformer, setting="encoder")

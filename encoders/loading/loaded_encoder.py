@@ -266,15 +266,19 @@ def encoder_name(encoder: Any) -> str | Path:
         InputError: If ``encoder`` is of another type.
     """
     name = encoder.description["backbone"] if isinstance(encoder, LoadedEncoder) else encoder
+    return check_name(name, "encoder", "a path, a hub id, or a loaded encoder")
+
+
+def check_name(name: Any, key: str, expected: str) -> str | Path:
+    """Check that the name of an encoder is a path or a hub id.
+
+    Raises:
+        InputError: If it is of another type.
+    """
     if isinstance(name, str | Path):
         return name
     hint = "The result of train contains the loaded encoder: result.encoder." if hasattr(name, "encoder") else None
-    raise InputError(
-        key="encoder",
-        value=None if name is None else type(name).__name__,
-        expected="a path, a hub id, or a loaded encoder",
-        hint=hint,
-    )
+    raise InputError(key=key, value=None if name is None else type(name).__name__, expected=expected, hint=hint)
 
 
 def check_unset(config: Any, keys: Iterable[str]) -> None:

@@ -24,6 +24,11 @@ from contrastive_encoders.io.file_discovery import similar_path_hint
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.model_names import GGUF, TRANSFORMER_OPTIONS
 
+LOADABLE_FORMS = (
+    "Use a run directory (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers directory "
+    "(modules.json), a transformers directory (config.json), a hub id, a GGUF file, or word vectors (*.txt, *.vec, or "
+    "either with .gz)."
+)
 LIBRARY = "sentence_transformers."
 TOP_LEVEL = "config_sentence_transformers.json"
 MODULES_UP_TO_POOLING = (
@@ -94,16 +99,16 @@ def read_encoder_settings(name: str, prompt: str | None, *, setting: str = "enco
     if modules is None:
         return None
     _refuse_foreign_code(name, modules, setting)
-    before, behind = _split_at_pooling(modules)
-    kinds = [_kind(module) for module in modules[: len(modules) - len(behind)]]
-    if kinds != [kind for kind in MODULES_UP_TO_POOLING if kind in kinds] or not {"Transformer", "Pooling"} <= set(
-        kinds
-    ):
-        raise UnsupportedModelError(f"its modules are {', '.join(map(_kind, modules))}")
+    kinds = [_kind(module) for module in modules]
+    cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
+    before = {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}
+    in_order = kinds[:cut] == [kind for kind in MODULES_UP_TO_POOLING if kind in before]
+    if not in_order or not {"Transformer", "Pooling"} <= before.keys():
+        raise UnsupportedModelError(f"its modules are {', '.join(kinds)}")
     transformer, options = _transformer(name, before["Transformer"])
     decodes = options.get("transformer_task") == DECODER_TASK
     pooler, includes_prompt = _pooler(name, before["Pooling"], before.get("WeightedLayerPooling"), decodes=decodes)
-    layers, normalize = _post_pooling_modules(name, behind)
+    layers, normalize = _post_pooling_modules(name, modules[cut:])
     prompts = read_prompts(name, setting) if prompt is None else EncoderPrompts.same(prompt)
     if prompts and not includes_prompt:
         raise UnsupportedModelError("its pooling excludes the tokens of the prompt")
@@ -140,15 +145,6 @@ def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:
 
 def _kind(module: dict[str, Any]) -> str:
     return str(module["type"]).rsplit(".", 1)[-1]
-
-
-def _split_at_pooling(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return a mapping from class names to paths for the modules up to the pooling, and a list of the modules after the
-    pooling.
-    """
-    kinds = [_kind(module) for module in modules]
-    cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
-    return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
 
 
 def _post_pooling_modules(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
@@ -239,21 +235,12 @@ def stated_length(name: str) -> int | None:
 
 def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
     """Return the error about a model that is neither a local path nor available on the Hugging Face Hub."""
-    similar = similar_path_hint(Path(name))
-    if is_local_path(name):
-        hint = similar or "Give the path of a run, checkpoint, encoder directory, or word-vector file, or a hub id."
-        return InputError(key=setting, value=name, expected="an existing file or directory", hint=hint)
-    hint = (
-        "Give the path of a run, checkpoint, encoder directory, or word-vector file, or a hub id while the hub is "
-        "reachable (or after its files have been cached)."
-    )
-    return InputError(
-        key=setting,
-        value=name,
-        expected="an existing file or directory, or a model that is available on the Hugging Face Hub "
-        f"({reason.rstrip('.')})",
-        hint=f"{similar} {hint}" if similar else hint,
-    )
+    expected = "an existing file or directory"
+    hint = similar = similar_path_hint(Path(name)) or ""
+    if not is_local_path(name):
+        expected += f", or a model that is available on the Hugging Face Hub ({reason.rstrip('.')})"
+        hint = f"{similar} {LOADABLE_FORMS} A hub id needs the hub, or its files in the cache.".lstrip()
+    return InputError(key=setting, value=name, expected=expected, hint=hint or LOADABLE_FORMS)
 
 
 def is_local_path(name: str) -> bool:

@@ -21,7 +21,7 @@ from contrastive_encoders.encoders.loading.generative import is_causal_generator
 from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
 from contrastive_encoders.encoders.objectives.gense_generator_config import GenSEGeneratorConfig
 from contrastive_encoders.encoders.objectives.seq2seq import CausalWriter, T5Writer
-from contrastive_encoders.losses.gather import global_mean
+from contrastive_encoders.losses.gather import global_mean, ranks, world_size
 
 TRUE = 2  # kind of instances whose answer is yes
 
@@ -66,15 +66,9 @@ class GenSEGenerator(TrainedModule):
         times_N = np.where(batch.kinds < TRUE, 1, self.settings.answer_weight)
         weighed = written.losses_N * on_device(times_N, written.losses_N.device)
         loss = global_mean(weighed.sum(), int((batch.targets.lengths * times_N).sum()))
-        return {
-            "loss": loss,
-            "metrics": self._parts(batch, written.losses_N.detach(), written.answers_NA),
-            "spent": {
-                "examples": len(batch.rows),
-                "real_tokens": int(batch.sources.lengths.sum() + batch.targets.lengths.sum()),
-                "padded_tokens": written.padding_tokens,
-            },
-        }
+        metrics = self._parts(batch, written.losses_N.detach(), written.answers_NA)
+        real_tokens = int(batch.sources.lengths.sum() + batch.targets.lengths.sum())
+        return self.step_output(loss, metrics, batch, real_tokens, written.padding_tokens)
 
     def held_out_texts(self) -> HeldOutTexts:
         """Compute the losses of the data module's held-out texts, and whether the answers for its held-out pairs are
@@ -122,15 +116,9 @@ def is_correct(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
     return says_yes_N == torch.from_numpy(kinds == TRUE).to(says_yes_N.device)
 
 
-def ranks() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes."""
-    together = dist.is_available() and dist.is_initialized()
-    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
-
-
 def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
     """Gather the batches of all ranks, to which they were assigned round-robin, and restore the original order."""
-    _, world = ranks()
+    world = world_size()
     if world == 1:
         return batches
     dealt: list[Any] = [None for _ in range(world)]

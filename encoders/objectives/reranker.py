@@ -125,15 +125,7 @@ class Reranker(TrainedModule):
                 loss = listwise(logits_BL, labels_BL)
             first_B = (logits_BL[:, :1] > logits_BL[:, 1:]).all(1)
             metrics = {"positive_first": first_B.float().mean().detach()}
-        return {
-            "loss": loss,
-            "metrics": metrics,
-            "spent": {
-                "examples": len(batch.rows),
-                "real_tokens": scored.real_tokens,
-                "padded_tokens": scored.padding_tokens,
-            },
-        }
+        return self.step_output(loss, metrics, batch, scored.real_tokens, scored.padding_tokens)
 
     def _score(self, queries: Ragged, documents: Sequence[Ragged]) -> CrossEncoderOutput:
         rows = np.arange(len(queries.lengths))

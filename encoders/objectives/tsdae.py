@@ -9,7 +9,7 @@ Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest tex
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -23,10 +23,9 @@ from contrastive_encoders.encoders.kernels.chunks import (
     computed,
     on_device,
     padded,
-    plan_step,
     total_tokens,
 )
-from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers, round_lengths
+from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
@@ -42,13 +41,6 @@ from contrastive_encoders.losses.gather import global_mean
 CROSS_ATTENTION = "BERT, RoBERTa, XLM-RoBERTa or ELECTRA"  # families that have it, for messages
 
 log = logging.getLogger(__name__)
-
-
-class ReconstructionLoss(NamedTuple):
-    """Reconstruction loss of the original texts on this rank."""
-
-    loss: Tensor
-    padding_tokens: int  # number of padding tokens computed
 
 
 class TSDAE(Objective):
@@ -111,24 +103,18 @@ class TSDAE(Objective):
             )
         return [batch.damaged]
 
-    def loss(self, vectors: Sequence[Tensor], batch: SentenceBatch) -> ReconstructionLoss:
-        summed, padding = self._write(vectors[0], batch.sentences)
-        return ReconstructionLoss(global_mean(summed, int((batch.sentences.lengths - 1).sum())), padding)
-
     def compute(self, views: Sequence[Ragged], batch: SentenceBatch) -> StepResult:
         """Compute the reconstruction loss. The token counts include the tokens of the decoder."""
         encoded = self.encoder.encode_sequences(views[0])
-        written = self.loss([encoded.vectors], batch)
+        summed, padding = self._write(encoded.vectors, batch.sentences)
+        loss = global_mean(summed, int((batch.sentences.lengths - 1).sum()))
         real_tokens = int(views[0].lengths.sum() + batch.sentences.lengths.sum())
-        return StepResult(written.loss, {}, real_tokens, encoded.padding_tokens + written.padding_tokens)
+        return StepResult(loss, {}, real_tokens, encoded.padding_tokens + padding)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
         """Return the summed loss of reconstructing texts from their embeddings, and the number of padding tokens."""
         device, encoder = texts.ids.device, self.encoder
-        widths = round_lengths(texts.lengths, self.decoder, encoder.longest)
-        budget = encoder.budget(device)
-        smaller = encoder.recomputed_budget(budget, device)
-        chunks, again = plan_step(widths, budget, smaller, encoder.activation_checkpointing, device)
+        chunks, again = encoder.training_chunks(texts.lengths, self.decoder, device)
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
         behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
         wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)
