@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from contrastive_encoders.core.config_schema import UNSET, config_field
+from contrastive_encoders.core.gense_prompts import Assembly
 from contrastive_encoders.io.text_files import ENCODING_MEANING
 
 Prompts = str | Sequence[str] | Mapping[str, str] | None
@@ -17,7 +18,6 @@ MaskStrategy = Literal["bert", "all"]
 OnError = Literal["fail", "skip"]
 LengthUnit = Literal["tokens", "words"]
 PostprocessStep = Literal["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]  # in published order
-Assembly = Literal["pieces", "string"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,25 @@ class RowDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldOutDataConfig:
+    """Configuration keys of data of which a part is held out as a retrieval task."""
+
+    held_out_fraction: float = config_field(
+        0.0,
+        "fraction of the data that is held out from training and evaluated as the task held_out, at most 1,000 rows",
+        inherits_from="held_out_fraction",
+        ge=0,
+        le=0.5,
+    )
+    max_held_out_documents: int = config_field(
+        100_000,
+        "maximum number of documents that are ranked for each query of the task held_out; if there are more, a "
+        "sample is used",
+        ge=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SentenceDataConfig(RowDataConfig, FileDataConfig):
     """Configuration of single sentences or other short texts.
 
@@ -174,7 +193,7 @@ class NLIDataConfig(RowDataConfig, FileDataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TripletDataConfig(RowDataConfig, FileDataConfig):
+class TripletDataConfig(HeldOutDataConfig, RowDataConfig, FileDataConfig):
     """Configuration of anchors with a positive and optional hard negatives.
 
     Example:
@@ -185,19 +204,6 @@ class TripletDataConfig(RowDataConfig, FileDataConfig):
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.Triplets"
 
-    held_out_fraction: float = config_field(
-        0.0,
-        "fraction of the rows that is held out from training and evaluated as the task held_out, at most 1,000 rows",
-        inherits_from="held_out_fraction",
-        ge=0,
-        le=0.5,
-    )
-    max_held_out_documents: int = config_field(
-        100_000,
-        "maximum number of documents that are ranked for each query of the task held_out; if there are more, a "
-        "sample is used",
-        ge=1,
-    )
     neighbor_group_size: int | None = config_field(
         None,
         "maximum number of rows per group, at most an eighth of batch_size; a group consists of rows whose first "
@@ -437,7 +443,9 @@ class SpanDataConfig(DataConfig):
         ge=1,
     )
     prompts: Prompts = config_field(
-        None, "prompt that is prepended to the spans; null: the default prompt of the backbone; {}: no prompt"
+        None,
+        "prompt that is prepended to the spans, or prompts for the two texts of a pair of passages: one string for "
+        "both, or a list of two; null: the prompts of the backbone (for spans, its default prompt); {}: no prompts",
     )
     match_span_count_of: int | None = config_field(
         None,
@@ -447,7 +455,7 @@ class SpanDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
+class DocumentDataConfig(HeldOutDataConfig, SpanDataConfig, RowDataConfig, FileDataConfig):
     """Configuration of long documents, from which spans or pairs of passages are drawn.
 
     Example:
@@ -462,24 +470,6 @@ class DocumentDataConfig(SpanDataConfig, RowDataConfig, FileDataConfig):
         None,
         "what one document is in .txt files: line (each line) or file (the entire file); null: line if the path is "
         "a file, file if the path is a directory",
-    )
-    held_out_fraction: float = config_field(
-        0.0,
-        "fraction of the documents that is held out from training and evaluated as the task held_out",
-        inherits_from="held_out_fraction",
-        ge=0,
-        le=0.5,
-    )
-    max_held_out_documents: int = config_field(
-        100_000,
-        "maximum number of documents that are ranked for each query of the task held_out; if there are more, a "
-        "sample is used",
-        ge=1,
-    )
-    prompts: Prompts = config_field(
-        None,
-        "prompts that are prepended to the texts of a pair: one string for both, or a list of two; null: the "
-        "prompts of the backbone (for spans, its default prompt); {}: no prompts",
     )
 
 

@@ -55,7 +55,8 @@ class PassagePairs(DocumentFiles, TripletRows):
         super().__init__(settings)
         self.rows = PassageRows(self.text_source())
         options = HeldOutOptions((1,), TITLES, self.rows.corpus, self.settings.max_held_out_documents)
-        self.held_out_split = HeldOutSplit.of(self.rows, self.settings.held_out_fraction, self.cache, options)
+        share = self.settings.held_out_fraction
+        self.held_out_split = HeldOutSplit(self.rows, share, self.cache, options) if share else None
 
     def source(self) -> RowSource:
         return self.held_out_split or self.rows

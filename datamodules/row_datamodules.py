@@ -302,7 +302,8 @@ class Triplets(TripletRows, StoredRows):
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         options = HeldOutOptions(max_documents=self.settings.max_held_out_documents)
-        self.held_out_split = HeldOutSplit.of(self.records, self.settings.held_out_fraction, self.cache, options)
+        share = self.settings.held_out_fraction
+        self.held_out_split = HeldOutSplit(self.records, share, self.cache, options) if share else None
 
     def source(self) -> RowSource:
         return self.held_out_split or self.records

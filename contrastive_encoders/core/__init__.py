@@ -6,7 +6,6 @@ This package imports none of the project's other packages, so any of them may im
 from contrastive_encoders.core.batches import (
     IGNORED_LABEL,
     NLIBatch,
-    Part,
     Ragged,
     ScoredPairBatch,
     ScoredTripletBatch,
@@ -85,7 +84,6 @@ __all__ = [
     "NLIBatch",
     "OutputError",
     "PairScorer",
-    "Part",
     "Prompted",
     "PromptsRecord",
     "Ragged",

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.errors import shorten
 from contrastive_encoders.core.key_suggestions import check_known_keys
 
 Settings = TypeVar("Settings")
 
-MAX_VALUE_CHARS = 200  # characters of a value in a message
 REQUIRED = dataclasses.MISSING  # the default of a key that has none
 
 
@@ -424,12 +424,6 @@ def _value_description(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a mapping"
     return next((NAMES[kind] for kind in (int, float, str) if isinstance(value, kind)), f"a {type(value).__name__}")
-
-
-def shorten(value: Any) -> str:
-    """Return a value as text for a message, truncated if it is long."""
-    text = str(value)
-    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
 
 
 def matches_type(value: Any, type_: Any) -> bool:

@@ -61,7 +61,7 @@ class InputError(ValueError):
         return self.copy(f"{prefix}: {self}")
 
     def _message(self, has_value: bool) -> str:
-        value = _format_value(self.value)
+        value = shorten(_as_override(self.value))
         if self.location is None:
             place = f"{self.key}={value}" if has_value else str(self.key)
             sentence = f"{place}: expected {self.expected}."
@@ -81,13 +81,14 @@ def missing_package(
     return InputError(key=key, value=value, location=location, expected=f"the package {package}", hint=hint)
 
 
-def _format_value(value: Any) -> str:
-    """Format a value as in an override, truncated to `MAX_VALUE_CHARS` characters."""
-    text = _as_override(value)
+def shorten(value: Any) -> str:
+    """Return a value as text for a message, truncated to `MAX_VALUE_CHARS` characters."""
+    text = str(value)
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
 
 
 def _as_override(value: Any) -> str:
+    """Format a value as in an override."""
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}: {_as_override(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

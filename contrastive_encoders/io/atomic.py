@@ -147,11 +147,16 @@ def atomic_link(source: Path, target: Path) -> None:
     remove(part)
     if target.exists() and target.samefile(source):
         return  # two names of the same file: renaming a third name to one of them would leave the third
-    try:
-        os.link(source, part)
-    except OSError:
-        shutil.copyfile(source, part)
+    link_or_copy(source, part)
     part.replace(target)
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Hard-link a file to a second path, or copy it if the file system does not support hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def sync_folder(folder: Path) -> None:

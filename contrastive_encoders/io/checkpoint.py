@@ -7,7 +7,6 @@ contains the name and the checksums of that folder.
 """
 
 import functools
-import os
 import pickle
 import re
 import shutil
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import check_version
-from contrastive_encoders.io.atomic import atomic_file, atomic_link, remove
+from contrastive_encoders.io.atomic import atomic_file, atomic_link, link_or_copy, remove
 from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.sharded_tensors import Shards, compare_shards
 
@@ -152,15 +151,8 @@ def link_checkpoint(source: Path, target: Path) -> None:
         shards, copy = shards_of(source, found), target.parent / shards_of(source, found).name
         if not copy.exists() or not copy.samefile(shards):
             remove(copy)
-            shutil.copytree(shards, copy, copy_function=_link)
+            shutil.copytree(shards, copy, copy_function=link_or_copy)
     atomic_link(source, target)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 @functools.lru_cache(maxsize=64)

@@ -193,13 +193,11 @@ def count_kinds(files: Sequence[Path]) -> dict[str, int]:
     return dict(Counter(_ending(path) or path.name for path in files).most_common())
 
 
-def count_skipped(
-    paths: str | Path | Sequence[str | Path], files: Sequence[TextFile], key: str = "data.path"
-) -> dict[str, int]:
+def count_skipped(paths: str | Path | Sequence[str | Path], files: Sequence[TextFile]) -> dict[str, int]:
     """Count the files that are skipped, by extension: those in the folders of ``paths`` that are neither hidden nor
     among ``files``.
     """
-    here = (Path(given).expanduser() for given in _each_path(paths, key) if not is_address(given))
+    here = (Path(given).expanduser() for given in _each_path(paths, "data.path") if not is_address(given))
     folders = [match for path in here for match in _matches(path) if match.is_dir()]
     visible = {path for folder in folders for path in _visible_files(folder)}
     return count_kinds(sorted(visible - {file.path for file in files}))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from contrastive_encoders.io.atomic import atomic_write
 
 ADDRESSES = "addresses"  # folder of the cache with downloaded files
-ORIGIN = "address.json"  # in a parent folder of a downloaded file
+ORIGIN = "address.json"  # in a parent folder of a downloaded file: its address, size, and version
 MAX_LISTED_FILES = 10_000  # individually; the checksum is over all
 
 
@@ -83,11 +83,6 @@ def sha256_of_all(sums: Sequence[str]) -> str:
     renamed.
     """
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
-
-
-def write_origin(folder: Path, address: str, size: int, version: str) -> None:
-    """Write the origin (address, size, and version) of a downloaded file to a record in the folder of the file."""
-    write_record(folder / ORIGIN, {"path": address, "bytes": size, "version": version})
 
 
 def read_origin(path: Path) -> dict[str, Any]:

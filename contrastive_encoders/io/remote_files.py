@@ -25,10 +25,10 @@ from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.cached_rows import CACHE, cache_folder
 from contrastive_encoders.io.manifest import (
     ADDRESSES,
+    ORIGIN,
     CorruptFileError,
     read_origin,
     read_record,
-    write_origin,
     write_record,
 )
 
@@ -134,7 +134,7 @@ def _copy(file: RemoteFile, home: Path) -> Path:
         size = (folder / name).stat().st_size
         if file.bytes not in (None, size):
             raise RemoteUnreachableError(f"the connection ended after {size:,} of {file.bytes:,} bytes")
-        write_origin(folder, without_secrets(file.address), size, file.version)
+        write_record(folder / ORIGIN, {"path": without_secrets(file.address), "bytes": size, "version": file.version})
 
     build_once(directory, is_whole, build, key=CACHE)
     return path

@@ -5,7 +5,6 @@ any other number has written, and one process can assemble the tensors.
 """
 
 import contextlib
-import inspect
 import json
 import zlib
 from collections import defaultdict
@@ -26,15 +25,6 @@ OFFSETS = "DCP_SHARDING_INFO"  # in the header of a file, as torch writes it
 BLOCK = 2**24
 
 Sums = dict[str, tuple[int, int]]  # file name -> its size in bytes and its crc32
-
-
-def can_write_shards() -> bool:
-    """Return whether the installed version of torch can write shards as safetensors files."""
-    try:
-        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-    except ImportError:
-        return False
-    return "save_distributed" in inspect.signature(HuggingFaceStorageWriter).parameters
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from contrastive_encoders.core.config_schema import shorten
+from contrastive_encoders.core.errors import shorten
 from contrastive_encoders.core.key_effects import KeyEffect, effect_of
 from contrastive_encoders.training.identity import deciding_keys
 

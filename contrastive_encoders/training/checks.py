@@ -20,7 +20,7 @@ from contrastive_encoders.evaluation.catalog import tasks_of_suites
 from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.sharded_tensors import can_write_shards, shapes
+from contrastive_encoders.io.sharded_tensors import shapes
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
@@ -195,9 +195,6 @@ def check_device(run: ResolvedRun) -> None:
     devices = str(keys["devices"])  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launcher_info():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
-    if run.is_sharded and not can_write_shards():
-        expected = f"ddp with torch {torch.__version__}, since sharded checkpoints require a newer version, e.g. 2.13"
-        raise InputError(key="trainer", value="fsdp", expected=expected)
     if run.is_sharded and run.precision == "fp16":
         raise InputError(key="precision", value="fp16", expected="bf16 or fp32, since fsdp does not scale losses")
     if run.is_sharded and run.model.frozen_dtype == "nf4":

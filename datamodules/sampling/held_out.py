@@ -73,13 +73,6 @@ class HeldOutSplit:
     Runs of words that are common in the data, such as a signature, do not make two texts near-duplicates.
     """
 
-    @classmethod
-    def of(
-        cls, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS
-    ) -> "HeldOutSplit | None":
-        """Return the split, or None if the fraction of held-out rows is 0."""
-        return cls(source, share, cache, options) if share else None
-
     def __init__(self, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS) -> None:
         self.source, self.share, self.options = source, share, options
         self.width = source.width

@@ -5,7 +5,7 @@ spans and masks in any process and batch, and new ones in the next pass.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,17 +13,12 @@ import torch
 from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged, SpanBatch
 from contrastive_encoders.datamodules.data_configs import MaskStrategy
 from contrastive_encoders.datamodules.sampling.spans import SpanRule, Spans, align_to_words, sample_spans
+from contrastive_encoders.datamodules.store.token_store import TokenStore
 from contrastive_encoders.datamodules.store.tokenizer import SpecialTokens
 
 LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # limits for max_span=auto
 KEPT_PERCENT = 90  # share of the documents that max_span=auto keeps
 SPANS, MASKS = 0, 1  # two random streams, so that spans do not depend on masking
-
-
-class TokenTexts(Protocol):
-    """Interface of a token store from which span batches are built."""
-
-    def text(self, row: int, /) -> np.ndarray: ...
 
 
 def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_SPAN) -> int:
@@ -51,7 +46,7 @@ class SpanBatchBuilder:
 
     def __init__(
         self,
-        store: TokenTexts,
+        store: TokenStore,
         specials: SpecialTokens,
         rule: SpanRule,
         *,

@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.core.config_schema import shorten
+from contrastive_encoders.core.errors import shorten
 from contrastive_encoders.encoders.similarity import similarity_matrix
 
 LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # occurs in texts that were cut inside an emoji

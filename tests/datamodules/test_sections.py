@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from contrastive_encoders.datamodules.sources.sections import DocumentSection, sections
+from contrastive_encoders.datamodules.sources.raw_documents import DocumentSection, sections
 
 DOCS = [path for path in sorted((Path(__file__).parents[2] / "docs").glob("*.md")) if path.stat().st_size > 2_000]
 

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
-from contrastive_encoders.core.config_schema import shorten
+from contrastive_encoders.core.errors import shorten
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.composition.config_keys import COMMAND_GROUPS, known_keys, leaves
