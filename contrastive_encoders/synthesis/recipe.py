@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.output_directory import FINISHED, LOCK, MARKER, lock_folder, release_lock
-from contrastive_encoders.runtime.devices import check_devices, device_of
+from contrastive_encoders.runtime.devices import check_devices
 from contrastive_encoders.runtime.worker_loop import Start
 from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool, open_pool
-from contrastive_encoders.synthesis.decoding.generator import Generator, load_generator
-from contrastive_encoders.synthesis.recipe_configs import GenerateConfig, ModelConfig, Precision
+from contrastive_encoders.synthesis.decoding.generator import load_generator
+from contrastive_encoders.synthesis.recipe_configs import GenerateConfig, ModelConfig
 from contrastive_encoders.synthesis.server.server import Server, check_url, import_openai
 from contrastive_encoders.synthesis.shards.provenance import identify_generator, versions
 from contrastive_encoders.synthesis.shards.store import RECORDS_FOLDER
@@ -155,15 +155,15 @@ class ModelRecipe(ModelConfig, Recipe):
         if self.served:
             return self.server
         return partial(
-            load_writer, str(self.generator), self.precision, self.device, self.revision, chat=self.chat_template
+            load_generator,
+            str(self.generator),
+            precision=self.precision,
+            device=self.device,
+            revision=self.revision,
+            chat_template=self.chat_template,
         )
 
     def server(self) -> Server:
         """Return the client of the server. It is not connected yet."""
         folder = self.generation_folder / RECORDS_FOLDER
         return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder)
-
-
-def load_writer(name: str, precision: Precision, device: str, revision: str | None, *, chat: bool) -> Generator:
-    """Load a causal language model on the device of the worker."""
-    return load_generator(name, precision=precision, device=device_of(device), revision=revision, chat_template=chat)

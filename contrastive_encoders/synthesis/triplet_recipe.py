@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts, parse_prompts
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.child_processes import check_number
-from contrastive_encoders.runtime.devices import device_of
-from contrastive_encoders.runtime.worker_loop import Start
+from contrastive_encoders.runtime.worker_loop import Start, Work
 from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.discriminator import (
     SENTENCES_PER_BATCH,
@@ -37,22 +36,15 @@ from contrastive_encoders.synthesis.report.report import write_report
 from contrastive_encoders.synthesis.rules.triplet_rules import UNJUDGED_HINT, Rules
 from contrastive_encoders.synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
 from contrastive_encoders.synthesis.sentences.inputs import Inputs, open_inputs
-from contrastive_encoders.synthesis.sentences.preparation import (
-    Preparation,
-    Prepared,
-    identify,
-    prepare,
-)
+from contrastive_encoders.synthesis.sentences.preparation import Preparation, identify, prepare
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.progress import WorkerProgress
 from contrastive_encoders.synthesis.shards.provenance import versions
 from contrastive_encoders.synthesis.shards.sharded_dataset import (
     DataSet,
-    ShardFacts,
-    ShardInputs,
     WrittenShard,
-    finish_rows,
+    judge_shards,
     write_data_set,
 )
 from contrastive_encoders.synthesis.shards.store import (
@@ -61,11 +53,18 @@ from contrastive_encoders.synthesis.shards.store import (
     ShardStore,
     accept_all,
     read_manifest,
-    to_json_lines,
 )
 from contrastive_encoders.synthesis.task_spec import read_spec_file
 
 log = logging.getLogger(__name__)
+
+
+class Premises(NamedTuple):
+    """The inputs for which candidates are written or found, their number, and counts for the manifest."""
+
+    number: int
+    counts: dict[str, Any]  # of the sentences
+    inputs: Iterable[Any]
 
 
 @dataclass(kw_only=True)
@@ -125,7 +124,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
             return self.server
         options: dict[str, Any] = {"precision": self.precision, "revision": self.revision}
         options |= {"chat_template": True} if self.chat_template else {}
-        return partial(load_judge, self.judge, self.device, **options)
+        return partial(self.judge.load, device=self.device, **options)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
         """Return additional entries of the manifest. ``counts`` are the counts of prepared sentences."""
@@ -141,12 +140,28 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         write_triplets(self.generation_folder, self.folder, self.rules, self.workers)
 
     @abstractmethod
+    def premises(self) -> Premises:
+        """Return the inputs for which candidates are written or found."""
+
+    @abstractmethod
     def write_scored(self) -> None:
         """Generate or find candidates, judge them, and write the missing scored rows."""
 
-
-def load_judge(judge: NamedGenerator, device: str, **options: Any) -> Generator:
-    return judge.load(device=device_of(device), **options)
+    def write_candidates(self, premises: Premises, work: Work, start: Start, prompts: int = 1) -> None:
+        """Write the missing scored rows. ``prompts`` is the number of prompts per input."""
+        data_set = DataSet(
+            self.generation_folder,
+            self.recipe["name"],
+            premises.number,
+            self.shard_size,
+            self.identity,
+            self.about(premises.counts),
+            premises.inputs,
+            work,
+            prompts,
+        )
+        with self.open_pool(start) as pool:
+            write_data_set(data_set, pool, quiet=self.quiet)
 
 
 @dataclass(kw_only=True)
@@ -169,8 +184,9 @@ class SentenceRecipe(SentencesConfig, TripletRecipe):
             self.given = identify(self.inputs, self.preparation)
         super().plan()
 
-    def prepared(self) -> Prepared:
-        return prepare(self.inputs, self.preparation, self.generation_folder, self.given)
+    def premises(self) -> Premises:
+        prepared = prepare(self.inputs, self.preparation, self.generation_folder, self.given)
+        return Premises(prepared.number, prepared.counts, prepared)
 
 
 def load_prompts(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,21 +248,9 @@ class SentenceCandidates(NamedTuple):
     about: dict[str, str] = {}  # further entries of the row
 
 
-class CandidateSource(Protocol):
-    """Function that returns candidates for each input: texts that may follow from it or contradict it.
-
-    ``first`` is the position of the first input in the dataset.
-    """
-
-    def __call__(self, first: int, inputs: Sequence[Any]) -> list[SentenceCandidates]: ...
-
-
-class Premises(NamedTuple):
-    """The inputs for which candidates are found, their number, and counts for the manifest."""
-
-    number: int
-    counts: dict[str, Any]  # of the sentences
-    inputs: Iterable[Any]
+# Function of the position of the first input in the dataset, and of the inputs. It returns, for each input, texts that
+# may follow from it or contradict it
+CandidateSource = Callable[[int, Sequence[Any]], list[SentenceCandidates]]
 
 
 @dataclass(kw_only=True)
@@ -256,10 +260,6 @@ class Baseline(TripletRecipe):
     @abstractmethod
     def method(self) -> dict[str, Any]:
         """Return the settings that determine the candidates."""
-
-    @abstractmethod
-    def premises(self) -> Premises:
-        """Return the inputs for which candidates are found."""
 
     @abstractmethod
     def source(self, inputs: Iterable[Any]) -> Callable[[], CandidateSource]:
@@ -277,24 +277,10 @@ class Baseline(TripletRecipe):
         }
 
     def write_scored(self) -> None:
-        number, counts, inputs = self.premises()
-        prompts = self.judge.prompts if self.judge is not None else None
-        about, work = self.about(counts), JudgedShards(prompts, self.max_pair_tokens)
-        candidates = DataSet(
-            self.generation_folder, self.recipe["name"], number, self.shard_size, self.identity, about, inputs, work
-        )
-        start = partial(load_source, self.source(inputs), self.writer() if self.judged else None)
-        with self.open_pool(start) as pool:
-            write_data_set(candidates, pool, finish_rows, quiet=self.quiet)
-
-
-@dataclass(kw_only=True)
-class SentenceBaseline(Baseline, SentenceRecipe):
-    """Base class of baseline recipes whose premises are sentences read from files."""
-
-    def premises(self) -> Premises:
-        prepared = self.prepared()
-        return Premises(prepared.number, prepared.counts, prepared)
+        premises = self.premises()
+        work = JudgedShards(self.judge.prompts if self.judge is not None else None, self.max_pair_tokens)
+        start = partial(load_source, self.source(premises.inputs), self.writer() if self.judged else None)
+        self.write_candidates(premises, work, start)
 
 
 class LoadedSource(NamedTuple):
@@ -319,10 +305,7 @@ def discriminator_of(
 
 @dataclass(frozen=True)
 class JudgedShards:
-    """Task of a worker: get the candidates of each input from a source, and judge them.
-
-    A shard is processed at once, so nothing is pending between two shards.
-    """
+    """Task of a worker: get the candidates of each input from a source, and judge them."""
 
     prompts: Prompts | None
     max_pair_tokens: int
@@ -335,15 +318,12 @@ class JudgedShards:
             score = None
             if generator is not None and self.prompts is not None:
                 score = discriminator_of(generator, self.prompts, self.max_pair_tokens)
-            for task in tasks:
-                payload: ShardInputs = task.payload
-                rows = list[dict[str, Any]]()
-                for begin in range(0, len(payload.inputs), SENTENCES_PER_BATCH):
-                    some = payload.inputs[begin : begin + SENTENCES_PER_BATCH]
-                    rows += judge_candidates(source(payload.first + begin, some), score)
-                    yield None, WorkerProgress(len(some))
-                about = ShardFacts(tokens=0, labels=count_candidates(rows), left_out=[])
-                yield task.number, WrittenShard(to_json_lines(rows), about)
+            yield from judge_shards(
+                tasks,
+                SENTENCES_PER_BATCH,
+                lambda first, some: judge_candidates(source(first, some), score),
+                count_candidates,
+            )
 
 
 def judge_candidates(

@@ -16,7 +16,7 @@ from contrastive_encoders.runtime.worker_pool import open_pool
 from contrastive_encoders.synthesis.decoding.discriminator import Discriminator
 from contrastive_encoders.synthesis.recipes.gense import GenseShards
 from contrastive_encoders.synthesis.sentences.preparation import Prepared
-from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, finish_rows, write_data_set
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, write_data_set
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
@@ -67,7 +67,7 @@ def stage_of(folder, texts, *, shard_size=4, decode_batch_size=None, kv_cache_to
 
 def written(stage, load, workers=1):
     with open_pool(load, workers) as pool:
-        write_data_set(stage, pool, finish_rows, quiet=True)
+        write_data_set(stage, pool, quiet=True)
     return rows_of(stage.folder)
 
 

@@ -426,3 +426,21 @@ def test_only_missing_answers_are_requested_after_a_server_failure(place, tmp_pa
         assert all(row["text"] and row["p_yes"] is None for row in rows)
     finally:
         stand.close()
+
+
+def test_another_model_of_the_server_judges_its_questions(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setattr("tests.synthesis.openai_server.JUDGED", {"Yes": 0.6, "No": 0.2})
+    stand = Stand()
+    try:
+        served = ["engine=openai", f"base_url={stand.url}", "generator=some/writer", "judge=some/judge"]
+        rules = ["rules.min_p_yes=0.7", "rules.max_rank=null", "negatives=0"]
+        given = overrides_for(place, tmp_path / "out", *served, *rules)
+        here(*(override for override in given if not override.startswith(("precision", f"generator={place}"))))
+        models = {"logprobs" in body: set[str]() for body in stand.answered}
+        for body in stand.answered:
+            models["logprobs" in body].add(body["model"])
+        assert models == {False: {"some/writer"}, True: {"some/judge"}}
+        assert {row["p_yes"] for row in rows_of(tmp_path / "out" / "scored")} == {0.75}
+    finally:
+        stand.close()

@@ -101,13 +101,13 @@ class EncoderDecoder(Generator):
 
 
 def load_encoder_decoder(
-    name: str, *, precision: str = "fp32", device: str | torch.device | None = None, revision: str | None = None
+    name: str, *, precision: str = "fp32", device: str = "auto", revision: str | None = None
 ) -> EncoderDecoder:
     """Load an encoder-decoder generator.
 
     Args:
         precision: fp32, bf16, or fp16.
-        device: ``None`` selects the GPU if there is one.
+        device: auto, cpu, cuda, or cuda:N.
 
     Raises:
         InputError: The model does not exist, or it is not a T5-like encoder-decoder with a language-model head.

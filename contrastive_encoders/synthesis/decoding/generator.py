@@ -19,6 +19,7 @@ from contrastive_encoders.encoders.kernels.gpu_kernels import exclude_cudnn_atte
 from contrastive_encoders.encoders.kernels.onednn_layers import WORTH_IT_TOKENS, packed_linears
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_complete
 from contrastive_encoders.encoders.loading.generative import causal_lm_problem
+from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
 from contrastive_encoders.synthesis.decoding.continuations import PromptText, split_chat_prompt
 
@@ -381,7 +382,7 @@ def load_generator(
     name: str,
     *,
     precision: str = "fp32",
-    device: str | torch.device | None = None,
+    device: str = "auto",
     revision: str | None = None,
     chat_template: bool = False,
 ) -> Generator:
@@ -389,7 +390,7 @@ def load_generator(
 
     Args:
         precision: fp32, bf16, or fp16.
-        device: ``None`` selects the GPU if there is one.
+        device: auto, cpu, cuda, or cuda:N.
 
     Raises:
         InputError: The model does not exist, or does not continue text with a key-value cache.
@@ -408,7 +409,7 @@ def load_parts(
     why_not: Callable[[Any], str],
     refused: Callable[[str], InputError],
     precision: str,
-    device: str | torch.device | None,
+    device: str,
     revision: str | None,
 ) -> tuple[Any, Tokenizer]:
     """Load the model and tokenizer of a generator.
@@ -423,7 +424,7 @@ def load_parts(
         raise refused(why)
     tokenizer = from_pretrained(AutoTokenizer, name, **options)
     model: Any = load_complete(factory, name, refused, dtype=PRECISIONS[precision], **options)
-    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval(), tokenizer
+    return model.to(device_of(device)).eval(), tokenizer
 
 
 def _no_causal_lm(name: str, why: str) -> InputError:

@@ -22,8 +22,8 @@ from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
 from contrastive_encoders.synthesis.shards.progress import WorkerProgress
-from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, ShardInputs, WrittenShard
-from contrastive_encoders.synthesis.shards.store import LabelCounts, accept_all, to_json_lines
+from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs, WrittenShard, judge_shards
+from contrastive_encoders.synthesis.shards.store import LabelCounts, accept_all
 
 SURROUNDING_CHARS = "'\u2018\u2019*` "  # characters that a model writes around a line
 PASSAGES_PER_BATCH = 32  # passages that are judged between progress reports
@@ -179,15 +179,14 @@ class JudgedQuestions:
                 score = ServedDiscriminator(generator, self.prompts.judge, self.max_passage_tokens, judged=True)
             else:
                 score = PassageJudge(generator, self.prompts.judge, self.max_passage_tokens)
-            for task in tasks:
-                payload: ShardInputs = task.payload
-                rows = list[QuestionCandidate]()
-                for at in range(0, len(payload.inputs), PASSAGES_PER_BATCH):
-                    some: list[PassageQuestions] = payload.inputs[at : at + PASSAGES_PER_BATCH]
-                    rows += judge_questions(some, score)
-                    yield None, WorkerProgress(len(some))
-                facts = ShardFacts(tokens=0, labels=counts_of(rows), left_out=[])
-                yield task.number, WrittenShard(to_json_lines(rows), facts)
+            yield from judge_shards(tasks, PASSAGES_PER_BATCH, lambda _, some: judge_questions(some, score), counts_of)
+
+
+def skip_judging(_: object, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
+    """Task of a worker: copy the written questions without judging them."""
+    return judge_shards(
+        tasks, PASSAGES_PER_BATCH, lambda _, some: [row for one in some for row in one.candidates], counts_of
+    )
 
 
 def judge_questions(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCandidate]:

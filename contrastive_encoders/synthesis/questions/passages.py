@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.passages import passages_of
@@ -146,21 +150,15 @@ def groups_of(texts: Sequence[str]) -> list[int]:
 
     Two texts are in the same group if a chain of near-duplicates, or of texts with equal words, connects them.
     """
-    first = list(range(len(texts)))
-
-    def root(place: int) -> int:
-        while first[place] != place:
-            first[place] = first[first[place]]
-            place = first[place]
-        return place
-
-    words = [words_of(text) for text in texts]
     copies, equal = NearDuplicateIndex(texts), dict[tuple[str, ...], int]()
-    for place, own in enumerate(words):
-        for other in [equal.setdefault(tuple(own), place), *copies.like(own)]:
-            one, two = sorted((root(place), root(other)))
-            first[two] = one
-    return [root(place) for place in range(len(texts))]
+    pairs = list[tuple[int, int]]()
+    for place, own in enumerate(map(words_of, texts)):
+        pairs += [(place, other) for other in (equal.setdefault(tuple(own), place), *copies.like(own))]
+    rows, columns = zip(*pairs, strict=True)
+    graph = coo_array((np.ones(len(pairs)), (rows, columns)), shape=(len(texts), len(texts)))
+    _, groups = connected_components(graph, directed=False)
+    _, first = np.unique(groups, return_index=True)
+    return [int(place) for place in first[groups]]
 
 
 def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None:

@@ -35,7 +35,7 @@ from contrastive_encoders.synthesis.sentences.quotations import (
 from contrastive_encoders.synthesis.server.protocol import REFUSALS
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
-from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, finish, write_data_set
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, write_data_set
 from contrastive_encoders.synthesis.shards.store import X1, LabelCounts, RejectedText, ShardEntry, read_entries
 from contrastive_encoders.synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
 
@@ -141,9 +141,9 @@ class Dino(DinoConfig, ModelRecipe):
                 if self.has_pairs:  # from now on, the folder declares its content even if interrupted
                     pairs = self.second_stage(first)
                     pairs.store.write_manifest(pairs.manifest(complete=False))
-                write_data_set(first, pool, finish, quiet=self.quiet)
+                write_data_set(first, pool, quiet=self.quiet)
             if self.has_pairs:
-                write_data_set(self.second_stage(first), pool, finish, quiet=self.quiet)
+                write_data_set(self.second_stage(first), pool, quiet=self.quiet)
 
     def first_stage(self) -> "DinoStage":
         spec, number = self.tasks.x1, self.num_x1
@@ -223,6 +223,17 @@ class DinoStage(DataSet):
     def describe(self, manifest: dict[str, Any]) -> None:
         write_report(self.folder, manifest)
         write_label_card(self.folder, manifest)
+        counts = manifest["counts"]
+        if not manifest["complete"]:
+            return
+        if not counts["accepted"]:
+            reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
+            log.warning("%s: no text was accepted (%s). See report.html.", self.folder, reasons or "none was requested")
+            return
+        log.info(
+            "%s: accepted %s of %s texts (%.1f%%). report.html shows their quality.",
+            *(self.folder, f"{counts['accepted']:,}", f"{counts['samples']:,}", 100 * counts["yield"]),
+        )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from contrastive_encoders.synthesis.sentences.quotations import (
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
-from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, finish_rows, write_data_set
+from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs
 from contrastive_encoders.synthesis.task_spec import STOP
 from contrastive_encoders.synthesis.triplet_recipe import (
     SentenceCandidates,
@@ -62,20 +62,13 @@ class Gense(GenseConfig, SentenceRecipe):
 
     def write_scored(self) -> None:
         assert self.judge is not None
-        sentences = self.prepared()
         how = self.how
         if (self.chat_template or self.served) and (mark := closing_mark(self.judge.prompts)):
             how = replace(how, stop=mark, abandon="\n")
         shards = GenseShards(
             how, self.judge.prompts, self.candidates, self.max_source_tokens, self.max_pair_tokens, self.judged
         )
-        about, name = self.about(sentences.counts), self.recipe["name"]
-        number, prompts = sentences.number, len(DIRECTIONS)
-        stage = DataSet(
-            self.generation_folder, name, number, self.shard_size, self.identity, about, sentences, shards, prompts
-        )
-        with self.open_pool(self.writer()) as pool:
-            write_data_set(stage, pool, finish_rows, quiet=self.quiet)
+        self.write_candidates(self.premises(), shards, self.writer(), prompts=len(DIRECTIONS))
 
 
 def closing_mark(prompts: Prompts) -> str:

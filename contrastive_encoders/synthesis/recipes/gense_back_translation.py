@@ -26,14 +26,15 @@ from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, batch_
 from contrastive_encoders.synthesis.recipe_configs import BackTranslationConfig, Language, Search
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 from contrastive_encoders.synthesis.triplet_recipe import (
+    Baseline,
     CandidateSource,
-    SentenceBaseline,
     SentenceCandidates,
+    SentenceRecipe,
 )
 
 
 @dataclass(kw_only=True)
-class BackTranslation(BackTranslationConfig, SentenceBaseline):
+class BackTranslation(BackTranslationConfig, Baseline, SentenceRecipe):
     """Recipe ``gense_back_translation``: pairs of a sentence and its back-translation, which a discriminator may
     judge.
     """

@@ -18,20 +18,21 @@ from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction
 from contrastive_encoders.synthesis.recipe_configs import Bm25, RetrievalConfig
 from contrastive_encoders.synthesis.triplet_recipe import (
+    Baseline,
     CandidateSource,
-    SentenceBaseline,
     SentenceCandidates,
+    SentenceRecipe,
 )
 
 WORD = r"(?u)\b\w+\b"  # letters and digits, ignoring case; no stop words, since their weight is small in any language
 
 
 @dataclass(kw_only=True)
-class Retrieval(RetrievalConfig, SentenceBaseline):
+class Retrieval(RetrievalConfig, Baseline, SentenceRecipe):
     """Recipe ``gense_retrieval``: pairs or triplets of sentences that BM25 retrieves and the discriminator judges."""
 
     required: ClassVar[dict[str, str]] = {
-        **SentenceBaseline.required,
+        **SentenceRecipe.required,
         "generator": "the directory or hub id of a GenSE generator, which judges the retrieved sentences",
     }
 

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +25,7 @@ from contrastive_encoders.synthesis.questions.generation import (
     PassageQuestions,
     QuestionCandidate,
     QuestionShards,
-    counts_of,
+    skip_judging,
 )
 from contrastive_encoders.synthesis.questions.output import (
     BEIR_FILES,
@@ -63,14 +62,13 @@ from contrastive_encoders.synthesis.questions.scores import (
     read_neighbors,
     write_neighbors,
 )
-from contrastive_encoders.synthesis.recipe import ModelRecipe, load_writer, log
+from contrastive_encoders.synthesis.recipe import ModelRecipe, log
 from contrastive_encoders.synthesis.recipe_configs import QueriesConfig
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 from contrastive_encoders.synthesis.shards.sharded_dataset import (
     DataSet,
     ShardInputs,
     WrittenShard,
-    finish_rows,
     write_data_set,
 )
 from contrastive_encoders.synthesis.shards.store import (
@@ -80,7 +78,6 @@ from contrastive_encoders.synthesis.shards.store import (
     read_manifest,
     read_shard,
     shard_name,
-    to_json_lines,
 )
 from contrastive_encoders.synthesis.triplet_recipe import load_prompts
 
@@ -276,18 +273,16 @@ class Queries(QueriesConfig, ModelRecipe):
         own = self.has_judge and self.judge is None
         if not self.written.is_complete() or (own and not self.scored.is_complete()):
             with self.open_pool(self.writer()) as pool:
-                write_data_set(self.written, pool, finish_rows, quiet=self.quiet)
+                write_data_set(self.written, pool, quiet=self.quiet)
                 if own:
-                    write_data_set(self.scored, pool, finish_rows, quiet=self.quiet)
+                    write_data_set(self.scored, pool, quiet=self.quiet)
         if not self.scored.is_complete():
             with self.open_pool(self._judge() if self.has_judge else no_judge) as pool:
-                write_data_set(self.scored, pool, finish_rows, quiet=self.quiet)
+                write_data_set(self.scored, pool, quiet=self.quiet)
 
     def _judge(self) -> Start:
         assert self.judge is not None
-        if self.served:
-            return replace(self, generator=self.judge).server()  # type: ignore[return-value]
-        return partial(load_writer, self.judge, self.precision, self.device, None, chat=self.chat_template)
+        return replace(self, generator=self.judge, revision=None).writer()
 
     def _neighbors(self, candidates: Sequence[QuestionCandidate]) -> NearestPassages:
         if self.encoder is None:
@@ -412,13 +407,6 @@ def round_trip_json(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def no_judge() -> None:
     """Start function of a worker that loads no model, because questions are not judged."""
-
-
-def skip_judging(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard]]:
-    """Task of a worker: copy the written questions without judging them."""
-    for task in tasks:
-        rows = [row for one in task.payload.inputs for row in one.candidates]
-        yield task.number, WrittenShard(to_json_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from contrastive_encoders.synthesis.report.examples import (
     draw_examples,
     examples_section,
 )
-from contrastive_encoders.synthesis.report.label_sections import about_labels
 from contrastive_encoders.synthesis.report.measures import MAX_DISTINCT_TEXTS, LabelStatistics, measure
 from contrastive_encoders.synthesis.report.near_duplicates import near_duplicates_section
+from contrastive_encoders.synthesis.report.sections import about_labels, about_triplets
 from contrastive_encoders.synthesis.report.texts import MAX_ROWS, read_texts
-from contrastive_encoders.synthesis.report.triplet_sections import about_triplets
 
 SEED = 42
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.worker_loop import Work
@@ -20,11 +20,10 @@ from contrastive_encoders.synthesis.shards.store import (
     ShardStore,
     SynthesisError,
     read_manifest,
+    to_json_lines,
 )
 
 log = logging.getLogger(__name__)
-
-AnyDataSet = TypeVar("AnyDataSet", bound="DataSet")
 
 
 class ShardInputs(NamedTuple):
@@ -49,6 +48,27 @@ class WrittenShard(NamedTuple):
     about: ShardFacts
 
 
+def judge_shards(
+    tasks: Iterable[WorkItem],
+    inputs_per_batch: int,
+    judge: Callable[[int, list[Any]], Iterable[Mapping[str, Any]]],
+    count: Callable[[list[Any]], dict[str, LabelCounts]],
+) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
+    """Yield the shard of each task, and a progress report after each batch.
+
+    A shard is processed at once, so nothing is pending between two shards. ``judge`` returns the rows of a batch of
+    inputs, given the position of the first input and the inputs; ``count`` counts the rows of a shard by label.
+    """
+    for task in tasks:
+        payload: ShardInputs = task.payload
+        rows = list[Mapping[str, Any]]()
+        for begin in range(0, len(payload.inputs), inputs_per_batch):
+            some = payload.inputs[begin : begin + inputs_per_batch]
+            rows += judge(payload.first + begin, some)
+            yield None, WorkerProgress(len(some))
+        yield task.number, WrittenShard(to_json_lines(rows), ShardFacts(tokens=0, labels=count(rows), left_out=[]))
+
+
 @dataclass
 class DataSet:
     """A dataset to be written into one folder, shard by shard."""
@@ -64,7 +84,9 @@ class DataSet:
     prompts: int = 1  # per input
 
     def describe(self, manifest: dict[str, Any]) -> None:
-        """Write the report and the dataset card. The default writes nothing."""
+        """Write the report and the dataset card. The default writes nothing, for a dataset that is only an input of
+        another.
+        """
 
     @property
     def shards(self) -> int:
@@ -102,10 +124,8 @@ class DataSet:
             return False
 
 
-def write_data_set(
-    data_set: AnyDataSet, pool: InProcess | WorkerPool, finish: Callable[[AnyDataSet], None], *, quiet: bool
-) -> None:
-    """Write the missing shards, then call ``finish``, which completes the manifest.
+def write_data_set(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bool) -> None:
+    """Write the missing shards, then the report, the dataset card, and the manifest.
 
     If the process is interrupted, complete shards are kept, and the manifest is marked incomplete.
 
@@ -115,7 +135,7 @@ def write_data_set(
     try:
         _write_missing(data_set, pool, quiet=quiet)
         if not data_set.is_complete():
-            finish(data_set)
+            _write_manifest(data_set, complete=True)
     except (KeyboardInterrupt, SystemExit):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -148,34 +168,8 @@ def _write_missing(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bo
                 store.write(number, result.lines, {"first": first, "inputs": inputs, **result.about})
 
 
-def finish(data_set: DataSet) -> None:
-    """Write the manifest, the report, and the dataset card. All shards must be complete."""
-    counts = _write_manifest(data_set, complete=True)
-    if not counts["accepted"]:
-        reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
-        log.warning(
-            "%s: no text was accepted (%s). See report.html.",
-            data_set.folder,
-            reasons or "none was requested",
-        )
-        return
-    log.info(
-        "%s: accepted %s of %s texts (%.1f%%). report.html shows their quality.",
-        data_set.folder,
-        f"{counts['accepted']:,}",
-        f"{counts['samples']:,}",
-        100 * counts["yield"],
-    )
-
-
-def finish_rows(data_set: DataSet) -> None:
-    """Complete the manifest of an intermediate dataset, which has no report, since it is only an input of another."""
-    data_set.store.write_manifest(data_set.manifest(complete=True))
-
-
-def _write_manifest(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
+def _write_manifest(data_set: DataSet, *, complete: bool) -> None:
     """Write the report and the card, then the manifest. If the manifest is marked complete, all other files exist."""
     manifest = data_set.manifest(complete=complete)
     data_set.describe(manifest)
     data_set.store.write_manifest(manifest)
-    return manifest["counts"]
