@@ -179,9 +179,9 @@ def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
         *"model=declutr data=text data.path=x backbone=b".split(), *overrides, "devices=2", "num_nodes=3"
     )
     assert (cfg.data.batch_size, cfg.data.seed, cfg.data.tokenizer) == (7, 3, "b")
-    assert (cfg.model.backbone, cfg.model.token_budget, cfg.trainer["log_every_n_steps"]) == ("b", 99, 4)
+    assert (cfg.model.backbone, cfg.model.token_budget, cfg.trainer_arguments["log_every_n_steps"]) == ("b", 99, 4)
     wanted = {"precision": "bf16-mixed", "max_steps": 5, "max_epochs": -1, "devices": 2, "num_nodes": 3}
-    assert cfg.trainer.items() >= wanted.items()
+    assert cfg.trainer_arguments.items() >= wanted.items()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
     [([], 1), (["max_epochs=4"], 4), (["max_steps=9"], -1), (["max_steps=9", "max_epochs=2"], 2)],
 )
 def test_the_default_is_one_epoch(overrides, epochs):
-    assert resolve(compose_run(overrides)).trainer["max_epochs"] == epochs
+    assert resolve(compose_run(overrides)).trainer_arguments["max_epochs"] == epochs
 
 
 @pytest.mark.parametrize(

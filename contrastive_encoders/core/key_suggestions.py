@@ -154,6 +154,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(similar or (one for one in known if sorted(one) == sorted(name))), None)
 
 
+def nearest_hint(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint that contains the known name that is most similar to ``name``, or None if no name is similar."""
+    near = nearest(name, known)
+    return f"The nearest is {near}." if near else None
+
+
 def _nearest(name: str, keys: list[str]) -> str | None:
     """Return the key that is most similar to a name. Keys of the same group are preferred to those of other groups."""
     group, _, last = name.rpartition(".")

@@ -76,5 +76,5 @@ def make_model(run: ResolvedRun) -> Any:
 
 
 def make_trainer(run: ResolvedRun, **arguments: Any) -> Any:
-    """Create Lightning's trainer from the run's ``trainer`` keys and additional arguments."""
-    return hydra.utils.instantiate(run.trainer, **arguments)
+    """Create Lightning's trainer from the run's keys and additional arguments."""
+    return hydra.utils.instantiate(run.trainer_arguments, **arguments)

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import build, check, keys_of, type_description
-from contrastive_encoders.core.key_suggestions import nearest
+from contrastive_encoders.core.key_suggestions import nearest_hint
 from contrastive_encoders.core.override_format import format_override
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, choice_of
 from contrastive_encoders.encoders.objective import Objective
@@ -163,6 +163,8 @@ def check_values(run: ResolvedRun) -> None:
             )
     for place, settings in {"data": run.data, **run.datasets}.items():
         check(settings, f"{place}.")
+    for key in ("num_workers", "tokenizer_workers"):
+        check_number(f"data.{key}", getattr(run.data, key, 0))
     if run.max_time is not None and not MAX_TIME.fullmatch(run.max_time):
         raise InputError(
             key="max_time",
@@ -182,7 +184,7 @@ def check_device(run: ResolvedRun) -> None:
     """Check that the hardware and the strategy support the precision, the number of processes, and the callbacks. On a
     CPU, Lightning would only warn when it replaces fp16 by bf16, and would start any number of processes.
     """
-    keys = run.trainer
+    keys = run.trainer_arguments
     accelerator = keys["accelerator"]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if run.precision == "fp16" and on_cpu:
@@ -211,8 +213,6 @@ def check_device(run: ResolvedRun) -> None:
                 value="fsdp",
                 expected=f"ddp if callbacks.{name} is set, since this callback copies the weights",
             )
-    for key in ("num_workers", "tokenizer_workers"):
-        check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
 def check_scoring(run: ResolvedRun, final: Scorer, during: Scorer) -> None:
@@ -276,12 +276,6 @@ def _check_logged(run: ResolvedRun, monitor: str) -> None:
         expected=f"one of {', '.join(known)}, or train/NAME for a metric of the objective",
         hint=nearest_hint(monitor, known),
     )
-
-
-def nearest_hint(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint that contains the most similar known name; None if no name is similar."""
-    near = nearest(name, known)
-    return f"The nearest is {near}." if near else None
 
 
 def names_of(value: str | Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, read, settings_class
 from contrastive_encoders.core.key_effects import effect_of
-from contrastive_encoders.core.key_suggestions import check_known_keys, nearest, unknown_key
+from contrastive_encoders.core.key_suggestions import check_known_keys, nearest, nearest_hint, unknown_key
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.runtime.exit_codes import as_exceptions
@@ -51,7 +51,6 @@ class _StageKey(NamedTuple):
     not exist.
     """
 
-    text: str
     name: str
     key: str
     value: Any
@@ -271,12 +270,11 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
         try:
             known = compose_config(f"data/{kind}", ()).data
         except HydraException as error:
-            near = nearest(kind, choices("data"))
             raise InputError(
                 key=f"{place}.data",
                 value=kind,
                 expected=f"one of {', '.join(choices('data'))}",
-                hint=f"The nearest is {near}." if near else None,
+                hint=nearest_hint(kind, choices("data")),
             ) from error
         if "parts" in known:
             raise InputError(
@@ -428,7 +426,7 @@ def _stage_keys(key: str, value: Any, creates: bool) -> list[_StageKey]:
     if not name:
         return [one for stage, keys in value.items() for one in _stage_keys(f"{key}.{stage}", keys or {}, creates)]
     keys = {rest: value} if rest else dotted(value)
-    return [_StageKey(f"stages.{name}.{one}={entry}", name, one, entry, creates) for one, entry in keys.items()]
+    return [_StageKey(name, one, entry, creates) for one, entry in keys.items()]
 
 
 def _check_key(name: str, key: str) -> None:

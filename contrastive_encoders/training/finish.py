@@ -16,6 +16,7 @@ from contrastive_encoders.core import (
     RECORD_VERSION,
     Changes,
     EncoderPrompts,
+    ItemScores,
     Results,
     RunCost,
     StageResults,
@@ -32,7 +33,7 @@ from contrastive_encoders.export.run_export import export_product
 from contrastive_encoders.io.atomic import atomic_directory
 from contrastive_encoders.io.checkpoint import link_checkpoint, load_checkpoint
 from contrastive_encoders.io.installed_models import hub_name
-from contrastive_encoders.io.item_scores import items_path, write_items
+from contrastive_encoders.io.item_scores import write_items
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.results import environment, read_results, write_results
 from contrastive_encoders.reports.figure import RenderError
@@ -79,13 +80,18 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
         draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=run.monitor, against=curve, title=title)
     except (RenderError, ValueError) as error:  # ValueError: metrics.csv was edited by hand
         log.warning("Could not write %s: %s", folder / "curve.png", error)
-    if items:
-        write_items(items_path(folder / "results.json"), items)
     if not run.checkpoint.keep_all:
         keep_resumable(folder / "checkpoints")
-    write_results(folder / "results.json", results)
+    _write(run, results, items)
+
+
+def _write(run: ResolvedRun, results: Results, items: ItemScores | None) -> None:
+    """Write the scores of single items and results.json, and print the results."""
+    if items:
+        write_items(run.folder / ITEMS_FILE, items)
+    write_results(run.folder / "results.json", results)
     if not run.quiet:
-        closing_table(results, folder, run.next_steps)
+        closing_table(results, run.folder, run.next_steps)
 
 
 def _unsharded(run: ResolvedRun, model: Any) -> Any:
@@ -147,15 +153,14 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
     return cast(Results, results | {name: value for name, value in optional.items() if value})
 
 
-def finish_stages(run: ResolvedRun) -> bool:
-    """If all stages are finished, write the encoder of the last stage and the results of all stages. Return whether all
-    stages are finished.
+def finish_stages(run: ResolvedRun) -> None:
+    """If all stages are finished, write the encoder of the last stage and the results of all stages.
 
     As for a single training run, results.json is written last.
     """
     stages = run.all_stages
     if not all(stage.is_finished for stage in stages):
-        return False
+        return
     folder, folders = run.folder, [stage.folder for stage in stages]
     parts = {stage.stage_name: read_results(stage.folder / "results.json") for stage in stages}
     results, last = (
@@ -173,15 +178,10 @@ def finish_stages(run: ResolvedRun) -> bool:
         (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
     (folder / "checkpoints").mkdir(exist_ok=True)
     link_checkpoint(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
-    if items:
-        write_items(folder / ITEMS_FILE, items)
     if not run.checkpoint.keep_all:
         for one in folders[:-1]:
             keep_best_weights(one / "checkpoints")
-    write_results(folder / "results.json", results)
-    if not run.quiet:
-        closing_table(results, folder, run.next_steps)
-    return True
+    _write(run, results, items)
 
 
 def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:

@@ -25,10 +25,11 @@ from contrastive_encoders.training.encoder_prompts import settle_prompts
 from contrastive_encoders.training.max_length import settle_lengths
 from contrastive_encoders.training.neighbor_batches import GROUPED_ROWS, group_neighbors
 from contrastive_encoders.training.resolve import ResolvedRun
-from contrastive_encoders.training.run_setup import Start, load_stage_weights
+from contrastive_encoders.training.run_directory import Start
+from contrastive_encoders.training.run_setup import load_stage_weights
 from contrastive_encoders.training.scoring import choose
 from contrastive_encoders.training.teacher import fit_projections, learn_from_teacher, load_teacher
-from contrastive_encoders.training.usable_negatives import count_usable_negatives
+from contrastive_encoders.training.usable_negatives import Counts, count_usable_negatives
 
 MIN_ROWS = 1_000  # minimum for the values of the config
 MIN_STEPS = 2  # in an epoch, with fewer rows
@@ -87,12 +88,20 @@ def dry_run_stage(run: ResolvedRun, backbone: str | None) -> None:
     if run.is_finished:
         return
     prepared = _prepared(run, backbone, rehearsal=True)
-    data = prepared.data
-    data.trainer = make_trainer(prepared.run, logger=False)
+    set_up_data(prepared, make_trainer(prepared.run, logger=False))
+
+
+def set_up_data(prepared: PreparedRun, trainer: Any) -> dict[str, Counts]:
+    """Set up the data for a trainer, and check that the objective can use them. Return the number of negatives per
+    anchor, as `count_usable_negatives` does.
+    """
+    model, data = prepared.model, prepared.data
+    data.trainer = trainer
     data.setup()
-    check_samples(prepared.model, data)
+    check_samples(model, data)
     check_labels(data)
-    count_usable_negatives(prepared.model, data, data.train_dataloader(), data.trainer, name_of(run.data))
+    loader = data.train_dataloader()  # checks the batch size
+    return count_usable_negatives(model, data, loader, trainer, name_of(prepared.run.data))
 
 
 def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False) -> PreparedRun:

@@ -96,6 +96,31 @@ class ResolvedRun(RunConfig):
         return isinstance(strategy, Mapping) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
 
     @property
+    def trainer_arguments(self) -> dict[str, Any]:
+        """Arguments of Lightning's trainer: the keys of ``trainer``, and those that the run's own keys set.
+
+        If a launcher (torchrun, srun, or `run_setup.start_processes`) has started the processes, Lightning is given
+        their number.
+        """
+        one_epoch = -1 if self.max_steps > 0 else 1  # with only a number of steps, as many epochs as they take
+        arguments = {
+            "devices": self.devices,
+            "num_nodes": self.num_nodes,
+            "precision": PRECISIONS[self.precision],
+            "max_steps": self.max_steps,
+            "max_epochs": one_epoch if self.max_epochs is None else self.max_epochs,
+            "max_time": self.max_time,
+            "log_every_n_steps": self.log_every_n_steps,
+            "default_root_dir": self.output_dir,
+            **self.trainer,
+        }
+        if found := launcher_info():
+            arguments["devices"], arguments["num_nodes"] = found.per_node, found.processes // found.per_node
+            if arguments["strategy"] == "auto":
+                arguments["strategy"] = "ddp"
+        return arguments
+
+    @property
     def device(self) -> str | None:
         """Device for other encoders that the run loads, such as a teacher: "cpu" if the run trains on the CPU,
         otherwise None (a GPU if there is one).
@@ -104,8 +129,9 @@ class ResolvedRun(RunConfig):
 
     def keys(self) -> dict[str, Any]:
         """Return all keys of the run with their values."""
-        return {
-            one.name: as_mapping(getattr(self, one.name)) for one in fields(RunConfig) if one.name != "explicit_keys"
+        names = [one.name for one in fields(RunConfig) if one.name != "explicit_keys"]
+        return {name: as_mapping(getattr(self, name)) for name in names} | {
+            "trainer": as_mapping(self.trainer_arguments)
         }
 
     def recorded_keys(self) -> dict[str, Any]:
@@ -116,15 +142,10 @@ class ResolvedRun(RunConfig):
         return keys
 
     def with_values(self, **values: Any) -> "ResolvedRun":
-        """Return the run with new values of top-level keys. The keys in `inherited` are updated with them.
-
-        If a launcher (torchrun, srun, or `run_setup.start_processes`) has started processes, the trainer's devices,
-        nodes, and strategy become those of the launcher.
-        """
+        """Return the run with new values of top-level keys. The keys in `inherited` are updated with them."""
         run = replace(self, **values)
         run = replace(run, model=run.model and inherit(run.model, run, run.inherited, "model"))
-        run = replace(run, data=run.data and inherit(run.data, run, run.inherited, "data"))
-        return replace(run, trainer=_trainer_arguments(run))
+        return replace(run, data=run.data and inherit(run.data, run, run.inherited, "data"))
 
     def starting_from(self, before: str) -> "ResolvedRun":
         """Return a copy of the stage with its identity (settings hash), given ``before``, the identity of the stage
@@ -182,41 +203,12 @@ def _resolved(config: RunConfig, stage: str = "") -> ResolvedRun:
         if values[place] is not None
         for name, key in unset_keys(values[place], place).items()
     }
-    unset_trainer = {f"trainer.{name}" for name, value in values["trainer"].items() if value is None}
     missing = {name: key.type for name, key in unset.items() if not key.inherits_from}
-    run = ResolvedRun(
-        **values, stage_name=stage, inherited=frozenset(unset.keys() | unset_trainer), missing=missing
-    ).with_values()
+    run = ResolvedRun(**values, stage_name=stage, inherited=frozenset(unset), missing=missing).with_values()
     # with few rows, these two are used as they are if they are set, and fitted to the data otherwise
     kept = sorted({"batch_size", "max_steps"} & set(run.explicit_keys)) if run.few_rows_epochs is not None else []
     identity = identity_of({**run.keys(), "kept_for_few_rows": kept or None})
     return replace(run, own_identity=identity, identity=identity)
-
-
-def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
-    """Return the keyword arguments of Lightning's trainer. A plain key of the run replaces an argument that is not set.
-
-    If torchrun or srun has started the processes, Lightning is given the same number.
-    """
-    one_epoch = -1 if run.max_steps > 0 else 1  # with only a number of steps, as many epochs as they take
-    values = {
-        "devices": run.devices,
-        "num_nodes": run.num_nodes,
-        "precision": PRECISIONS[run.precision],
-        "max_steps": run.max_steps,
-        "max_epochs": one_epoch if run.max_epochs is None else run.max_epochs,
-        "max_time": run.max_time,
-        "log_every_n_steps": run.log_every_n_steps,
-        "default_root_dir": run.output_dir,
-    }
-    arguments = {
-        name: values.get(name) if f"trainer.{name}" in run.inherited else value for name, value in run.trainer.items()
-    }
-    if found := launcher_info():
-        arguments["devices"], arguments["num_nodes"] = found.per_node, found.processes // found.per_node
-        if arguments["strategy"] == "auto":
-            arguments["strategy"] = "ddp"
-    return arguments
 
 
 def _default_directory(run: ResolvedRun, stages: Sequence[str]) -> str:

@@ -29,8 +29,8 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Configuration of Lightning's trainer. ``+trainer.KEY=VALUE`` adds other keys. If a key is null, the run's
-    top-level key with the same name applies.
+    """Configuration of Lightning's trainer. Other arguments are the run's own keys, such as ``max_steps``;
+    ``+trainer.KEY=VALUE`` adds further ones.
     """
 
     target: str = "pytorch_lightning.Trainer"
@@ -38,27 +38,9 @@ class Trainer:
     accelerator: str = config_field(
         "auto", "hardware on which Lightning trains: auto, cpu, gpu, or another accelerator that Lightning supports"
     )
-    devices: int | str | Sequence[int] | None = config_field(
-        None, "number of devices per node; null: same as the top-level key devices"
-    )
-    num_nodes: int | None = config_field(None, "number of nodes; null: same as the top-level key num_nodes")
     strategy: Any = config_field("auto", "Lightning's distributed strategy; trainer=ddp and trainer=fsdp set this key")
-    precision: str | None = config_field(
-        None, "precision in Lightning's notation, e.g. bf16-mixed; null: derived from the top-level key precision"
-    )
-    max_steps: int | None = config_field(
-        None, "maximum number of optimizer steps; null: same as the top-level key max_steps"
-    )
-    max_epochs: int | None = config_field(None, "maximum number of epochs; null: same as the top-level key max_epochs")
-    max_time: str | None = config_field(None, "maximum training time; null: same as the top-level key max_time")
     gradient_clip_val: float | None = config_field(
         1.0, "maximum gradient norm; gradients with a larger norm are scaled down to this norm; null: no clipping"
-    )
-    log_every_n_steps: int | None = config_field(
-        None, "number of steps between two log rows; null: same as the top-level key log_every_n_steps"
-    )
-    default_root_dir: str | None = config_field(
-        None, "directory for Lightning's files; null: same as the top-level key output_dir"
     )
     use_distributed_sampler: bool = config_field(
         False, "whether Lightning distributes examples over ranks; false: the data modules distribute them"

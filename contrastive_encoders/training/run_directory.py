@@ -79,9 +79,14 @@ def is_empty(folder: Path) -> bool:
     return not _has_results(folder)
 
 
-class Claim(NamedTuple):
+class Start(NamedTuple):
+    """Rank 0's decision on how a run starts: whether the run is already finished, and from which checkpoint and
+    backbone it starts.
+    """
+
     finished: bool
-    checkpoint: str | None  # to resume from
+    checkpoint: str | None = None  # to resume from
+    backbone: str | None = None
 
 
 def claim_folder(
@@ -91,7 +96,7 @@ def claim_folder(
     resume: str | None,
     overwrite: bool,
     recipe: Mapping[str, Any] | None = None,
-) -> Claim:
+) -> Start:
     """Claim ``folder`` for the run with this identity, and return the checkpoint to resume from. Only rank 0 calls
     this.
 
@@ -106,7 +111,7 @@ def claim_folder(
     marker = check_owner("output_dir", folder, RUN)
     if not overwrite and marker and _is_finished(folder):
         _check_same_run(folder, marker, identity, recipe)
-        return Claim(True, None)
+        return Start(True)
     lock_folder("output_dir", folder)
     marker = check_owner("output_dir", folder, RUN)  # another process may have written it in the meantime
     # another command may have claimed the directory and ended before its first step, for example because of an invalid
@@ -121,7 +126,7 @@ def claim_folder(
         remove_entries(folder)
     write_marker(folder, RUN, ENTRIES, own)
     # the run started from a given checkpoint, but is resumed from its own
-    return Claim(False, checkpoint if is_new else _resumable_checkpoint(folder, resume) or checkpoint)
+    return Start(False, checkpoint if is_new else _resumable_checkpoint(folder, resume) or checkpoint)
 
 
 def check_writable(folder: Path) -> None:

@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import hydra
 import pytorch_lightning as pl  # importing it sets the level of its logger
@@ -34,7 +34,7 @@ from contrastive_encoders.training.callbacks.checkpoints import BEST
 from contrastive_encoders.training.changed_settings import changes_in, described
 from contrastive_encoders.training.identity import identity_in
 from contrastive_encoders.training.resolve import ResolvedRun
-from contrastive_encoders.training.run_directory import Claim, claim_folder, new_folder
+from contrastive_encoders.training.run_directory import Start, claim_folder, new_folder
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +47,6 @@ HINTS = (
 
 
 TRANSFORMER = "encoder.transformer."
-
-
-class Start(NamedTuple):
-    """Rank 0's decision on how a run starts: whether the run is already finished, and from which checkpoint and
-    backbone it starts.
-    """
-
-    finished: bool
-    checkpoint: str | None  # to resume from
-    backbone: str | None
 
 
 @contextlib.contextmanager
@@ -109,13 +99,13 @@ def start_processes(run: ResolvedRun) -> None:
     """Start a process for each additional device, unless torchrun or srun has started the processes, and initialize the
     process group.
 
-    This sets the environment variables of a launcher. The next call of `ResolvedRun.with_values` reads them, so that
-    Lightning does not start processes again.
+    This sets the environment variables of a launcher. `ResolvedRun.trainer_arguments` reads them, so that Lightning
+    does not start processes again.
 
     Raises:
         InputError: the weights are to be sharded over a single process, or the processes do not divide the batch size.
     """
-    keys = run.trainer
+    keys = run.trainer_arguments
     if find_ranks().world == 1 and (str(keys["devices"]), keys["num_nodes"]) != ("1", 1):
         trainer = make_trainer(run, logger=False)
         if (world := trainer.num_devices * trainer.num_nodes) > 1:
@@ -132,10 +122,7 @@ def start_processes(run: ResolvedRun) -> None:
 
 def prepare_folder(run: ResolvedRun) -> Start:
     """Claim the output directory of a run or a stage. If ``backbone=tiny``, write the new backbone to it."""
-    claim = _claim(run, overwrite=run.overwrite)
-    if claim.finished or run.backbone != "tiny":
-        return Start(claim.finished, claim.checkpoint, run.backbone)
-    return Start(False, claim.checkpoint, write_tiny([run], run.folder / "backbone"))
+    return _with_tiny(_claim(run, overwrite=run.overwrite), [run], run.folder)
 
 
 def prepare_multi_stage_run(run: ResolvedRun) -> Start:
@@ -161,20 +148,24 @@ def prepare_multi_stage_run(run: ResolvedRun) -> Start:
     is_single = len(chosen) < len(stages)
     if is_single and run.overwrite:
         _check_no_dependent_stages(stages, chosen[-1], run.folder)
-    claim = _claim(run, overwrite=run.overwrite and not is_single)
-    backbone = chosen[0].backbone
-    if claim.finished or backbone != "tiny":
-        return Start(claim.finished, None, backbone)
-    return Start(False, None, write_tiny(stages, run.folder / "backbone"))
+    start = _claim(run, overwrite=run.overwrite and not is_single)
+    return _with_tiny(start._replace(checkpoint=None, backbone=chosen[0].backbone), stages, run.folder)
 
 
-def _claim(run: ResolvedRun, overwrite: bool) -> Claim:
+def _claim(run: ResolvedRun, overwrite: bool) -> Start:
     """Claim the directory of a run, and store its config there."""
     recipe = run.recorded_keys()
-    claim = claim_folder(run.folder, run.identity, resume=run.resume, overwrite=overwrite, recipe=recipe)
-    if not claim.finished:
+    start = claim_folder(run.folder, run.identity, resume=run.resume, overwrite=overwrite, recipe=recipe)
+    if not start.finished:
         record_config(recipe, run.folder / ".hydra")
-    return claim
+    return start._replace(backbone=run.backbone)
+
+
+def _with_tiny(start: Start, stages: Sequence[ResolvedRun], folder: Path) -> Start:
+    """If ``backbone=tiny``, write this backbone to the directory of the run, unless the run is finished."""
+    if start.finished or start.backbone != "tiny":
+        return start
+    return start._replace(backbone=write_tiny(stages, folder / "backbone"))
 
 
 def resolve_stage_backbone(

@@ -37,7 +37,7 @@ def test_few_rows_take_the_steps_of_few_epochs(rows, overrides, batch_size, step
     run = resolve(compose(["experiment=improve", "data.path=rows.csv", *overrides]))
     fitted = fit_to_rows(run, rows)
     assert (fitted.batch_size, fitted.max_steps) == (batch_size, steps)
-    assert (fitted.data.batch_size, fitted.trainer["max_steps"]) == (batch_size, steps)
+    assert (fitted.data.batch_size, fitted.trainer_arguments["max_steps"]) == (batch_size, steps)
 
 
 def test_other_recipes_are_left_alone():

@@ -12,7 +12,7 @@ import toy
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.output_directory import MARKER, write_marker
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
-from contrastive_encoders.training.run_directory import claim_folder
+from contrastive_encoders.training.run_directory import Start, claim_folder
 
 FORK = multiprocessing.get_context("fork")
 
@@ -70,15 +70,15 @@ def elsewhere(tmp_path_factory):
 def test_a_run_from_another_checkpoint_resumes_from_its_own(tmp_path, elsewhere):
     given = str(elsewhere / "checkpoints" / "last.ckpt")
     folder = tmp_path / "run"
-    assert claim(folder, given) == (False, given)
+    assert claim(folder, given) == Start(False, given)
     own = folder / "checkpoints" / "last.ckpt"
     own.parent.mkdir()
     shutil.copy(elsewhere / "checkpoints" / "last.ckpt", own)
-    assert claim(folder, given) == (False, str(own))
+    assert claim(folder, given) == Start(False, str(own))
     with pytest.raises(InputError) as refused:
         claim(folder, None)
     assert (refused.value.key, refused.value.value) == ("resume", None)
-    assert claim(folder, given, overwrite=True) == (False, given)
+    assert claim(folder, given, overwrite=True) == Start(False, given)
     assert not own.exists()
 
 
@@ -141,7 +141,7 @@ def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
     process = holder(tmp_path / "run")
     process.kill()
     process.join()
-    assert claim(tmp_path / "run") == (False, None)
+    assert claim(tmp_path / "run") == Start(False, None)
 
 
 def test_one_process_holds_several_folders_and_may_come_back(tmp_path, holder):
@@ -168,7 +168,7 @@ def test_overwriting_keeps_the_lock(tmp_path):
 def test_a_finished_folder_is_read_while_it_is_held(tmp_path, holder):
     holder(tmp_path / "run")
     (tmp_path / "run" / "results.json").write_text("{}")
-    assert claim(tmp_path / "run") == (True, None)
+    assert claim(tmp_path / "run") == Start(True, None)
 
 
 @pytest.mark.parametrize("name", ["faq.csv", "faq.zip", "nothing"])

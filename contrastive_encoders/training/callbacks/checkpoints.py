@@ -62,8 +62,6 @@ class RunCheckpoints(Checkpoint):
         patience: int | None,
         saved: Callable[[], None] | None = None,
     ) -> None:
-        if mode not in BETTER:
-            raise ValueError(f"mode must be max or min, got {mode!r}.")
         self.folder = Path(folder)
         self.every_n_steps = every_n_steps
         self.every_n_minutes = every_n_minutes

@@ -42,8 +42,6 @@ class Telemetry(pl.Callback):
     """
 
     def __init__(self, *, every_n_steps: int, monitor: str | None = None, resumed: bool = False) -> None:
-        if every_n_steps < 1:
-            raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}.")
         self.every_n_steps, self.monitor, self.resumed = every_n_steps, monitor, resumed
         self.latest: dict[str, float] = {}
         self._before = RunCost(

@@ -18,7 +18,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import matches_type
 from contrastive_encoders.core.errors import input_error
-from contrastive_encoders.core.key_suggestions import nearest, unknown_key
+from contrastive_encoders.core.key_suggestions import nearest_hint, unknown_key
 from contrastive_encoders.core.renamed_keys import renamed_choice
 from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.composition.config_keys import (
@@ -148,9 +148,8 @@ def _unknown_name(config: str, arguments: Sequence[str]) -> InputError | None:
             if isinstance(choice, str) and choice not in names:
                 if renamed := renamed_choice(key, choice):
                     return renamed
-                near = nearest(choice, names)
-                hint = f"The nearest is {near}." if near else None
-                return InputError(key=key, value=choice, expected=f"one of {', '.join(names)}", hint=hint)
+                expected = f"one of {', '.join(names)}"
+                return InputError(key=key, value=choice, expected=expected, hint=nearest_hint(choice, names))
     known = {*known_keys(config, arguments), *COMMAND_GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
