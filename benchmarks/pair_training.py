@@ -25,8 +25,8 @@ from benchmarks import materials, texts
 from benchmarks.products import RecordedProducts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, rates, timed
 from benchmarks.trainers import OPTIMIZER, Work, check_equal, largest_difference, train, train_by_library
+from contrastive_encoders.core.runtime.malloc import reuse_freed_memory
 from contrastive_encoders.evaluation.tasks.sts import STSLayout, read_pairs
-from contrastive_encoders.runtime.malloc import reuse_freed_memory
 
 OPTIONS = {
     "objectives": ["cosine", "contrastive"],

@@ -25,8 +25,8 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from tqdm import tqdm
 
+from contrastive_encoders.core.runtime.signals import INTERRUPTED
 from contrastive_encoders.reports.figure import library
-from contrastive_encoders.runtime.signals import INTERRUPTED
 from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -555,7 +555,7 @@ def test_a_damaged_token_store_is_rebuilt_as_advised(said, tmp_path):
 UNTESTED = {
     "contrastive_encoders.cli.completion:FISH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.cli.completion:ZSH": "a script for a shell that is not installed everywhere",
-    "contrastive_encoders.runtime.exit_codes:_server_error": "W&B's server fails; the setting is tested at its login",
+    "contrastive_encoders.core.runtime.exit_codes:_server_error": "W&B's server fails; its login tests the setting",
     "contrastive_encoders.io.installed_models:find_installed": "pip would download a package again",
 }
 

@@ -10,7 +10,7 @@ from tests.forks import ROOT
 
 WORK = """
 import sys
-from contrastive_encoders.runtime.signals import install_signal_handlers
+from contrastive_encoders.core.runtime.signals import install_signal_handlers
 install_signal_handlers()
 for number in range(5_000):
     print("ö" * 20, number, file=sys.{stream})

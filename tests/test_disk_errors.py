@@ -8,7 +8,7 @@ from omegaconf.errors import ConfigAttributeError
 from safetensors import SafetensorError
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.exit_codes import exit_statuses
+from contrastive_encoders.core.runtime.exit_codes import exit_statuses
 
 FULL = os.strerror(errno.ENOSPC)
 

@@ -18,8 +18,8 @@ from contrastive_encoders.cli.download_data import read_arguments
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.key_suggestions import unknown_key
 from contrastive_encoders.core.renamed_keys import RENAMED_CHOICES, RENAMED_KEYS, renamed_choice
+from contrastive_encoders.core.runtime.exit_codes import exit_status_of
 from contrastive_encoders.evaluation.evaluate import evaluate
-from contrastive_encoders.runtime.exit_codes import exit_status_of
 from contrastive_encoders.training.api import train
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.composition.config_errors import explained

@@ -22,11 +22,11 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.renamed_keys import RENAMED_KEYS, renamed_key
+from contrastive_encoders.core.runtime.child_processes import check_number
+from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.io.output_directory import check_owner, claim_output_directory
-from contrastive_encoders.runtime.child_processes import check_number
-from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.training.composition.config_files import MEANINGS
 from contrastive_encoders.training.composition.config_keys import config_folders
 from contrastive_encoders.training.composition.config_store import to_container

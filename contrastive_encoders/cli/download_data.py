@@ -19,6 +19,9 @@ from typing import Literal
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field, keys_of
 from contrastive_encoders.core.key_suggestions import check_known_keys
+from contrastive_encoders.core.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.exit_codes import exit_statuses
+from contrastive_encoders.core.runtime.log_output import log_to_terminal
 from contrastive_encoders.datamodules.data_configs import DocstringPairDataConfig
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
@@ -27,9 +30,6 @@ from contrastive_encoders.io.atomic import atomic_link, atomic_write
 from contrastive_encoders.io.download import FOLDER, RECORD, DownloadError, Downloads, File
 from contrastive_encoders.io.output_directory import check_owner, lock_folder, read_marker, write_marker
 from contrastive_encoders.io.rows import count_rows
-from contrastive_encoders.runtime.child_processes import init_process
-from contrastive_encoders.runtime.exit_codes import exit_statuses
-from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.composition.config_keys import config_from_arguments
 from contrastive_encoders.training.composition.key_docs import keys_of_settings, row, wrap_text
 

@@ -7,11 +7,11 @@ from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.runtime.module_imports import module_imports
+from contrastive_encoders.core.runtime.process_group import refuse_launcher
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.io.text_files import Encoding
-from contrastive_encoders.runtime.module_imports import module_imports
-from contrastive_encoders.runtime.process_group import refuse_launcher
 
 # oneDNN, and PyTorch's layer over it, cache code and buffers for 1,024 shapes each, and every window has new shapes, so
 # memory would grow over dozens of windows. Both variables are read when torch first computes.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
+from contrastive_encoders.core.runtime.module_imports import module_imports
+from contrastive_encoders.core.runtime.process_group import find_ranks, init_process_group, local_rank
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.runtime.module_imports import module_imports
-from contrastive_encoders.runtime.process_group import find_ranks, init_process_group, local_rank
 
 if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before --help is answered
     from contrastive_encoders.core import Results

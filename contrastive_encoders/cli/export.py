@@ -9,8 +9,8 @@ from omegaconf import DictConfig
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.runtime.module_imports import module_imports
 from contrastive_encoders.export.export_config import ExportConfig
-from contrastive_encoders.runtime.module_imports import module_imports
 
 log = logging.getLogger(__name__)
 

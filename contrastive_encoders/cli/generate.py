@@ -12,7 +12,7 @@ from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.import_target import found_at
-from contrastive_encoders.runtime.process_group import refuse_launcher
+from contrastive_encoders.core.runtime.process_group import refuse_launcher
 from contrastive_encoders.synthesis.recipe_configs import GENERATE_CONFIGS
 from contrastive_encoders.synthesis.report.actions import DatasetActions
 from contrastive_encoders.synthesis.report.annotate import Item

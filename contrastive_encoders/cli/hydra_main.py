@@ -10,9 +10,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.core.config_schema import build
-from contrastive_encoders.runtime.child_processes import init_process
-from contrastive_encoders.runtime.exit_codes import exit_statuses
-from contrastive_encoders.runtime.log_output import log_to_terminal
+from contrastive_encoders.core.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.exit_codes import exit_statuses
+from contrastive_encoders.core.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_files import CONFIGS, choices
 from contrastive_encoders.training.composition.config_keys import check_numbers

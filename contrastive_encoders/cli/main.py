@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contrastive_encoders.core.errors import InputError
+from contrastive_encoders.core.runtime.signals import install_signal_handlers
 from contrastive_encoders.core.versions import LIBRARIES, PROJECT, version_of
-from contrastive_encoders.runtime.signals import install_signal_handlers
 
 COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
     "train": ("train", "train an encoder, or a generator of triplets"),

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
+from contrastive_encoders.core.runtime.signals import exit_on_signals
 from contrastive_encoders.io.output_directory import check_output_file
-from contrastive_encoders.runtime.signals import exit_on_signals
 from contrastive_encoders.synthesis.mining.mine_config import MineConfig
 from contrastive_encoders.synthesis.mining.mining_input import read_pairs
 

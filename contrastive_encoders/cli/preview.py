@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.runtime.child_processes import check_number, init_process
+from contrastive_encoders.core.runtime.exit_codes import exit_statuses
+from contrastive_encoders.core.runtime.log_output import log_to_terminal
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.output_directory import check_output_file
-from contrastive_encoders.runtime.child_processes import check_number, init_process
-from contrastive_encoders.runtime.exit_codes import exit_statuses
-from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_files import choices

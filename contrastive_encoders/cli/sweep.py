@@ -30,9 +30,9 @@ from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
 from contrastive_encoders.core import InputError, check_local_output, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
 from contrastive_encoders.core.counts import count_of
-from contrastive_encoders.runtime.child_processes import check_number, init_process
-from contrastive_encoders.runtime.exit_codes import exit_statuses
-from contrastive_encoders.runtime.log_output import log_to_terminal
+from contrastive_encoders.core.runtime.child_processes import check_number, init_process
+from contrastive_encoders.core.runtime.exit_codes import exit_statuses
+from contrastive_encoders.core.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_files import CONFIGS, choices
 from contrastive_encoders.training.composition.config_keys import config_from_arguments

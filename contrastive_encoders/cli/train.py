@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line
 from contrastive_encoders.core.errors import TrainingError
-from contrastive_encoders.runtime.module_imports import module_imports
+from contrastive_encoders.core.runtime.module_imports import module_imports
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.resolve import finished_before, resolve
 

@@ -15,8 +15,8 @@ from contrastive_encoders.comparison.outputs import SELECTION_FILE, SELECTION_RU
 from contrastive_encoders.comparison.race import Race, budget_overrides, log_failures, run_jobs
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Job, JobResult
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.runtime.worker_pool import InProcess, WorkerPool
 from contrastive_encoders.io.manifest import read_record, write_record
-from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool
 
 log = logging.getLogger(__name__)
 

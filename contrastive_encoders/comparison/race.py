@@ -27,9 +27,9 @@ from contrastive_encoders.comparison.run_scheduler import (
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.progress import clock
+from contrastive_encoders.core.runtime.worker_pool import InProcess, WorkerPool
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, write_record
 from contrastive_encoders.io.output_directory import claim_output_directory, differences
-from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool
 
 log = logging.getLogger(__name__)
 

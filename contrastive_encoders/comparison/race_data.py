@@ -8,8 +8,8 @@ from typing import Any
 
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.runtime.child_processes import start
-from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
+from contrastive_encoders.core.runtime.child_processes import start
+from contrastive_encoders.core.runtime.signals import INTERRUPTED, TERMINATED
 
 
 def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) -> None:

@@ -27,14 +27,14 @@ from filelock import FileLock, Timeout
 from contrastive_encoders.comparison.outputs import REFUSED_FILE
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.override_format import format_override, without_replaced
+from contrastive_encoders.core.runtime.child_processes import start
+from contrastive_encoders.core.runtime.process_group import local_rank
+from contrastive_encoders.core.runtime.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
+from contrastive_encoders.core.runtime.worker_pool import InProcess, WorkerCrashError, WorkerPool, open_pool
+from contrastive_encoders.core.runtime.worker_tasks import MAX_TRIES, TaskFailedError, WorkItem
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.manifest import is_finished, write_record
 from contrastive_encoders.io.output_directory import LOCK, MARKER
-from contrastive_encoders.runtime.child_processes import start
-from contrastive_encoders.runtime.process_group import local_rank
-from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
-from contrastive_encoders.runtime.worker_pool import InProcess, WorkerCrashError, WorkerPool, open_pool
-from contrastive_encoders.runtime.worker_tasks import MAX_TRIES, TaskFailedError, WorkItem
 
 log = logging.getLogger(__name__)
 

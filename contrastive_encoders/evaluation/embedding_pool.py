@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from contrastive_encoders.core import NO_PROMPTS, Embedder, EncoderPrompts, InputError, Prompted
-from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero, find_ranks
+from contrastive_encoders.core.runtime.process_group import broadcast_from_rank_zero, find_ranks
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,10 @@ import torch
 from contrastive_encoders.core import RECORD_VERSION, InputError, Results, RunCost, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping, build, plain_value
 from contrastive_encoders.core.key_suggestions import check_known_keys
+from contrastive_encoders.core.runtime.devices import device_of
+from contrastive_encoders.core.runtime.exit_codes import as_exceptions
+from contrastive_encoders.core.runtime.log_output import logs_shown
+from contrastive_encoders.core.runtime.process_group import find_ranks, launcher_info
 from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.encoders.cross_encoder import load_reranker
 from contrastive_encoders.encoders.loading.load import load_encoder
@@ -32,10 +36,6 @@ from contrastive_encoders.io.item_scores import items_path, write_items
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.output_directory import check_output_file, check_output_folder
 from contrastive_encoders.io.results import environment, peak_memory_bytes, write_results
-from contrastive_encoders.runtime.devices import device_of
-from contrastive_encoders.runtime.exit_codes import as_exceptions
-from contrastive_encoders.runtime.log_output import logs_shown
-from contrastive_encoders.runtime.process_group import find_ranks, launcher_info
 from contrastive_encoders.statistics.bootstrap import Scores
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.runtime.process_group import find_ranks
 from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.runtime.process_group import find_ranks
 
 MTEB = "mteb"
 Suites = str | Sequence[str]

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import CorpusInfo, Embedder, InputError, PairScorer, RetrievalData
+from contrastive_encoders.core.runtime.process_group import find_ranks, gather
 from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import items_of
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
-from contrastive_encoders.runtime.process_group import find_ranks, gather
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 log = logging.getLogger(__name__)

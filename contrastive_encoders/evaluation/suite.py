@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import Changes, CorpusInfo, Embedder, InputError, ItemScores, RatedPairs, RetrievalData
+from contrastive_encoders.core.runtime.process_group import find_ranks, gather
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, LastPoolEmbeddings, Store, embed_pool
 from contrastive_encoders.evaluation.paper_tables import averages
@@ -22,7 +23,6 @@ from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.task import ScoringOptions, Task
 from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 from contrastive_encoders.evaluation.tasks.sts import SimilarityTask, cosines
-from contrastive_encoders.runtime.process_group import find_ranks, gather
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 POOLED_TEXTS = 400_000  # limits the embeddings in memory: 1.2 GB at 768 features

@@ -16,6 +16,12 @@ from contrastive_encoders.core.config_schema import build, plain_value
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.core.progress import ProgressBar
+from contrastive_encoders.core.runtime.devices import device_of
+from contrastive_encoders.core.runtime.exit_codes import as_exceptions
+from contrastive_encoders.core.runtime.log_output import logs_shown
+from contrastive_encoders.core.runtime.worker_loop import Start
+from contrastive_encoders.core.runtime.worker_pool import WorkerCrashError, open_pool
+from contrastive_encoders.core.runtime.worker_tasks import TaskFailedError, WorkItem
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name, list_of_texts
 from contrastive_encoders.export.embed_config import EmbedConfig
@@ -26,12 +32,6 @@ from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.io.html_cells import visible_text
 from contrastive_encoders.io.output_directory import FINISHED, check_output_file, lock_output_file, release_lock
 from contrastive_encoders.io.text_files import Encoding
-from contrastive_encoders.runtime.devices import device_of
-from contrastive_encoders.runtime.exit_codes import as_exceptions
-from contrastive_encoders.runtime.log_output import logs_shown
-from contrastive_encoders.runtime.worker_loop import Start
-from contrastive_encoders.runtime.worker_pool import WorkerCrashError, open_pool
-from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 
 log = logging.getLogger(__name__)
 

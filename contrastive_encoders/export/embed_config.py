@@ -6,8 +6,8 @@ from typing import Literal
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.runtime.devices import check_devices
 from contrastive_encoders.io.text_files import ENCODING_MEANING
-from contrastive_encoders.runtime.devices import check_devices
 
 ENDINGS = (".npy", ".parquet")  # of an output file
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.runtime.devices import check_devices
+from contrastive_encoders.core.runtime.worker_loop import Start
+from contrastive_encoders.core.runtime.worker_pool import InProcess, WorkerPool, open_pool
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.output_directory import FINISHED, LOCK, MARKER, lock_folder, release_lock
-from contrastive_encoders.runtime.devices import check_devices
-from contrastive_encoders.runtime.worker_loop import Start
-from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool, open_pool
 from contrastive_encoders.synthesis.decoding.generator import load_generator
 from contrastive_encoders.synthesis.recipe_configs import GenerateConfig, ModelConfig
 from contrastive_encoders.synthesis.server.server import Server, check_url, import_openai

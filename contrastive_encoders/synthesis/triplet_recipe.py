@@ -17,10 +17,10 @@ from typing import Any, ClassVar, NamedTuple
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts, parse_prompts
+from contrastive_encoders.core.runtime.child_processes import check_number
+from contrastive_encoders.core.runtime.worker_loop import Start, Work
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.io.text_files import Encoding
-from contrastive_encoders.runtime.child_processes import check_number
-from contrastive_encoders.runtime.worker_loop import Start, Work
-from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.discriminator import (
     SENTENCES_PER_BATCH,
     Discriminator,

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from contrastive_encoders.core import InputError, Results, Verdict
 from contrastive_encoders.core.config_schema import changed_fields, plain_value
+from contrastive_encoders.core.runtime.exit_codes import as_exceptions
+from contrastive_encoders.core.runtime.log_output import logs_shown
+from contrastive_encoders.core.runtime.process_group import launcher_info
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, DataConfig, MixtureDataConfig
 from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.cached_rows import cache_folder
 from contrastive_encoders.io.output_directory import LOCK, release_lock
-from contrastive_encoders.runtime.exit_codes import as_exceptions
-from contrastive_encoders.runtime.log_output import logs_shown
-from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import check_overrides, compose
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_keys import COMMAND_GROUPS

@@ -7,7 +7,7 @@ import hydra
 from hydra.utils import get_class
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.process_group import find_ranks
+from contrastive_encoders.core.runtime.process_group import find_ranks
 from contrastive_encoders.training.resolve import ResolvedRun
 
 

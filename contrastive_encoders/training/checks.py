@@ -14,6 +14,8 @@ from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import build, check, keys_of, type_description
 from contrastive_encoders.core.key_suggestions import nearest_hint
 from contrastive_encoders.core.override_format import format_override
+from contrastive_encoders.core.runtime.child_processes import check_number
+from contrastive_encoders.core.runtime.process_group import launcher_info
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, choice_of
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.catalog import tasks_of_suites
@@ -21,8 +23,6 @@ from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.sharded_tensors import shapes
-from contrastive_encoders.runtime.child_processes import check_number
-from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
 from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.max_length import check_lengths

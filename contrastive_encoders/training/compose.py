@@ -18,9 +18,9 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, read, settings_class
 from contrastive_encoders.core.key_effects import effect_of
 from contrastive_encoders.core.key_suggestions import check_known_keys, nearest, nearest_hint, unknown_key
+from contrastive_encoders.core.runtime.exit_codes import as_exceptions
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
-from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.training.composition.config_errors import explain_errors, explained
 from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.composition.config_keys import check_numbers

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import Ragged
+from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.encoders.objective import Objective
-from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.training.resolve import ResolvedRun
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from contrastive_encoders.core.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.datamodules.row_datamodules import text_groups
 from contrastive_encoders.datamodules.sampling.neighbor_groups import find_neighbor_groups, rows_to_group
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.io.atomic import atomic_write
-from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.initial_embeddings import initial_embeddings
 from contrastive_encoders.training.resolve import ResolvedRun

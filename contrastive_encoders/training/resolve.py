@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from contrastive_encoders.core import InputError, is_address, without_secrets
 from contrastive_encoders.core.config_schema import NOT_A_KEY, UNSET, as_mapping, check, inherit, unset_keys
 from contrastive_encoders.core.errors import input_error
+from contrastive_encoders.core.runtime.process_group import launcher_info
 from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, DocumentDataConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
@@ -30,7 +31,6 @@ from contrastive_encoders.io.manifest import (
     sha256_of,
 )
 from contrastive_encoders.io.output_directory import FINISHED
-from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import error_in_stage, unknown_stage
 from contrastive_encoders.training.identity import identity_in, identity_of, stage_identity
 from contrastive_encoders.training.run_config import RunConfig, Trainer

@@ -18,6 +18,8 @@ from transformers.utils import logging as transformers_logging
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping
 from contrastive_encoders.core.override_format import format_override
+from contrastive_encoders.core.runtime.local_ranks import start_ranks
+from contrastive_encoders.core.runtime.process_group import broadcast_from_rank_zero, find_ranks, init_process_group
 from contrastive_encoders.datamodules.sampling.example_order import check_divisible
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
 from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
@@ -27,8 +29,6 @@ from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.manifest import CorruptFileError
-from contrastive_encoders.runtime.local_ranks import start_ranks
-from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero, find_ranks, init_process_group
 from contrastive_encoders.training.build import make_data, make_trainer
 from contrastive_encoders.training.callbacks.checkpoints import BEST
 from contrastive_encoders.training.changed_settings import changes_in, described

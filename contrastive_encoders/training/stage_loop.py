@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from contrastive_encoders.core import Results
+from contrastive_encoders.core.runtime.process_group import broadcast_from_rank_zero, find_ranks
+from contrastive_encoders.core.runtime.signals import TERMINATED
 from contrastive_encoders.io.output_directory import LOCK, register_worker
 from contrastive_encoders.io.results import read_results
-from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero, find_ranks
-from contrastive_encoders.runtime.signals import TERMINATED
 from contrastive_encoders.training.callbacks.rank_failures import RankFailureMonitor
 from contrastive_encoders.training.checks import check_run
 from contrastive_encoders.training.finish import finish, finish_stages

@@ -13,6 +13,7 @@ import torch
 from hydra.utils import get_class
 
 from contrastive_encoders.core import InputError, SentenceBatch
+from contrastive_encoders.core.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.datamodules.row_datamodules import TextRows
 from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, TeacherEmbeddingStore, build_or_resume
 from contrastive_encoders.encoders.cross_encoder import CLASSIFIER_SUFFIX
@@ -23,7 +24,6 @@ from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.io.output_directory import overwrite_hint
-from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.initial_embeddings import initial_embeddings
 from contrastive_encoders.training.resolve import ResolvedRun

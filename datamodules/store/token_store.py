@@ -20,13 +20,13 @@ import numpy as np
 
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.progress import ProgressBar
+from contrastive_encoders.core.runtime.worker_pool import WorkerCrashError, in_order, open_pool
+from contrastive_encoders.core.runtime.worker_tasks import TaskFailedError, WorkItem
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.row_statistics import Repeats, TextLengths
 from contrastive_encoders.datamodules.store.tokenization import RowTokenizer, tokenize_rows
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import read_record, sha256_of, write_record
-from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
-from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 
 STORE_VERSION = 7  # part of the key: increase it when the same input would be stored differently
 BATCH_CHARACTERS = 4_000_000  # characters that all workers tokenize at a time; needs a few hundred MB at most

@@ -16,8 +16,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.datamodules.sources.records import Record
-from contrastive_encoders.runtime.worker_tasks import WorkItem
 
 Texts = tuple[str, ...]  # the texts of a row
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from contrastive_encoders.core import Ragged
-from contrastive_encoders.encoders.kernels.fragmented_memory import heap
+from contrastive_encoders.core.runtime.malloc import heap
 
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128) and on an H200.
 CHUNK_COST_TOKENS = {"cpu": 64}

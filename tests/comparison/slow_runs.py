@@ -16,7 +16,7 @@ from contrastive_encoders.comparison.study import Trials
 # of 666 kills the worker.
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
-from contrastive_encoders.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.child_processes import init_process
 from contrastive_encoders.io.output_directory import lock_folder
 init_process()
 keys = dict(override.split("=", 1) for override in sys.argv[1:])

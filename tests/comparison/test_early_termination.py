@@ -24,7 +24,7 @@ METRIC = "stsb-dev/cosine/spearman"
 # Logs its learning rate as the score; a bad one then waits for the signal, as a long training would.
 SCORER = f"""
 import json, os, pathlib, signal, sys
-from contrastive_encoders.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.child_processes import init_process
 init_process()
 keys = dict(override.split("=", 1) for override in sys.argv[1:])
 folder = pathlib.Path(keys["output_dir"]); folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ COUNTED = "0123456789"
 SWEEPER = """
 import sys
 from pathlib import Path
-from contrastive_encoders.runtime.signals import raise_signals
+from contrastive_encoders.core.runtime.signals import raise_signals
 from contrastive_encoders.comparison import run_scheduler as processes
 from contrastive_encoders.cli.sweep import run
 raise_signals()

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from contrastive_encoders.core import Ragged
-from contrastive_encoders.encoders.kernels import fragmented_memory
-from contrastive_encoders.encoders.kernels.fragmented_memory import FragmentedMemory
+from contrastive_encoders.core.runtime import malloc
+from contrastive_encoders.core.runtime.malloc import FragmentedMemory
 from tests.objectives import built
 
-pytestmark = pytest.mark.skipif(fragmented_memory._glibc() is None, reason="needs glibc 2.33 or later")
+pytestmark = pytest.mark.skipif(not hasattr(malloc._glibc(), "mallinfo2"), reason="needs glibc 2.33 or later")
 FREED = 200 * 2**20
 
 

@@ -316,6 +316,6 @@ def test_no_package_listens():
     listens = re.compile(servers + r"|\.bind\((?!\(.127\.0\.0\.1., 0\))")  # that one finds a free port
     assert [path for path, text in SOURCES.items() if listens.search(text)] == []
     stores = [path for path, text in SOURCES.items() if "TCPStore(" in text]
-    assert stores == ["runtime/process_group.py"]
+    assert stores == ["core/runtime/process_group.py"]
     starts = [path for path, text in SOURCES.items() if "torch.distributed.run" in text]
     assert all("--standalone" in SOURCES[path] for path in starts), "which meets on this machine"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from contrastive_encoders.runtime.malloc import (
+from contrastive_encoders.core.runtime.malloc import (
     VARIABLES,
     available_memory,
     can_reuse_freed_memory,

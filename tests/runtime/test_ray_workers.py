@@ -12,9 +12,9 @@ from contrastive_encoders.cli.embed import run
 from contrastive_encoders.cli.sweep import run as run_sweep
 from contrastive_encoders.comparison import run_scheduler
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime import ray_workers
-from contrastive_encoders.runtime.worker_pool import open_pool
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime import ray_workers
+from contrastive_encoders.core.runtime.worker_pool import open_pool
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from tests.comparison.slow_runs import kill_first, recorded, steps, when_under_way, write_sweep
 from tests.in_process import run_here
 

@@ -15,10 +15,10 @@ from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasti
 
 from contrastive_encoders.cli.main import COMMANDS
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime import child_processes as children
-from contrastive_encoders.runtime import exit_codes as command_line
-from contrastive_encoders.runtime import process_group as processes
-from contrastive_encoders.runtime.exit_codes import exit_statuses
+from contrastive_encoders.core.runtime import child_processes as children
+from contrastive_encoders.core.runtime import exit_codes as command_line
+from contrastive_encoders.core.runtime import process_group as processes
+from contrastive_encoders.core.runtime.exit_codes import exit_statuses
 from tests.forks import TRAIN, Started, run_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,10 +59,10 @@ def test_an_error_of_one_later_rank_is_reported_by_it(monkeypatch, capsys):
     assert 0 < waited[0] < waited[1]
 
 
-BEGIN = "from contrastive_encoders.runtime.child_processes import init_process; init_process()"
+BEGIN = "from contrastive_encoders.core.runtime.child_processes import init_process; init_process()"
 CHILD = f"import time; {BEGIN}; print(1, flush=True); time.sleep(60)"
 PARENT = f"""import subprocess, sys
-from contrastive_encoders.runtime import child_processes
+from contrastive_encoders.core.runtime import child_processes
 child_processes.init_process()
 child_processes.start([sys.executable, "-c", {CHILD!r}]).wait()
 """
@@ -103,7 +103,7 @@ def test_a_signal_while_something_is_imported_is_its_exit_status(number, tmp_pat
     (tmp_path / "slow.py").write_text("\n".join(lines))
     script = f"""import sys
 {BEGIN}
-from contrastive_encoders.runtime.signals import exit_on_signals
+from contrastive_encoders.core.runtime.signals import exit_on_signals
 sys.path.append(sys.argv[1])
 with exit_on_signals():
     import slow
@@ -251,7 +251,7 @@ def test_a_signal_during_the_deletion_of_an_object_is_not_lost(number, status, h
     """Python prints an exception that is raised in a callback of a weak reference, and continues."""
     code = f"""
 import os, signal, sys, time, weakref
-from contrastive_encoders.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.child_processes import init_process
 signal.signal(signal.SIGINT, signal.default_int_handler)
 init_process()
 class Thing: pass
@@ -282,7 +282,7 @@ import os, signal
 import numpy as np
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.io.item_scores import write_items
-from contrastive_encoders.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.child_processes import init_process
 init_process()
 items = ItemScores(**{kind: {} for kind in ItemScores._fields} | {"gold": {"stsb": np.arange(9.0)}})
 write = np.lib.format.write_array

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
-from contrastive_encoders.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
+from contrastive_encoders.core.runtime.worker_pool import WorkerCrashError, in_order, open_pool
+from contrastive_encoders.core.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
 
 
 def load():

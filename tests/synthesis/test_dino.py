@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation
 from contrastive_encoders.synthesis.recipe_configs import Plan
 from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units

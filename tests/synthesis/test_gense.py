@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, parse_prompts
-from contrastive_encoders.runtime.worker_pool import open_pool
+from contrastive_encoders.core.runtime.worker_pool import open_pool
 from contrastive_encoders.synthesis.decoding.discriminator import Discriminator
 from contrastive_encoders.synthesis.recipes.gense import GenseShards
 from contrastive_encoders.synthesis.sentences.preparation import Prepared

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from contrastive_encoders.core.gense_prompts import parse_prompts
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding
 from contrastive_encoders.synthesis.questions.generation import question_in
 from contrastive_encoders.synthesis.recipe_configs import Plan

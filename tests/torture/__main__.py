@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from contrastive_encoders.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.child_processes import init_process
 from tests.forks import warm
 from tests.seed import seed
 from tests.torture import faults

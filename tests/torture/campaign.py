@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MAX_KILLS = 4  # of one job
 TO_END = 75.0  # seconds for the children of a killed command to end
 # parts of the lines of a traceback before a command's first line or after its last; a signal's handler raises
-FORK = ("<frozen", "multiprocessing", "forks.py", f'"{TRAIN}"', "runtime/signals.py")
+FORK = ("<frozen", "multiprocessing", "forks.py", f'"{TRAIN}"', "core/runtime/signals.py")
 DONE = ("All files are in", " vectors of ", " shows their quality.")  # the last message of a command
 
 

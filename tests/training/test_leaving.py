@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import atexit
 import torch.distributed as dist
-from contrastive_encoders.runtime.process_group import init_process_group
+from contrastive_encoders.core.runtime.process_group import init_process_group
 
 atexit.register(lambda: print("group:", dist.is_initialized()))  # the first to come is the last to go
 init_process_group("gloo")

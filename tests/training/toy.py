@@ -16,9 +16,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from contrastive_encoders.runtime.child_processes import init_process
-from contrastive_encoders.runtime.local_ranks import start_ranks
-from contrastive_encoders.runtime.process_group import init_process_group, launcher_info
+from contrastive_encoders.core.runtime.child_processes import init_process
+from contrastive_encoders.core.runtime.local_ranks import start_ranks
+from contrastive_encoders.core.runtime.process_group import init_process_group, launcher_info
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints, find_resumable
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 from contrastive_encoders.training.callbacks.rank_failures import RankFailureMonitor

@@ -15,11 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.encoders.kernels.gpu_kernels import exclude_cudnn_attention
 from contrastive_encoders.encoders.kernels.onednn_layers import WORTH_IT_TOKENS, packed_linears
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_complete
 from contrastive_encoders.encoders.loading.generative import causal_lm_problem
-from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
 from contrastive_encoders.synthesis.decoding.continuations import PromptText, split_chat_prompt
 

@@ -27,6 +27,8 @@ from sentence_transformers.util import mine_hard_negatives
 from transformers.utils import logging as transformers_logging
 
 from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.core.runtime.child_processes import ExitWithParentHook
+from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.encoders.loading.load import PRECISIONS
 from contrastive_encoders.encoders.loading.sentence_transformers_fallback import (
     LibraryEncoder,
@@ -41,8 +43,6 @@ from contrastive_encoders.io.output_directory import (
     lock_output_file,
     release_lock,
 )
-from contrastive_encoders.runtime.child_processes import ExitWithParentHook
-from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.mining.cached_reranker import CachedReranker, open_reranker
 from contrastive_encoders.synthesis.mining.mine_config import MineConfig
 from contrastive_encoders.synthesis.mining.mined_file import is_finished, write_rows

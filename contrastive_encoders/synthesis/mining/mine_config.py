@@ -8,9 +8,9 @@ from typing import Literal
 
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
+from contrastive_encoders.core.runtime.devices import check_devices
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.io.text_files import ENCODING_MEANING
-from contrastive_encoders.runtime.devices import check_devices
 from contrastive_encoders.synthesis.mining.mined_file import record_path
 
 

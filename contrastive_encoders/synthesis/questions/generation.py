@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.discriminator import PROBABILITY_DIGITS, Discriminator, Pair
 from contrastive_encoders.synthesis.decoding.generator import MAX_TOKENS_PER_PASS, Generator, not_finite_error

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.io.text_files import Encoding
-from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.recipe import ModelRecipe, log

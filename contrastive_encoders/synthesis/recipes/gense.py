@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Discriminator
 from contrastive_encoders.synthesis.decoding.generator import Generator

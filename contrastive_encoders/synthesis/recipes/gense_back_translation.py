@@ -20,8 +20,8 @@ from transformers import (
 )
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_complete
-from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, batch_by_length
 from contrastive_encoders.synthesis.recipe_configs import BackTranslationConfig, Language, Search
 from contrastive_encoders.synthesis.shards.provenance import identify_generator

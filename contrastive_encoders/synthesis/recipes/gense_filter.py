@@ -5,7 +5,7 @@ from pathlib import Path
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
-from contrastive_encoders.runtime.child_processes import check_number
+from contrastive_encoders.core.runtime.child_processes import check_number
 from contrastive_encoders.synthesis.recipe import Recipe
 from contrastive_encoders.synthesis.recipe_configs import RulesConfig
 from contrastive_encoders.synthesis.rules.triplets import SCORED, filter_identity, find_scored

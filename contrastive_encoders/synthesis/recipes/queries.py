@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 from contrastive_encoders.core import RECORD_VERSION, InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.core.counts import count_of
+from contrastive_encoders.core.runtime.devices import device_of
+from contrastive_encoders.core.runtime.worker_loop import Start
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.file_discovery import check_output_apart
-from contrastive_encoders.runtime.devices import device_of
-from contrastive_encoders.runtime.worker_loop import Start
-from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.questions.generation import (
     JudgedQuestions,
     PassageQuestions,

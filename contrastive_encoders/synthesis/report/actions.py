@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.io.atomic import atomic_write
-from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
 from contrastive_encoders.synthesis.report.report import Encoder, write_report
 from contrastive_encoders.synthesis.shards.store import read_manifest

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.child_processes import cores
-from contrastive_encoders.runtime.worker_pool import open_pool
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime.child_processes import cores
+from contrastive_encoders.core.runtime.worker_pool import open_pool
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, rejected_texts
 from contrastive_encoders.synthesis.shards.store import (
     RejectedText,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.decoding.loop import decode

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.worker_loop import Work
-from contrastive_encoders.runtime.worker_pool import InProcess, WorkerCrashError, WorkerPool
-from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
+from contrastive_encoders.core.runtime.worker_loop import Work
+from contrastive_encoders.core.runtime.worker_pool import InProcess, WorkerCrashError, WorkerPool
+from contrastive_encoders.core.runtime.worker_tasks import TaskFailedError, WorkItem
 from contrastive_encoders.synthesis.shards.progress import StageProgress, WorkerProgress
 from contrastive_encoders.synthesis.shards.store import (
     LabelCounts,

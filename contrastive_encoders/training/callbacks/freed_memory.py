@@ -4,8 +4,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from contrastive_encoders.core.runtime.malloc import available_memory, can_reuse_freed_memory, reuse_freed_memory
 from contrastive_encoders.io.results import peak_resident_bytes
-from contrastive_encoders.runtime.malloc import available_memory, can_reuse_freed_memory, reuse_freed_memory
 
 # Available memory, as a multiple of the peak memory of this process: reuse starts at the first, and ends below the
 # second. Reuse increased a peak of 5.6 GiB to 8.3 GiB.

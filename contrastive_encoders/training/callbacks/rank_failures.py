@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from contrastive_encoders.core import OutputError
 from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.core.runtime.process_group import gather
 from contrastive_encoders.io.output_directory import is_alive
-from contrastive_encoders.runtime.process_group import gather
 
 EXIT_GRACE_S = 2.0  # a process whose exit made another one fail is detected within this time
 # the same after a lost connection: the other process does exit, but slowly on a busy machine

@@ -16,13 +16,13 @@ from typing import Any
 
 from contrastive_encoders import __version__
 from contrastive_encoders.core import InputError, missing_package
-from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
+from contrastive_encoders.core.runtime.worker_loop import Message, Raised, Start, serve
 
 ANSWER_TIMEOUT_S = 20.0
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # with empty settings: RFC 9113, 3.4
 START_OR_JOIN = "ray"
-PACKAGE = Path(__file__).resolve().parents[1]
-WORKER_PACKAGES = ("comparison", "core", "encoders", "export", "runtime", "synthesis")  # packages
+PACKAGE = Path(__file__).resolve().parents[2]
+WORKER_PACKAGES = ("comparison", "core", "encoders", "export", "synthesis")  # packages
 
 
 def join_cluster(cluster: str, resources: Mapping[str, float]) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from contrastive_encoders.runtime.signals import exit_on_signals
+from contrastive_encoders.core.runtime.signals import exit_on_signals
 
 
 @contextlib.contextmanager

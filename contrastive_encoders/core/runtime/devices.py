@@ -3,8 +3,8 @@
 import os
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.child_processes import check_number
-from contrastive_encoders.runtime.process_group import local_rank
+from contrastive_encoders.core.runtime.child_processes import check_number
+from contrastive_encoders.core.runtime.process_group import local_rank
 
 
 def device_of(name: str) -> str:

@@ -9,10 +9,10 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from contrastive_encoders.runtime.child_processes import cores, exit_with_parent
-from contrastive_encoders.runtime.log_output import log_to_terminal
-from contrastive_encoders.runtime.signals import exit_on_sigterm
-from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
+from contrastive_encoders.core.runtime.child_processes import cores, exit_with_parent
+from contrastive_encoders.core.runtime.log_output import log_to_terminal
+from contrastive_encoders.core.runtime.signals import exit_on_sigterm
+from contrastive_encoders.core.runtime.worker_loop import Message, Raised, Start, serve
 
 EXIT_TIMEOUT_S = 5.0  # for a process that was told to exit
 

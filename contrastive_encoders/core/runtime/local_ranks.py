@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from contrastive_encoders.runtime.child_processes import POLL_INTERVAL_S, TERMINATION_GRACE_S, start
-from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
+from contrastive_encoders.core.runtime.child_processes import POLL_INTERVAL_S, TERMINATION_GRACE_S, start
+from contrastive_encoders.core.runtime.signals import INTERRUPTED, TERMINATED
 
 
 def start_ranks(devices: int, nodes: int = 1) -> None:

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
 from contrastive_encoders.core.errors import TrainingError
-from contrastive_encoders.runtime.signals import INTERRUPTED
+from contrastive_encoders.core.runtime.signals import INTERRUPTED
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else needs their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

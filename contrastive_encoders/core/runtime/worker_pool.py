@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.worker_loop import Finished, Message, More, Raised, Result, Start, Work
-from contrastive_encoders.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
+from contrastive_encoders.core.runtime.worker_loop import Finished, Message, More, Raised, Result, Start, Work
+from contrastive_encoders.core.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
 
 Answers = Generator[tuple[int | None, Any], None, None]
 MAX_IDLE_LOSSES = 3  # consecutive workers that exit without a result
@@ -192,7 +192,7 @@ def open_pool(
     values = {"num_cpus": num_cpus, "num_gpus": num_gpus}
     resources = {name: value for name, value in values.items() if value is not None}
     if cluster is not None:
-        from contrastive_encoders.runtime import ray_workers
+        from contrastive_encoders.core.runtime import ray_workers
 
         ray_workers.join_cluster(cluster, resources)
         return WorkerPool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
@@ -202,6 +202,6 @@ def open_pool(
         raise InputError(key=name, value=f"{value:g}", expected=expected)
     if workers == 1:
         return InProcess(start)
-    from contrastive_encoders.runtime.local_workers import LocalWorker, wait_for_messages
+    from contrastive_encoders.core.runtime.local_workers import LocalWorker, wait_for_messages
 
     return WorkerPool(workers, lambda place: LocalWorker(start, place, workers), wait_for_messages)

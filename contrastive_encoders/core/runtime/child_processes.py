@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.process_group import launcher_info
-from contrastive_encoders.runtime.signals import TERMINATED, raise_signals
+from contrastive_encoders.core.runtime.process_group import launcher_info
+from contrastive_encoders.core.runtime.signals import TERMINATED, raise_signals
 
 PARENT_PID = "CONTRASTIVE_ENCODERS_PARENT_PID"  # process id of the command that started this one
 POLL_INTERVAL_S = 0.5

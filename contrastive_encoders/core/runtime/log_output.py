@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from contrastive_encoders.runtime.process_group import find_ranks
+from contrastive_encoders.core.runtime.process_group import find_ranks
 
 NOISY_LOGGERS = (
     "httpx",

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from contrastive_encoders.runtime.worker_tasks import WorkItem
+from contrastive_encoders.core.runtime.worker_tasks import WorkItem
 
 Start = Callable[[], Any]
 """Function that loads the model or other data for the work, once in each worker."""
