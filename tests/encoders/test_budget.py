@@ -47,7 +47,8 @@ def test_whatever_shares_a_device_fits_into_it(name, features, keys, tiny_bert, 
 def test_recomputed_chunks_have_small_tensors_and_the_gradient_of_the_batch(attention, tiny_bert, monkeypatch):
     """The gradient of one chunk, which keeps its activations, is the truth."""
     monkeypatch.setattr(budget, "RECOMPUTED_BYTES_CPU", 600 * 4 * 4 * 32)  # 600 tokens of width 32
-    batch = Ragged(torch.randint(5, 50, (1_200,)), np.full(40, 30))
+    ids = torch.randint(5, 50, (1_200,), generator=torch.Generator().manual_seed(4))
+    batch = Ragged(ids, np.full(40, 30))
     gradients, tokens = list[list[torch.Tensor]](), list[int]()
     for how in ("off", "auto"):
         keys = {"token_budget": 1_100 if how == "auto" else 2_000, "activation_checkpointing": how}
@@ -59,4 +60,6 @@ def test_recomputed_chunks_have_small_tensors_and_the_gradient_of_the_batch(atte
         gradients.append([weight.grad for weight in encoder.parameters() if weight.grad is not None])
     assert sum(tokens) == 2 * 1_200
     assert max(tokens) <= 600
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
+    largest = max(float(wanted.norm()) for wanted in gradients[0])
+    for ours, wanted in zip(gradients[1], gradients[0], strict=True):
+        assert (ours - wanted).norm() <= 1e-5 * (wanted.norm() + 1e-3 * largest)  # gradients of key biases are 0
