@@ -44,12 +44,13 @@ class EmbeddingDistillationLoss(nn.Module):
                     self.projections[str(size)] = nn.Linear(size, width)
 
     @torch.no_grad()
-    def fit(self, embeddings_ND: Tensor, taught_NW: Tensor) -> None:
-        """Set each projection to the ridge regression of the teacher's embeddings of N texts on those of the encoder.
+    def fit(self, embeddings_ND: Tensor, taught_NW: Tensor, sizes: Sequence[str] | None = None) -> None:
+        """Set each projection, or those of ``sizes``, to the ridge regression of the teacher's embeddings of N texts on
+        those of the encoder.
 
         With random projections, the first steps change the encoder more than the projections.
         """
-        for size, projection in self.projections.items():
+        for size in self.projections if sizes is None else sizes:
             inputs_ND = self._prepared(embeddings_ND[:, : int(size)]).double()
             input_mean_D, taught_mean_W = inputs_ND.mean(0), taught_NW.double().mean(0)
             rounding = ROUNDING * float(inputs_ND.square().sum(0).mean())
@@ -58,7 +59,9 @@ class EmbeddingDistillationLoss(nn.Module):
             penalty = RIDGE * float(moments_DD.diagonal().mean()) + rounding + TINY
             moments_DD += penalty * torch.eye(int(size))
             weight_DW = torch.linalg.solve(moments_DD, inputs_ND.T @ (taught_NW - taught_mean_W))
-            projection.load_state_dict({"weight": weight_DW.T, "bias": taught_mean_W - input_mean_D @ weight_DW})
+            self.projections[size].load_state_dict(
+                {"weight": weight_DW.T, "bias": taught_mean_W - input_mean_D @ weight_DW}
+            )
 
     def _prepared(self, embeddings_ND: Tensor) -> Tensor:
         return F.normalize(embeddings_ND, dim=-1) if self.normalize else embeddings_ND

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from contrastive_encoders.core import NO_PROMPTS, Embedder, EncoderPrompts, InputError, Prompted
-from contrastive_encoders.core.runtime.process_group import broadcast_from_rank_zero, find_ranks
+from contrastive_encoders.core.runtime.process_group import broadcast_from_rank_zero, group_ranks
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ def embed_pool(
         parts.append((stored, broadcast_from_rank_zero(lambda: cast(Store, store).read(stored))))
     if new:
         parts.append((new, _embed_distributed(embedder, new, options)))
-        if store is not None and find_ranks().rank == 0:
+        if store is not None and group_ranks().rank == 0:
             store.add(*parts[-1])
     vectors_UD = torch.empty(len(texts), parts[0][1].shape[1])
     for part, vectors_ND in parts:
@@ -189,7 +189,7 @@ def _embed_distributed(embedder: Embedder, texts: list[str], options: Mapping[st
     groups = dict[str | None, list[int]]()
     for row, text in enumerate(texts):
         groups.setdefault(_split_prompt(text)[0], []).append(row)
-    rank, world = find_ranks()
+    rank, world = group_ranks()
     parts = list[Tensor]()
     for rows in groups.values():
         group_texts = [texts[row] for row in rows]

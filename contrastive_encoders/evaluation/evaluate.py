@@ -15,7 +15,7 @@ from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.core.runtime.exit_codes import as_exceptions
 from contrastive_encoders.core.runtime.log_output import logs_shown
-from contrastive_encoders.core.runtime.process_group import find_ranks, launcher_info
+from contrastive_encoders.core.runtime.process_group import find_ranks, group_ranks, launcher_info
 from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.encoders.cross_encoder import load_reranker
 from contrastive_encoders.encoders.loading.load import load_encoder
@@ -294,7 +294,7 @@ def _results(
         seeds=[config.seed],
         versions=runtime["versions"],
         device=runtime["device"],
-        processes=find_ranks().world,
+        processes=group_ranks().world,
         git_commit=runtime["git_commit"],
         data=[
             *(

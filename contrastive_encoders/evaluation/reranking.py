@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import CorpusInfo, Embedder, InputError, PairScorer, RetrievalData
-from contrastive_encoders.core.runtime.process_group import find_ranks, gather
+from contrastive_encoders.core.runtime.process_group import gather, group_ranks
 from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import items_of
@@ -119,7 +119,7 @@ class RerankingScorer(Scorer):
 
         Queries are distributed over the ranks.
         """
-        rank, world = find_ranks()
+        rank, world = group_ranks()
         places_QK = self._found[task.name].places_QK
         own = range(rank, len(places_QK), world)
         texts: RetrievalData = task.texts_to_match

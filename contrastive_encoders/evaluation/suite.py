@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import Changes, CorpusInfo, Embedder, InputError, ItemScores, RatedPairs, RetrievalData
-from contrastive_encoders.core.runtime.process_group import find_ranks, gather
+from contrastive_encoders.core.runtime.process_group import gather, group_ranks
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, LastPoolEmbeddings, Store, embed_pool
 from contrastive_encoders.evaluation.paper_tables import averages
@@ -189,7 +189,7 @@ def _score_distributed(
     group: Sequence[Task], pool: EmbeddingPool, options: ScoringOptions, report: Callable[[str, float], None] | None
 ) -> dict[str, Estimate]:
     """Return the scores of all tasks, each computed on one rank. The first error is raised on all ranks."""
-    rank, world = find_ranks()
+    rank, world = group_ranks()
     scores_of_rank = dict[str, Estimate]()
     problem: Exception | None = None
     for task in sorted(group, key=_size, reverse=True)[rank::world]:

@@ -28,7 +28,7 @@ from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_directory import Start
 from contrastive_encoders.training.run_setup import load_stage_weights
 from contrastive_encoders.training.scoring import choose
-from contrastive_encoders.training.teacher import fit_projections, learn_from_teacher, load_teacher
+from contrastive_encoders.training.teacher import fit_projections, has_same_teacher, learn_from_teacher, load_teacher
 from contrastive_encoders.training.usable_negatives import Counts, count_usable_negatives
 
 MIN_ROWS = 1_000  # minimum for the values of the config
@@ -74,9 +74,8 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
         check_checkpoint(start.checkpoint, model, run.recorded_keys())
         grouped = load_checkpoint(start.checkpoint).get(GROUPED_ROWS, grouped)
     else:
-        if before:
-            load_stage_weights(model, before)
-        fit_projections(prepared.run, model, prepared.data, before)
+        loaded = load_stage_weights(model, before) if before else set()
+        fit_projections(prepared.run, model, prepared.data, loaded if has_same_teacher(prepared.run, before) else set())
     group_neighbors(prepared.run, model, prepared.data, grouped)
     return prepared
 

@@ -206,8 +206,9 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
     )
 
 
-def load_stage_weights(model: pl.LightningModule, before: Path) -> None:
-    """Load all weights with matching names and shapes from best.ckpt of the run in the folder ``before``.
+def load_stage_weights(model: pl.LightningModule, before: Path) -> set[str]:
+    """Load all weights with matching names and shapes from best.ckpt of the run in the folder ``before``, and return
+    their names.
 
     The transformer is already loaded, because the run's folder is the backbone. This function loads the modules after
     the transformer. Adapters of that run are part of its transformer, or are below a new adapter.
@@ -230,6 +231,7 @@ def load_stage_weights(model: pl.LightningModule, before: Path) -> None:
     fresh = sorted(name for name in weights.keys() - same.keys() if not name.startswith(TRANSFORMER))
     if fresh:
         log.info("newly initialized in this stage: %s", ", ".join(fresh))
+    return set(same)
 
 
 def _successors(run: ResolvedRun) -> Iterator[tuple[ResolvedRun, ResolvedRun]]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -111,16 +111,20 @@ def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedE
     model.learn_from_teacher(int(record["width"]), run.seed)
 
 
-def fit_projections(run: ResolvedRun, model: Any, data: Any, before: Path | None) -> None:
-    """Fit the projections of a model to the width of the teacher's embeddings, for its present weights. Projections
-    that the previous stage, in the folder ``before``, has trained with the same teacher are kept.
+def fit_projections(run: ResolvedRun, model: Any, data: Any, loaded: Collection[str]) -> None:
+    """Fit the projections of a model to the width of the teacher's embeddings, for its present weights, except those
+    whose weights are ``loaded``, since the previous stage has trained them with the same teacher.
     """
     teaching = getattr(model, "teaching", None)
     if teaching is None or not teaching.projections:
         return
-    is_trained = before is not None and _teacher_of(before) == _teacher_of(run.folder)
-    if not broadcast_from_rank_zero(lambda: is_trained):
-        teaching.load_state_dict(broadcast_from_rank_zero(lambda: _fitted_projections(run, model, data)))
+    sizes = [size for size in teaching.projections if f"teaching.projections.{size}.weight" not in loaded]
+    teaching.load_state_dict(broadcast_from_rank_zero(lambda: _fitted_projections(run, model, data, sizes)))
+
+
+def has_same_teacher(run: ResolvedRun, before: Path | None) -> bool:
+    """Return whether the run in the folder ``before``, the previous stage, has the teacher of this run."""
+    return before is not None and _teacher_of(before) == _teacher_of(run.folder)
 
 
 def _teacher_of(folder: Path) -> str | None:
@@ -129,8 +133,12 @@ def _teacher_of(folder: Path) -> str | None:
     return read_record(path).get("teacher") if path.is_file() else None
 
 
-def _fitted_projections(run: ResolvedRun, model: Any, data: Any) -> dict[str, torch.Tensor]:
-    """Return the state of the projections to the teacher's width, fitted to about `FITTED_TEXTS` training texts."""
+def _fitted_projections(run: ResolvedRun, model: Any, data: Any, sizes: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return the state of the projections to the teacher's width. Those of ``sizes`` are fitted to at most about
+    `FITTED_TEXTS` training texts.
+    """
+    if not sizes:
+        return dict(model.teaching.state_dict())
     modules, embeddings, taught = data_modules(data), list[torch.Tensor](), list[torch.Tensor]()
     log.info("teacher: fitting the projection to its embeddings, with at most %d texts", FITTED_TEXTS)
     for one in modules.values():
@@ -141,7 +149,7 @@ def _fitted_projections(run: ResolvedRun, model: Any, data: Any) -> dict[str, to
         vectors = initial_embeddings(run, model, concatenate(views)).split([len(view.lengths) for view in views])
         embeddings += vectors
         taught.append(targets(vectors, batch))
-    model.teaching.fit(torch.cat(embeddings), torch.cat(taught))
+    model.teaching.fit(torch.cat(embeddings), torch.cat(taught), sizes)
     return dict(model.teaching.state_dict())
 
 

@@ -88,6 +88,7 @@ VALUES = [
     ("batch_size=41", ["batch_size=41", "40", "batch_size=40"]),
     ("max_steps=0", ["max_steps=0"]),
     ("accumulate=4", ["accumulate=4: ", "batch_size", "token_budget"]),
+    ("+trainer.max_steps=3", ["trainer.max_steps=3: ", "Set max_steps."]),
     ("+trainer.accumulate_grad_batches=2", ["trainer.accumulate_grad_batches=2: ", "batch_size"]),
     ("precision=fp64", ["precision=fp64", "fp32, bf16, fp16"]),
     ("precision=fp16", ["precision=fp16: ", "fp32", "precision=bf16"]),

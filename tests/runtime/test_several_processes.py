@@ -300,3 +300,12 @@ finally:
         [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (143, "[]\n", "")
+
+
+def test_variables_of_a_launcher_alone_are_no_process_group(monkeypatch):
+    """They may be left in a shell, or set for other processes of a container."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert processes.group_ranks() == (0, 1)
+    assert processes.gather(5) == [5]
+    assert processes.broadcast_from_rank_zero(lambda: 3) == 3

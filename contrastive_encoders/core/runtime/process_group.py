@@ -60,6 +60,15 @@ def find_ranks() -> RankInfo:
     return RankInfo(int(environment.get("RANK", "0")), int(environment["WORLD_SIZE"]))
 
 
+def group_ranks() -> RankInfo:
+    """Return the rank of this process and the world size of the process group; (0, 1) if there is no group, whatever
+    the environment variables are.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    has_group = distributed and distributed.is_available() and distributed.is_initialized()
+    return find_ranks() if has_group else RankInfo()
+
+
 def local_rank() -> int:
     """Return the rank of this process on its node."""
     return int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
@@ -168,7 +177,7 @@ def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
     Raises:
         InputError: ``decide`` raised it on rank 0; the other ranks exit with code 2 and no message.
     """
-    ranks = find_ranks()
+    ranks = group_ranks()
     if ranks.world == 1:
         return decide()
     import torch.distributed as dist
@@ -190,7 +199,7 @@ def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
 
 def gather(value: Value) -> list[Value]:
     """Gather a value from each rank, and return the list of values, indexed by rank."""
-    ranks = find_ranks()
+    ranks = group_ranks()
     if ranks.world == 1:
         return [value]
     import torch.distributed as dist

@@ -32,13 +32,13 @@ def select_sets(names: Sequence[str] | None) -> list[DatasetSpec]:
     """
     if names is None:
         return list(ORIGINS.values())
-    return [ORIGINS[name] for name in dict.fromkeys(one for name in names for one in _sets(name))]
+    return [ORIGINS[name] for name in dict.fromkeys(one for name in _split_names(names) for one in _sets(name))]
 
 
 def required_tables(names: Sequence[str]) -> set[str]:
     """Return the tables that the tasks and data sets in ``names`` require; suites are ignored."""
-    tables = {table for name in names for table in tables_of(name)}
-    sets = [ORIGINS[name] for name in names if name in ORIGINS]
+    tables = {table for name in _split_names(names) for table in tables_of(name)}
+    sets = [ORIGINS[name] for name in _split_names(names) if name in ORIGINS]
     return tables | {table.key for origin in sets for table in origin.tables if not table.change}
 
 
@@ -46,6 +46,10 @@ def tables_of(task: str) -> list[str]:
     """Return the tables from which a task is read, or an empty list if the name is not that of a task."""
     plain, _, form = task.partition("@")
     return [f"{name}.{form}" if form else name for name in ENTRIES[plain].rows] if plain in ENTRIES else []
+
+
+def _split_names(names: Sequence[str]) -> list[str]:
+    return [one.strip() for name in names for one in name.split(",")]
 
 
 def _sets(name: str) -> list[str]:
