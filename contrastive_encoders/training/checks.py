@@ -47,11 +47,6 @@ STEP_PREFIX, PART_PREFIX = (
 
 
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
-RUN_ARGUMENTS = {  # argument of Lightning's trainer -> the key of the run that sets it
-    **{name: name for name in ("devices", "num_nodes", "precision", "max_steps", "max_epochs", "max_time")},
-    "log_every_n_steps": "log_every_n_steps",
-    "default_root_dir": "output_dir",
-}
 
 
 def check_run(run: ResolvedRun) -> None:
@@ -148,11 +143,10 @@ def check_values(run: ResolvedRun) -> None:
     """
     known = {one.name for one in keys_of(Trainer)}  # other keys are passed to Lightning unchanged
     build(Trainer, {name: value for name, value in run.trainer.items() if name in known}, "trainer.")
-    for name in sorted(run.trainer.keys() & RUN_ARGUMENTS.keys()):
+    for name in sorted(run.trainer.keys() & run.own_arguments.keys()):
+        own = "output_dir" if name == "default_root_dir" else name
         expected = "no value, because a key of the run has the same meaning"
-        raise InputError(
-            key=f"trainer.{name}", value=run.trainer[name], expected=expected, hint=f"Set {RUN_ARGUMENTS[name]}."
-        )
+        raise InputError(key=f"trainer.{name}", value=run.trainer[name], expected=expected, hint=f"Set {own}.")
     for key, kind in run.missing.items():
         raise InputError(key=key, value=None, expected=type_description(kind), hint=f"Set {key}.")
     if run.model is not None:  # a preview has no model

@@ -96,14 +96,10 @@ class ResolvedRun(RunConfig):
         return isinstance(strategy, Mapping) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
 
     @property
-    def trainer_arguments(self) -> dict[str, Any]:
-        """Arguments of Lightning's trainer: the keys of ``trainer``, and those that the run's own keys set.
-
-        If a launcher (torchrun, srun, or `run_setup.start_processes`) has started the processes, Lightning is given
-        their number.
-        """
+    def own_arguments(self) -> dict[str, Any]:
+        """Arguments of Lightning's trainer that the run's own keys set."""
         one_epoch = -1 if self.max_steps > 0 else 1  # with only a number of steps, as many epochs as they take
-        arguments = {
+        return {
             "devices": self.devices,
             "num_nodes": self.num_nodes,
             "precision": PRECISIONS[self.precision],
@@ -112,8 +108,16 @@ class ResolvedRun(RunConfig):
             "max_time": self.max_time,
             "log_every_n_steps": self.log_every_n_steps,
             "default_root_dir": self.output_dir,
-            **self.trainer,
         }
+
+    @property
+    def trainer_arguments(self) -> dict[str, Any]:
+        """Arguments of Lightning's trainer: `own_arguments` and the keys of ``trainer``.
+
+        If a launcher (torchrun, srun, or `run_setup.start_processes`) has started the processes, Lightning is given
+        their number.
+        """
+        arguments = {**self.own_arguments, **self.trainer}
         if found := launcher_info():
             arguments["devices"], arguments["num_nodes"] = found.per_node, found.processes // found.per_node
             if arguments["strategy"] == "auto":

@@ -169,15 +169,14 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
         width = build_or_resume(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
     record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
-    path = run.folder / RECORD
-    if path.is_file() and read_record(path).get("teacher") != record["teacher"]:
+    if _teacher_of(run.folder) not in (None, record["teacher"]):
         raise InputError(
             key="model.teacher",
             value=run.model.teacher,
             expected="the teacher with which this run was started, but the teacher's files have changed",
             hint=overwrite_hint("output_dir"),
         )
-    write_record(path, record)
+    write_record(run.folder / RECORD, record)
 
 
 def _embed_rows(

@@ -49,9 +49,8 @@ def find_ranks() -> RankInfo:
     """Return the rank of this process and the world size, from the process group or from the environment variables of
     torchrun or srun.
     """
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed and distributed.is_available() and distributed.is_initialized():
-        return RankInfo(distributed.get_rank(), distributed.get_world_size())
+    if _has_process_group():
+        return group_ranks()
     environment = os.environ
     if _launcher() == "srun":
         return RankInfo(int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"]))
@@ -64,9 +63,16 @@ def group_ranks() -> RankInfo:
     """Return the rank of this process and the world size of the process group; (0, 1) if there is no group, whatever
     the environment variables are.
     """
-    distributed: Any = sys.modules.get("torch.distributed")
-    has_group = distributed and distributed.is_available() and distributed.is_initialized()
-    return find_ranks() if has_group else RankInfo()
+    if not _has_process_group():
+        return RankInfo()
+    import torch.distributed as dist
+
+    return RankInfo(dist.get_rank(), dist.get_world_size())
+
+
+def _has_process_group() -> bool:
+    distributed: Any = sys.modules.get("torch.distributed")  # it is imported if there is a group
+    return bool(distributed and distributed.is_available() and distributed.is_initialized())
 
 
 def local_rank() -> int:
