@@ -115,13 +115,16 @@ def has_dropout(encoder: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Context manager in which a module is in evaluation mode, without dropout. Its previous mode is restored."""
-    training = module.training
+    """Context manager in which a module is in evaluation mode, without dropout. On exit, the mode of every submodule is
+    restored.
+    """
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        module.train(training)
+        for part, mode in modes:
+            part.training = mode
 
 
 def is_causal(config: Any) -> bool:

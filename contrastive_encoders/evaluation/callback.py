@@ -17,6 +17,7 @@ from torch import nn
 
 from contrastive_encoders.core import Embedder, InputError, ItemScores, RatedPairs, RetrievalData, Writer
 from contrastive_encoders.core.score_names import ScoreName
+from contrastive_encoders.encoders.attention import evaluation_mode
 from contrastive_encoders.evaluation.catalog import TaskSelection, is_task, load_tasks
 from contrastive_encoders.evaluation.embedding_pool import LastPoolEmbeddings
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -150,7 +151,7 @@ class ScoreCallback(pl.Callback):
             as_last: the weights are those of the last call, so that its embeddings can be reused.
         """
         store = self._last if as_last else None
-        with evaluation_mode(pl_module):
+        with scoring_mode(pl_module):
             return self.suite.score(pl_module, intervals=True, store=store, autocast=self.dtype, progress=self.progress)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -205,7 +206,7 @@ class ScoreCallback(pl.Callback):
         intervals: bool = False,
     ) -> Scores:
         step, start_time = trainer.global_step, time.perf_counter()
-        with evaluation_mode(pl_module):
+        with scoring_mode(pl_module):
             scores = (suite.score if step else suite.before)(
                 pl_module,
                 intervals=intervals,
@@ -320,18 +321,11 @@ def main_scores(scores: dict[str, float]) -> str:
 
 
 @contextmanager
-def evaluation_mode(module: nn.Module) -> Iterator[None]:
+def scoring_mode(module: nn.Module) -> Iterator[None]:
     """Context manager that sets evaluation mode and disables gradients.
 
     On exit, it restores the mode of every submodule and torch's random state.
     """
-    modes = [(part, part.training) for part in module.modules()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
-        for part, _ in modes:
-            part.training = False
-        try:
-            yield
-        finally:
-            for part, mode in modes:
-                part.training = mode
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), evaluation_mode(module):
+        yield
