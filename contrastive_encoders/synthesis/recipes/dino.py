@@ -223,9 +223,8 @@ class DinoStage(DataSet):
     def describe(self, manifest: dict[str, Any]) -> None:
         write_report(self.folder, manifest)
         write_label_card(self.folder, manifest)
-        counts = manifest["counts"]
-        if not manifest["complete"]:
-            return
+
+    def log_result(self, counts: Mapping[str, Any]) -> None:
         if not counts["accepted"]:
             reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
             log.warning("%s: no text was accepted (%s). See report.html.", self.folder, reasons or "none was requested")

@@ -88,6 +88,9 @@ class DataSet:
         another.
         """
 
+    def log_result(self, counts: Mapping[str, Any]) -> None:
+        """Log how many texts were accepted, given the counts of the complete manifest. The default logs nothing."""
+
     @property
     def shards(self) -> int:
         return -(-self.number // self.shard_size)
@@ -135,7 +138,7 @@ def write_data_set(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bo
     try:
         _write_missing(data_set, pool, quiet=quiet)
         if not data_set.is_complete():
-            _write_manifest(data_set, complete=True)
+            data_set.log_result(_write_manifest(data_set, complete=True)["counts"])
     except (KeyboardInterrupt, SystemExit):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -168,8 +171,11 @@ def _write_missing(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bo
                 store.write(number, result.lines, {"first": first, "inputs": inputs, **result.about})
 
 
-def _write_manifest(data_set: DataSet, *, complete: bool) -> None:
-    """Write the report and the card, then the manifest. If the manifest is marked complete, all other files exist."""
+def _write_manifest(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
+    """Write the report and the card, then the manifest, and return the manifest. If it is marked complete, all other
+    files exist.
+    """
     manifest = data_set.manifest(complete=complete)
     data_set.describe(manifest)
     data_set.store.write_manifest(manifest)
+    return manifest
