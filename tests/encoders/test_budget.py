@@ -52,7 +52,7 @@ def test_recomputed_chunks_have_small_tensors_and_the_gradient_of_the_batch(atte
     gradients, tokens = list[list[torch.Tensor]](), list[int]()
     for how in ("off", "auto"):
         keys = {"token_budget": 1_100 if how == "auto" else 2_000, "activation_checkpointing": how}
-        encoder = built("pairs", tiny_bert, attn_implementation=attention, **keys).encoder
+        encoder = built("pairs", tiny_bert, attn_implementation=attention, **keys).encoder.double()
         encoder.attention_plan(CPU)  # it runs the model, too
         tokens.clear()
         encoder.trunk.embeddings.register_forward_hook(lambda *one: tokens.append(one[2].shape[:2].numel()))
@@ -60,6 +60,4 @@ def test_recomputed_chunks_have_small_tensors_and_the_gradient_of_the_batch(atte
         gradients.append([weight.grad for weight in encoder.parameters() if weight.grad is not None])
     assert sum(tokens) == 2 * 1_200
     assert max(tokens) <= 600
-    largest = max(float(wanted.norm()) for wanted in gradients[0])
-    for ours, wanted in zip(gradients[1], gradients[0], strict=True):
-        assert (ours - wanted).norm() <= 1e-5 * (wanted.norm() + 1e-3 * largest)  # gradients of key biases are 0
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)

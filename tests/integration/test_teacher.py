@@ -96,7 +96,7 @@ def test_the_projection_stays_out_of_the_encoder(reference):
     assert state["teaching.projections.32.weight"].shape == (WIDTH, 32)
     assert not [name for name in load_file(reference / "encoder" / "model.safetensors") if "teaching" in name]
     assert load_encoder(reference, device="cpu").embedding_info["width"] == 32
-    assert losses(reference)[0] < 0.1  # about 1 with a random projection
+    assert max(losses(reference)) < 0.1  # about 1 with a random projection
 
 
 def test_training_is_closer_to_the_teacher_than_a_projection_alone(overrides, tiny_bert, command, tmp_path):
@@ -243,10 +243,10 @@ def test_pairs_learn_by_contrast_and_from_a_teacher_by_an_adapter(teacher, tiny_
     )
     run = ["model=pairs", "data=qa", f"data.path={rows}", f"backbone={tiny_bert}", f"model.teacher={teacher}"]
     run += ["model.teacher_weight=2", "model.lora.rank=4", "batch_size=12", "max_steps=6", "log_every_n_steps=1"]
-    outcome = command(*run, "model.matryoshka=[32,8]", "model.lr=0.01", f"output_dir={tmp_path / 'run'}")
+    outcome = command(*run, "model.matryoshka=[32,8]", "model.lr=0.001", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
     distances = [float(row["train/distance_to_teacher"]) for row in read_rows(tmp_path / "run" / "metrics.csv")]
-    assert distances[0] < 0.1  # about 1 with random projections
+    assert max(distances) < 0.1  # about 1 with random projections
     assert store_of(tmp_path / "run").shape == (len(SENTENCES), 2, WIDTH)
 
 
