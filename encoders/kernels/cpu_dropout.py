@@ -35,17 +35,18 @@ def _dropout_of(layer: Any) -> Callable[[Tensor], Tensor]:
         dropped = round(layer.p * LEVELS) if 0 < layer.p < 1 else 0
         if not input.is_cpu or not 0 < dropped < LEVELS or not layer.training:
             return F.dropout(input, layer.p, layer.training)
-        return input * _noise(input, dropped)
+        return input * dropout_factors(input, dropped)
 
     return forward
 
 
-def _noise(x: Tensor, dropped: int) -> Tensor:
-    """Return a tensor of the shape and type of ``x``. With probability ``dropped / LEVELS``, an element is 0; otherwise
-    it is the inverse of the other probability.
+def dropout_factors(x: Tensor, dropped: int, generator: torch.Generator | None = None) -> Tensor:
+    """Return the factors of dropout, a tensor of the shape and type of ``x``: with probability ``dropped / LEVELS``, a
+    factor is 0; otherwise it is the inverse of the other probability.
+
+    Random numbers are drawn from ``generator``, or from torch's global generator.
     """
-    numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(1 << 63), None)
-    noise = x.new_empty(x.shape)
-    bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
-    torch.ge(bits, dropped - LEVELS // 2, out=noise)
-    return noise.mul_(LEVELS / (LEVELS - dropped))
+    numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
+    bits = numbers.random_(-(1 << 63), None, generator=generator).view(torch.int16)[: x.numel()].view(x.shape)
+    factors = torch.ge(bits, dropped - LEVELS // 2, out=x.new_empty(x.shape))
+    return factors.mul_(LEVELS / (LEVELS - dropped))

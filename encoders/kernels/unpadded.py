@@ -26,6 +26,7 @@ from contrastive_encoders.compat import attention_implementation, attention_repl
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.attention import evaluation_mode
 from contrastive_encoders.encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
+from contrastive_encoders.encoders.kernels.dropout_attention import dropout_attention, supports_dropout_attention
 from contrastive_encoders.encoders.kernels.gpu_kernels import varlen_attention
 from contrastive_encoders.encoders.kernels.host_layout import TokenIndices
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
@@ -168,12 +169,17 @@ def packed_attention(
     if attended is not None:
         return attended[None], None
     parts = [row.split(states) for states in (q, k, v)]
-    found = []
+    dropout, found = options.get("dropout", 0.0), []
     for run, *states in zip(row.runs, *parts, strict=True):
         mask = _attention_mask(run, causal, window)
         q, k, v = (run.pad(one).transpose(1, 2) for one in states)
-        with attention_for(run.mask_BT):
-            out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
+        if supports_dropout_attention(q, k, dropout):
+            if causal and mask is None:
+                mask = torch.ones(run.width, run.width, dtype=torch.bool).tril()[None, None]
+            out = dropout_attention(q, k, v, mask, dropout, options.get("scaling")).transpose(1, 2)
+        else:
+            with attention_for(run.mask_BT):
+                out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
         found.append(run.unpad(out))
     filler = found[0].new_zeros(query.shape[2] - sum(map(len, found)), *found[0].shape[1:])
     return torch.cat([*found, filler])[None], None

@@ -1,0 +1,222 @@
+"""Truth: softmax attention in float64, multiplied by the factors of dropout that identity values reveal, and torch's
+gradients of it; the binomial distribution.
+"""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
+
+from contrastive_encoders.encoders.kernels.chunks import Chunk
+from contrastive_encoders.encoders.kernels.dropout_attention import dropout_attention, supports_dropout_attention
+from contrastive_encoders.encoders.kernels.unpadded import AttentionPlan, pack_sequences, use_packed_attention
+
+P = 0.25
+SHAPES = {
+    "one block": (3, 2, 8),
+    "two blocks of sequences": (30, 2, 80),
+    "blocks of one and two heads": (2, 3, 350),
+    "a head larger than a block": (1, 2, 530),
+}
+
+
+def random_states(*shape):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def causal(tokens):
+    return torch.ones(tokens, tokens, dtype=torch.bool).tril()[None, None]
+
+
+def padding(sequences, tokens):
+    lengths = torch.arange(sequences) % tokens + 1
+    return (torch.arange(tokens) < lengths[:, None])[:, None, None]
+
+
+MASKS = {
+    "none": lambda sequences, tokens: None,
+    "padding": padding,
+    "causal": lambda sequences, tokens: causal(tokens),
+    "both": lambda sequences, tokens: causal(tokens) & padding(sequences, tokens),
+}
+
+
+def attend(states, mask, seed=0, **options):
+    torch.manual_seed(seed)
+    return dropout_attention(*states, mask, P, **options)
+
+
+def weights_of(q, k, mask, scale):
+    scores = q @ k.mT * scale
+    return torch.softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), -1)
+
+
+def factors_of(q, k, mask, **options):
+    """Return the factors of dropout, and attention weights after dropout: with identity values, these are the output.
+    The width of a head must be the number of tokens.
+    """
+    values = torch.eye(q.shape[2], dtype=q.dtype).expand(q.shape)
+    weights = attend((q, k, values), mask, **options)
+    return (weights != 0).double() / (1 - P), weights
+
+
+def gradients_of(attention, states, d_out):
+    states = [one.clone().requires_grad_() for one in states]
+    attention(states).backward(d_out)
+    return [one.grad for one in states]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_and_gradients(shape, mask):
+    sequences, heads, tokens = SHAPES[shape]
+    mask, scale = MASKS[mask](sequences, tokens), tokens**-0.5
+    states = random_states(4, sequences, heads, tokens, tokens)
+    q, k, v, d_out = states
+    factors, weights = factors_of(q, k, mask)
+    torch.testing.assert_close(weights, weights_of(q, k, mask, scale) * factors)
+    torch.testing.assert_close(attend((q, k, v), mask), weights @ v)
+    found = gradients_of(lambda states: attend(states, mask), (q, k, v), d_out)
+    expected = gradients_of(lambda qkv: weights_of(*qkv[:2], mask, scale) * factors @ qkv[2], (q, k, v), d_out)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 0.01)])
+def test_precision(dtype, tolerance):
+    *states, d_out = random_states(4, 2, 2, 64, 64).to(dtype)
+    exact = [one.double() for one in states]
+    factors, _ = factors_of(*exact[:2], None)
+    found = attend(states, None), *gradients_of(lambda states: attend(states, None), states, d_out)
+
+    def slowly(states):
+        return weights_of(*states[:2], None, 1 / 8) * factors @ states[2]
+
+    expected = slowly(exact), *gradients_of(slowly, exact, d_out.double())
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == dtype
+        assert (ours.double() - theirs).norm() <= tolerance * theirs.norm()
+
+
+def test_autocast_converts_states_of_different_types():
+    q, k, v, d_out = random_states(4, 2, 2, 16, 16).bfloat16()
+    mixed = [q.float().requires_grad_(), k.float().requires_grad_(), v.clone().requires_grad_()]
+    with torch.autocast("cpu"):
+        out = attend(mixed, None)
+    out.backward(d_out)
+    assert torch.equal(out, attend((q, k, v), None))
+    expected = gradients_of(lambda states: attend(states, None), (q, k, v), d_out)
+    for state, grad in zip(mixed, expected, strict=True):
+        assert torch.equal(state.grad.bfloat16(), grad)
+
+
+def test_transposed_states_and_a_scale():
+    states = random_states(3, 2, 16, 4, 16).transpose(2, 3)
+    found = attend(states, None, scale=0.7)
+    torch.testing.assert_close(found, attend(states.contiguous(), None, scale=0.7))
+    factors, _ = factors_of(*states[:2], None, scale=0.7)
+    torch.testing.assert_close(found, weights_of(*states[:2], None, 0.7) * factors @ states[2])
+
+
+def test_dropped_weights_have_the_probability_p_and_differ_between_blocks():
+    shape = SHAPES["blocks of one and two heads"]
+    dropped = (factors_of(*torch.zeros(2, *shape, shape[-1]), None, seed=1)[0] == 0).flatten(0, 1).flatten(1)
+    counts, number = dropped.sum(1).numpy(), dropped.shape[1]
+    deviations = (counts - P * number) ** 2 / (P * (1 - P) * number)
+    assert stats.chi2.sf(deviations.sum(), len(counts)) > 1e-3
+    correlations = torch.corrcoef(dropped.double()).fill_diagonal_(0)
+    assert correlations.abs().max() < 5 / number**0.5
+
+
+def test_numbers_follow_from_the_seed_and_differ_between_calls():
+    states = random_states(3, 2, 2, 16, 16)
+    assert torch.equal(attend(states, None, seed=1), attend(states, None, seed=1))
+    assert not torch.equal(attend(states, None, seed=1), attend(states, None, seed=2))
+    assert not torch.equal(attend(states, None), dropout_attention(*states, None, P))
+
+
+def test_a_query_without_visible_tokens_has_finite_gradients():
+    states = random_states(3, 2, 2, 16, 16).requires_grad_()
+    mask = causal(16).clone()
+    mask[..., 5, :] = False
+    attend(states, mask).sum().backward()
+    assert states.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-6, 1 - 1e-6, 1.0])
+def test_extreme_probabilities_are_left_to_torch(p):
+    query = torch.zeros(1, 2, 4, 4)
+    assert not supports_dropout_attention(query, query, p)
+    assert supports_dropout_attention(query, query, 0.1)
+    assert not supports_dropout_attention(query, query[:, :1], 0.1)
+
+
+class Operators(TorchDispatchMode):
+    """Mode that records the names of the operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+LENGTHS = np.array([9, 4, 3, 3])
+ATTENTION_ONLY = {
+    "bert": lambda: BertModel(
+        BertConfig(
+            vocab_size=60,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=24,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.3,
+        )
+    ),
+    "gpt2": lambda: GPT2Model(
+        GPT2Config(vocab_size=60, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.3)
+    ),
+}
+
+
+def states_of(model, seed):
+    row = pack_sequences(LENGTHS, Chunk(np.arange(4), 9), torch.device("cpu"))
+    ids = 5 + torch.arange(LENGTHS.sum()) % 50
+    torch.manual_seed(seed)
+    with use_packed_attention(model):
+        return model(**AttentionPlan(True, 0, "").inputs(ids, row), use_cache=False).last_hidden_state
+
+
+@pytest.mark.parametrize("family", ATTENTION_ONLY)
+def test_a_packed_row_in_training(family):
+    torch.manual_seed(1)
+    model = ATTENTION_ONLY[family]().train()
+    with Operators() as operators:
+        first = states_of(model, 0)
+    assert not operators.names & {"aten::bernoulli_.float", "aten::native_dropout", "aten::bernoulli"}
+    assert not torch.equal(first, states_of(model, 1))
+
+    # The mean over many random numbers is close to the states without dropout
+    mean = torch.stack([states_of(model, seed) for seed in range(400)]).mean(0)
+    model.eval()
+    without = states_of(model, 0)
+    assert (mean - without).norm() < 0.1 * without.norm()
+    assert (first - without).norm() > 2 * (mean - without).norm()
+
+
+@pytest.mark.parametrize("family", ATTENTION_ONLY)
+def test_recomputed_activations_have_the_same_gradients(family):
+    torch.manual_seed(1)
+    model = ATTENTION_ONLY[family]().train()
+    found = []
+    for run in (states_of, lambda *args: checkpoint(states_of, *args, use_reentrant=False)):
+        model.zero_grad()
+        run(model, 0).square().sum().backward()
+        found.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for kept, recomputed in zip(*found, strict=True):
+        assert torch.equal(kept, recomputed)
