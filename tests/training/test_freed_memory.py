@@ -55,13 +55,22 @@ def train(memory, fails=False):
     return module.faults, module.states, callback.is_enabled
 
 
-def train_in_new_process(*arguments):
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(train, *arguments).result()
+@pytest.fixture(scope="module")
+def processes():
+    """Multiprocessing context whose processes are forks of one that has imported this module, and trained nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+@pytest.fixture
+def train_in_new_process(processes):
+    with ProcessPoolExecutor(1, mp_context=processes) as pool:
+        yield lambda *arguments: pool.submit(train, *arguments).result()
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_blocks_are_reused_during_training_only(fails):
+def test_blocks_are_reused_during_training_only(fails, train_in_new_process):
     faults, states, after = train_in_new_process([2**60] * STEPS, fails)
     assert faults[0] >= PAGES
     assert min(faults) < PAGES // 100
@@ -69,12 +78,12 @@ def test_blocks_are_reused_during_training_only(fails):
     assert not after
 
 
-def test_blocks_are_not_reused_without_enough_memory():
+def test_blocks_are_not_reused_without_enough_memory(train_in_new_process):
     faults, states, _ = train_in_new_process([1] * STEPS)
     assert min(faults) >= PAGES
     assert not any(states)
 
 
-def test_reuse_ends_if_little_memory_is_available():
+def test_reuse_ends_if_little_memory_is_available(train_in_new_process):
     _, states, _ = train_in_new_process([2**60] * 35 + [1] + [2**60] * (STEPS - 36))
     assert states == [False] + [True] * 35 + [False] * (STEPS - 36)
