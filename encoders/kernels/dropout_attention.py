@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from contrastive_encoders.encoders.kernels.cpu_dropout import LEVELS, dropout_factors
 
-BLOCK_ELEMENTS = 1 << 18  # attention weights of a block, 1 MiB in float32
+# Attention weights of a block: with one thread, 1 MiB in float32; several threads wait for each other in small blocks
+ONE_THREAD_BLOCK, THREADS_BLOCK = 1 << 18, 1 << 21
 
 
 def supports_dropout_attention(query: Tensor, key: Tensor, dropout: float) -> bool:
@@ -92,8 +93,9 @@ def _blocks(
     """
     generator = torch.Generator().manual_seed(seed)
     sequences, heads, tokens, _ = q.shape
-    b = max(1, BLOCK_ELEMENTS // (heads * tokens * tokens))
-    h = min(heads, max(1, BLOCK_ELEMENTS // (tokens * tokens)))
+    elements = ONE_THREAD_BLOCK if torch.get_num_threads() == 1 else THREADS_BLOCK
+    b = max(1, elements // (heads * tokens * tokens))
+    h = min(heads, max(1, elements // (tokens * tokens)))
     dtype = _dtype_of_weights(q)
     bias = None if mask is None else torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
     for first in range(0, sequences, b):

@@ -21,6 +21,7 @@ SHAPES = {
     "blocks of one and two heads": (2, 3, 350),
     "a head larger than a block": (1, 2, 530),
 }
+LARGE = 1, 3, 850  # with several threads, blocks of two heads and of one head
 
 
 def random_states(*shape):
@@ -69,10 +70,20 @@ def gradients_of(attention, states, d_out):
     return [one.grad for one in states]
 
 
+@pytest.fixture(params=[*SHAPES, "several threads"])
+def shape(request):
+    if request.param in SHAPES:
+        yield SHAPES[request.param]
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield LARGE
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("shape", SHAPES)
 def test_values_and_gradients(shape, mask):
-    sequences, heads, tokens = SHAPES[shape]
+    sequences, heads, tokens = shape
     mask, scale = MASKS[mask](sequences, tokens), tokens**-0.5
     states = random_states(4, sequences, heads, tokens, tokens)
     q, k, v, d_out = states
