@@ -13,6 +13,7 @@ import numpy as np
 
 from contrastive_encoders.comparison.collect import FinishedRun, SkippedRun, labels_of
 from contrastive_encoders.core.key_effects import effect_of
+from contrastive_encoders.core.nested_keys import flatten
 
 MAX_LABEL = 40  # maximum characters of a label with settings; a longer label is replaced by the name of the directory
 MAX_SETTINGS = 3  # in addition to the name of an arm: runs of another release or kind have other keys
@@ -123,16 +124,6 @@ def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
     run = f"{last.parent}/"
     stage_paths = [key for key, value in values.items() if isinstance(value, str) and value.startswith(f"{run}stage-")]
     return values | {key: values[key].removeprefix(run) for key in stage_paths}
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    values = dict[str, Any]()
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            values.update(flatten(value, f"{prefix}{key}."))
-        else:
-            values[f"{prefix}{key}"] = value
-    return values
 
 
 def differing(arms: Sequence[Arm]) -> list[str]:

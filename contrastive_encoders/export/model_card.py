@@ -10,6 +10,7 @@ from typing import Any
 
 from contrastive_encoders.core import EmbeddingInfo, EncoderPrompts, PromptsRecord, Results, ResumedSettings
 from contrastive_encoders.core.encoder_prompts import NAMES
+from contrastive_encoders.core.nested_keys import flatten
 from contrastive_encoders.core.score_names import ScoreName
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.export.front_matter import front_matter, front_matter_of_run, hub_dataset_ids
@@ -194,7 +195,7 @@ def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _data_set(manifest: Mapping[str, Any]) -> str:
-    rows = list(_flat(manifest))
+    rows = list(_format_entries(manifest).items())
     selected = [(name, value) for name, value in rows if value and _is_shown(name.split("."))]
     if counts := manifest.get("unknown_tokens"):
         unknown, tokens, affected, of_rows = (counts[key] for key in ("unknown", "tokens", "rows_with_unknown", "rows"))
@@ -222,7 +223,7 @@ def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
 
 
 def _recipe(recipe: Mapping[str, Any]) -> str:
-    rows = dict(_flat(recipe))
+    rows = _format_entries(recipe)
     selected = [(name, rows[name]) for name in RECIPE_KEYS if rows.get(name) not in (None, "null")]
     return f"{_table(selected)}\n\n{_details(f'All {len(rows)} keys', _table(rows.items(), 'key', 'value'))}"
 
@@ -272,18 +273,16 @@ def _limits(results: Results) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _format_entries(tree: Mapping[str, Any]) -> dict[str, str]:
     """Flatten nested keys to dotted keys. A long list is replaced by its length, and a path by its last part."""
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{name}.")
-        elif isinstance(value, list | tuple) and (
-            len(value) > 8 or any(isinstance(item, Mapping | list) for item in value)
-        ):
-            yield name, f"{len(value)} entries"
-        else:
-            yield name, _format(value)
+    return {key: _format_entry(value) for key, value in flatten(tree).items()}
+
+
+def _format_entry(value: Any) -> str:
+    is_list = isinstance(value, list | tuple)
+    if is_list and (len(value) > 8 or any(isinstance(item, Mapping | list) for item in value)):
+        return f"{len(value)} entries"
+    return _format(value)
 
 
 def _format(value: Any) -> str:

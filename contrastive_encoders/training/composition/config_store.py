@@ -20,6 +20,7 @@ import contrastive_encoders.training.composition.resolvers  # noqa: F401  it reg
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import keys_of
 from contrastive_encoders.core.key_suggestions import unknown_key
+from contrastive_encoders.core.nested_keys import flatten
 from contrastive_encoders.training.composition.config_files import CONFIGS
 
 FOLDER = "settings"  # a defaults list refers to a settings class as /settings/NAME
@@ -121,14 +122,8 @@ def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Convert nested keys to dotted ones: ``{"model": {"lr": 1}}`` -> ``{"model.lr": 1}``."""
-    found: dict[str, Any] = {}
-    for key, value in keys.items():
-        if isinstance(value, Mapping) and value and "_target_" not in value:
-            found |= dotted(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
+    """Convert nested keys to dotted ones. A mapping with ``_target_`` is a value."""
+    return flatten(keys, prefix, leaf="_target_")
 
 
 def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) -> None:
