@@ -40,13 +40,16 @@ def _dropout_of(layer: Any) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def dropout_factors(x: Tensor, dropped: int, generator: torch.Generator | None = None) -> Tensor:
+def dropout_factors(x: Tensor, dropped: int, generator: torch.Generator | None = None, *, parts: int = 1) -> Tensor:
     """Return the factors of dropout, a tensor of the shape and type of ``x``: with probability ``dropped / LEVELS``, a
     factor is 0; otherwise it is the inverse of the other probability.
 
-    Random numbers are drawn from ``generator``, or from torch's global generator.
+    Random numbers are drawn from ``generator``, or from torch's global generator: for each of ``parts`` equal parts of
+    ``x`` separately, so that the factors of several parts are those of one part after the other.
     """
-    numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
-    bits = numbers.random_(-(1 << 63), None, generator=generator).view(torch.int16)[: x.numel()].view(x.shape)
-    factors = torch.ge(bits, dropped - LEVELS // 2, out=x.new_empty(x.shape))
+    size = x.numel() // parts
+    numbers = torch.empty(parts, -(-size // 4), dtype=torch.int64, device=x.device)
+    bits = numbers.random_(-(1 << 63), None, generator=generator).view(torch.int16)[:, :size]
+    factors = x.new_empty(x.shape)
+    torch.ge(bits, dropped - LEVELS // 2, out=factors.view(parts, size))
     return factors.mul_(LEVELS / (LEVELS - dropped))
