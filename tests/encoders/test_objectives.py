@@ -10,7 +10,14 @@ import torch.nn.functional as F
 import transformers
 
 from contrastive_encoders.core import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
+from contrastive_encoders.encoders.kernels.chunks import Chunk
 from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers
+from contrastive_encoders.encoders.kernels.unpadded import (
+    AttentionPlan,
+    first_position,
+    pack_sequences,
+    use_packed_attention,
+)
 from contrastive_encoders.export.sentence_transformers import export_encoder
 from contrastive_encoders.losses.directions import DIRECTIONS
 from tests.objectives import built
@@ -222,10 +229,12 @@ def test_the_two_views_of_a_sentence_have_dropout_masks_of_their_own(tiny_mlm_wi
     sentences = model.encoder.tokenize(["The ferry leaves."] * 4)  # equal lengths: one chunk, in this order
     torch.manual_seed(3)
     found, _ = step(model, SentenceBatch(sentences, ROWS[:4]))
-    ids = sentences.ids.view(4, -1).repeat(2, 1)
+    trunk, tokens = model.encoder.trunk, len(sentences.ids) // 4
+    row = pack_sequences(np.full(8, tokens), Chunk(np.arange(8), tokens), torch.device("cpu"))
+    inputs = AttentionPlan(True, first_position(trunk), "").inputs(sentences.ids.repeat(2), row)
     torch.manual_seed(3)
-    with fast_layers(model.encoder.trunk):  # the same dropout
-        states = model.encoder.trunk(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    with fast_layers(trunk), use_packed_attention(trunk):  # the same dropout
+        states = trunk(**inputs).last_hidden_state.view(8, tokens, -1)[:, 0]
     vectors = torch.tanh(states.detach() @ model.mlp.linear.weight.T + model.mlp.linear.bias)
     vectors = vectors.detach()
     assert (vectors[:4] - vectors[4:]).abs().amax(1).min() > 1e-4
