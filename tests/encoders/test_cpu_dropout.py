@@ -6,26 +6,14 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel
 
 from contrastive_encoders.encoders.kernels.compiled_layers import fast_layers
 from contrastive_encoders.encoders.kernels.cpu_dropout import fast_dropouts
 from contrastive_encoders.encoders.kernels.onednn_layers import replaced
+from tests.operators import Operators
 
 SHAPE = 301, 1001
-
-
-class Calls(TorchDispatchMode):
-    """Mode that records the names of the operators."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func.name())
-        return func(*args, **(kwargs or {}))
 
 
 class OwnDropout(nn.Dropout):
@@ -50,9 +38,9 @@ def test_layers_in_training_draw_no_number_per_element(tiny_mlm_with_dropout):
     ids = torch.arange(5, 13).view(2, 4)
     names = []
     for context in (fast_layers(model), nullcontext()):
-        with Calls() as calls, context:
+        with Operators() as operators, context:
             model.embeddings(ids)
-        names.append(calls.names & {"aten::random_.from", "aten::bernoulli_.float"})
+        names.append(operators.names & {"aten::random_.from", "aten::bernoulli_.float"})
     assert names == [{"aten::random_.from"}, {"aten::bernoulli_.float"}]
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, MistralConfig, MistralModel
 
@@ -21,6 +20,7 @@ from contrastive_encoders.encoders.kernels.unpadded import (
     use_packed_attention,
 )
 from tests.objectives import built
+from tests.operators import Operators
 
 P = 0.25
 SHAPES = {
@@ -204,18 +204,6 @@ def test_extreme_probabilities_are_left_to_torch(p):
     assert not supports_dropout_attention(query, query, p)
     assert supports_dropout_attention(query, query, 0.1)
     assert not supports_dropout_attention(query, query[:, :1], 0.1)
-
-
-class Operators(TorchDispatchMode):
-    """Mode that records the names of the operators."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func.name())
-        return func(*args, **(kwargs or {}))
 
 
 LENGTHS = np.array([9, 4, 3, 3])
