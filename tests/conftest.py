@@ -167,6 +167,16 @@ def tiny_mlm(tmp_path_factory) -> Path:
     return save_tiny_roberta(tmp_path_factory.mktemp("tiny_mlm"), dropout=0.0)
 
 
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """A function that sets torch's number of threads, which is restored after the test."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def tiny_mlm_with_dropout(tmp_path_factory) -> Path:
     """The weights of ``tiny_mlm`` with RoBERTa's dropout of 0.1."""

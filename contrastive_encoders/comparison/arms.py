@@ -133,7 +133,7 @@ def differing(arms: Sequence[Arm]) -> list[str]:
 
 
 def distinguishing_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
-    """Return the keys of the settings in which the arms differ, without redundant settings.
+    """Return the keys of the settings in which the arms differ, without redundant keys.
 
     A setting is redundant if its values equal the values of another setting, such as ``data.batch_size``, which follows
     ``batch_size``. If ``by_name``, a setting is redundant only if both settings also have the same short name.

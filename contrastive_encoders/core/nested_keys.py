@@ -10,7 +10,7 @@ def flatten(keys: Mapping[str, Any], prefix: str = "", *, leaf: str | None = Non
     Args:
         keys: Nested keys.
         prefix: Text before each key.
-        leaf: A mapping that has this key is a value, too; None: only empty mappings are.
+        leaf: Key of mappings that are not flattened; None: all mappings are flattened.
     """
     found = dict[str, Any]()
     for key, value in keys.items():

@@ -116,7 +116,7 @@ def card_without_run(
 
 
 def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
-    """Yield the paragraph about the dimension of the embeddings and the similarity to use in a vector index."""
+    """Yield a paragraph that states the embedding dimension and the similarity for a vector index."""
     if vectors is None:
         return
     summary = f"Embeddings have {vectors['width']} dimensions (pooling: {code(vectors['pooling'])})"
@@ -274,7 +274,9 @@ def _limits(results: Results) -> str:
 
 
 def _format_entries(tree: Mapping[str, Any]) -> dict[str, str]:
-    """Flatten nested keys to dotted keys. A long list is replaced by its length, and a path by its last part."""
+    """Flatten nested keys to dotted keys, and format their values: a long list as its length, a path as its last
+    part.
+    """
     return {key: _format_entry(value) for key, value in flatten(tree).items()}
 
 

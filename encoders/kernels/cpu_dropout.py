@@ -19,10 +19,11 @@ LEVELS = 1 << 16
 
 @contextlib.contextmanager
 def fast_dropouts(module: nn.Module) -> Iterator[None]:
-    """Context manager in which the plain ``nn.Dropout`` layers of ``module`` use fewer random bits on a CPU, if
-    gradients are enabled.
+    """Context manager that draws 16 random bits per element in the plain ``nn.Dropout`` layers of ``module``, on a CPU
+    and with gradients enabled.
 
-    Other devices and inference are not changed, nor is dropout inside an attention function, as in BERT and T5.
+    Other devices and inference are not changed, nor is dropout inside attention, as in BERT and T5; for packed
+    sequences, see `dropout_attention`.
     """
     helps = torch.is_grad_enabled() and next(module.parameters(), torch.empty(0)).is_cpu
     layers = [one for one in module.modules() if type(one) is nn.Dropout and not one.inplace] if helps else []
@@ -32,7 +33,7 @@ def fast_dropouts(module: nn.Module) -> Iterator[None]:
 
 def _dropout_of(layer: Any) -> Callable[[Tensor], Tensor]:
     def forward(input: Tensor) -> Tensor:  # the name of the argument of nn.Dropout
-        dropped = round(layer.p * LEVELS) if 0 < layer.p < 1 else 0
+        dropped = dropped_levels(layer.p)
         if not input.is_cpu or not 0 < dropped < LEVELS or not layer.training:
             return F.dropout(input, layer.p, layer.training)
         return input * dropout_factors(input, dropped)
@@ -40,12 +41,23 @@ def _dropout_of(layer: Any) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def dropout_factors(x: Tensor, dropped: int, generator: torch.Generator | None = None, *, parts: int = 1) -> Tensor:
-    """Return the factors of dropout, a tensor of the shape and type of ``x``: with probability ``dropped / LEVELS``, a
-    factor is 0; otherwise it is the inverse of the other probability.
+def dropped_levels(p: float) -> int:
+    """Round a dropout probability to a multiple of 1 / `LEVELS`, and return this multiple, or 0 if ``p`` is not between
+    0 and 1.
+    """
+    return round(p * LEVELS) if 0 < p < 1 else 0
 
-    Random numbers are drawn from ``generator``, or from torch's global generator: for each of ``parts`` equal parts of
-    ``x`` separately, so that the factors of several parts are those of one part after the other.
+
+def dropout_factors(x: Tensor, dropped: int, generator: torch.Generator | None = None, *, parts: int = 1) -> Tensor:
+    """Return dropout factors with the shape and type of ``x``. With p = ``dropped / LEVELS``, a factor is 0 with
+    probability p, and 1 / (1 - p) otherwise.
+
+    Args:
+        x: Tensor that is multiplied by the factors.
+        dropped: See `dropped_levels`.
+        generator: Source of the random numbers; None: torch's global generator.
+        parts: Number of equal parts of ``x``. Each part draws its own numbers, so the factors of n parts in one call
+            equal those of n calls with one part each.
     """
     size = x.numel() // parts
     numbers = torch.empty(parts, -(-size // 4), dtype=torch.int64, device=x.device)

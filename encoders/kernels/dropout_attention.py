@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contrastive_encoders.encoders.kernels.cpu_dropout import LEVELS, dropout_factors
+from contrastive_encoders.encoders.kernels.cpu_dropout import LEVELS, dropout_factors, dropped_levels
 
 # Attention weights of a block. With one thread, they take 1 MiB and stay in the cache. With several threads, each
 # operation ends with a barrier, so blocks are larger.
@@ -25,10 +25,10 @@ ONE_THREAD_BLOCK, THREADS_BLOCK = 1 << 18, 1 << 21
 
 
 def supports_dropout_attention(query: Tensor, key: Tensor, dropout: float) -> bool:
-    """Return whether `dropout_attention` supports these states: on a CPU, with dropout, and with as many heads for keys
-    as for queries.
+    """Return whether `dropout_attention` can be used: the tensors are on a CPU, attention dropout is enabled, and
+    queries and keys have the same number of heads.
     """
-    return query.is_cpu and query.shape[1] == key.shape[1] and 0 < round(dropout * LEVELS) < LEVELS
+    return query.is_cpu and query.shape[1] == key.shape[1] and 0 < dropped_levels(dropout) < LEVELS
 
 
 def dropout_attention(
@@ -57,7 +57,7 @@ def dropout_attention(
     q, k, v = query, key, value
     if torch.is_autocast_enabled("cpu") and query.dtype != torch.float64:
         q, k, v = (states.to(torch.get_autocast_dtype("cpu")) for states in (q, k, v))
-    return _DropoutAttention.apply(q, k, v, mask, seed, round(dropout * LEVELS), scale)
+    return _DropoutAttention.apply(q, k, v, mask, seed, dropped_levels(dropout), scale)
 
 
 class _DropoutAttention(torch.autograd.Function):
@@ -90,8 +90,8 @@ class _DropoutAttention(torch.autograd.Function):
 def _blocks(
     q: Tensor, k: Tensor, mask: Tensor | None, seed: int, dropped: int, scale: float
 ) -> Iterator[tuple[tuple[slice, slice], Tensor, Tensor]]:
-    """Yield the slices of sequences and heads of each block, its attention weights before dropout, and the factors of
-    dropout, both (b, h, T, T). The factors of a head do not depend on the size of the blocks.
+    """Yield the slices of sequences and heads of each block, its attention weights before dropout, and its dropout
+    factors, both (b, h, T, T). The factors of a head do not depend on the size of the blocks.
     """
     generator = torch.Generator().manual_seed(seed)
     sequences, heads, tokens, _ = q.shape

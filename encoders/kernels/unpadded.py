@@ -63,7 +63,7 @@ class LengthBucket(NamedTuple):
 
 
 class PackedRow(NamedTuple):
-    """Row of packed sequences in descending order of length, possibly with filler tokens at its end."""
+    """Packed sequences in descending order of length, possibly followed by filler tokens."""
 
     origin: Tensor  # (N,) index of each token in the token ids of the batch
     position: Tensor  # (N,) position of each token within its sequence
@@ -297,7 +297,7 @@ def first_position(trunk: PreTrainedModel) -> int | None:
     try:
         with evaluation_mode(trunk):
             for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
-                if all(_is_same_in_a_row(trunk, first, autocast) for autocast in halves):
+                if all(_packing_preserves_states(trunk, first, autocast) for autocast in halves):
                     return first
     except torch.OutOfMemoryError:
         raise
@@ -306,8 +306,8 @@ def first_position(trunk: PreTrainedModel) -> int | None:
     return None
 
 
-def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> bool:
-    """Return whether four sequences have the same hidden states in a packed row as in a padded batch.
+def _packing_preserves_states(trunk: PreTrainedModel, first: int, autocast: bool) -> bool:
+    """Return whether packing four sequences preserves their hidden states of a padded batch.
 
     The first sequence is longer than the sliding window, if there is one: some families pass the window only in the
     attention mask, which a packed row does not have.

@@ -11,13 +11,6 @@ from tests.decoders import save_decoder
 TEXTS = [f"{'The ferry leaves the harbour, and rain falls. ' * (number % 7)}{number}" for number in range(120)]
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_embeddings_are_those_of_one_thread(family, precision, tiny_bert, tmp_path, threads, monkeypatch):

@@ -79,14 +79,11 @@ def gradients_of(attention, states, d_out):
 
 
 @pytest.fixture(params=[*SHAPES, "several threads"])
-def shape(request):
+def shape(request, threads):
     if request.param in SHAPES:
-        yield SHAPES[request.param]
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield LARGE
-    torch.set_num_threads(before)
+        return SHAPES[request.param]
+    threads(2)
+    return LARGE
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -136,12 +133,11 @@ def test_values_of_another_width():
 
 
 @pytest.mark.parametrize("shape", [(2, 12, 301), (40, 3, 47)])
-def test_random_numbers_do_not_depend_on_the_number_of_threads(shape):
-    states, before, found = torch.zeros(3, *shape, 2).add_(1), torch.get_num_threads(), []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
+def test_random_numbers_do_not_depend_on_the_number_of_threads(shape, threads):
+    states, found = torch.ones(3, *shape, 2), []
+    for number in (1, 2):
+        threads(number)
         found.append(attend(states, None))
-    torch.set_num_threads(before)
     torch.testing.assert_close(*found)
 
 
@@ -269,7 +265,7 @@ def test_dropped_weights_of_a_packed_row():
     dropped = out == 0
     assert stats.binomtest(int(dropped.sum()), dropped.numel(), 0.3).pvalue > 1e-3
     sequences = (states.view(2, 300, tokens, tokens).transpose(0, 1) for states in (q[0], k[0]))
-    weights = weights_of(*sequences, None, 0.7) * 1 / 0.7
+    weights = weights_of(*sequences, None, 0.7) / 0.7
     found = out.view(300, tokens, 2, tokens).transpose(1, 2)
     torch.testing.assert_close(found, torch.where(found == 0, 0, weights), atol=1e-4, rtol=0)
 
