@@ -166,6 +166,11 @@ def find_file(name: str, path: str, *, if_reachable: bool = False, **options: An
     return cached_file(name, path, **options, **{f"_raise_exceptions_for_{error}": False for error in ignored})
 
 
+def commit_of(config: Any) -> str | None:
+    """Return the commit of the Hub repository from which a config was loaded; None for a local directory."""
+    return getattr(config, "_commit_hash", None)
+
+
 def attention_implementation(model: PreTrainedModel) -> str:
     """Return the name of a model's attention implementation, which the public API can set but not read."""
     return str(model.config._attn_implementation)

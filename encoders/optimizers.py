@@ -295,13 +295,14 @@ class StepSchedule(torch.optim.lr_scheduler.LambdaLR):
     """
 
     def state_dict(self) -> dict[str, Any]:
-        return {"last_epoch": self.last_epoch, "_step_count": self._step_count}
+        state = super().state_dict()
+        return {name: state[name] for name in ("last_epoch", "_step_count")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.last_epoch, self._step_count = state_dict["last_epoch"], state_dict["_step_count"]
-        factors = [schedule(self.last_epoch) for schedule in self.lr_lambdas]
-        self._last_lr = [rate * factor for rate, factor in zip(self.base_lrs, factors, strict=True)]
-        for group, rate in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+        factors = [schedule(state_dict["last_epoch"]) for schedule in self.lr_lambdas]
+        rates = [rate * factor for rate, factor in zip(self.base_lrs, factors, strict=True)]
+        super().load_state_dict(super().state_dict() | state_dict | {"_last_lr": rates})
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
 
 

@@ -5,6 +5,7 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 
 import contextlib
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain, starmap
@@ -67,6 +68,7 @@ from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
+EMBED_LOCK = threading.RLock()  # layers, and the number of threads of torch, are replaced while texts are embedded
 CHECKPOINTED_TOKENS_CPU = 1_024  # with activation_checkpointing="on"; twice as many are 5 % faster, in twice the memory
 
 
@@ -402,7 +404,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """Return the embeddings of N texts, (N, D or ``truncate``) float32, on the CPU and in input order.
 
         The train/eval mode is restored afterwards. Texts with identical token ids are encoded once. A text without any
-        token, which is possible only with tokenizers without special tokens, gets a zero embedding.
+        token, which is possible only with tokenizers without special tokens, gets a zero embedding. Calls from several
+        threads are executed one after the other.
         """
         return self._embedded(texts, torch.device("cpu"), **options)
 
@@ -415,7 +418,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     @torch.no_grad()
     def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
         """Return the embeddings of N token sequences, (N, D) float32, on the CPU, neither truncated nor normalized."""
-        with evaluation_mode(self):
+        with EMBED_LOCK, evaluation_mode(self):
             return self._embed_sequences(sequences, torch.device("cpu"), autocast, self.progress)
 
     @torch.no_grad()
@@ -433,7 +436,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             return torch.zeros(0, self.truncate or self.width, device=where)
         before, show = self.prompt if prompt is None else prompt, self.progress if progress is None else progress
         sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
-        with evaluation_mode(self):
+        with EMBED_LOCK, evaluation_mode(self):
             vectors_UD = self._embed_sequences(sequences, where, autocast, show, batch_size)
         return self.finished(vectors_UD)[on_device(place_N, where)]
 
@@ -469,7 +472,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         half = contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast)
         with bar, gather_weights(self.sharded), half, self.packed_weights(int(sequences.lengths.sum())):
             inputs = (laid_out for laid_out in ids if laid_out[0].numel())
-            threads = self._chunk_threads(own, autocast)
+            threads = self._chunk_threads(own)
             found = in_threads(self._vectors, inputs, threads) if threads > 1 else starmap(self._vectors, inputs)
             vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
@@ -484,13 +487,14 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def _vectors(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         return self.encode_chunk(ids_BT, mask_BT, None)[0].float()
 
-    def _chunk_threads(self, chunks: int, autocast: torch.dtype | None) -> int:
+    def _chunk_threads(self, chunks: int) -> int:
         """Return the number of chunks that are computed at the same time: 1, except on a CPU if forward passes can run
-        concurrently.
+        concurrently and there is a chunk for each thread. Autocast is a setting of the calling thread only.
         """
-        overlaps = self.device.type == "cpu" and autocast is None and not self.sharded and not self.pooler.decodes
-        overlaps = overlaps and not self.pooler.options and is_thread_safe(self.trunk.config)
-        return min(torch.get_num_threads(), chunks) if overlaps else 1
+        threads = torch.get_num_threads()
+        overlaps = self.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and chunks >= threads
+        overlaps = overlaps and not self.sharded and not self.pooler.decodes and not self.pooler.options
+        return threads if overlaps and is_thread_safe(self.trunk.config) else 1
 
     def packed_weights(self, tokens: int) -> AbstractContextManager[object]:
         """Pack the weights of linear layers for the CPU while ``tokens`` tokens are embedded, if that is faster."""

@@ -10,7 +10,7 @@ import torch
 import torch.distributed.tensor
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.optimization import Adafactor
 from transformers.utils.hub import cached_file
 
@@ -20,8 +20,7 @@ PACKAGE = Path(compat.__file__).parent
 PRIVATE = re.compile(r"_[A-Za-z]\w*")
 OF_OTHERS = {  # private names of Python, OmegaConf, and Optuna, and of named tuples
     *("_exit", "_replace", "_asdict", "_fields", "_is_text_encoding", "_get_flag", "_is_none", "_get_node"),
-    *("_metadata", "_bootstrap", "_trial_id"),
-    *("_ChildProcessObserver", "_terminate_all", "_child_processes"),  # Lightning's, in rank_failures.py
+    "_metadata",
 }
 LIBRARIES = ("torch", "transformers", "pytorch_lightning", "lightning_fabric", "peft", "sentence_transformers")
 
@@ -51,6 +50,10 @@ def test_no_other_module_uses_a_private_name_of_a_library():
                     own.add(node.attr)
                 elif not is_self and not is_super and PRIVATE.fullmatch(node.attr):
                     used.setdefault(node.attr, []).append(f"{path.name}:{node.lineno}")
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr"):
+                name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+                if PRIVATE.fullmatch(name):
+                    used.setdefault(name, []).append(f"{path.name}:{node.lineno}")
             elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in LIBRARIES:
                 for name in (*node.module.split("."), *(alias.name for alias in node.names)):
                     if PRIVATE.fullmatch(name):
@@ -112,6 +115,7 @@ NEEDED = {  # function -> whether there is still no public way
     "set_up_compiler": lambda: not hasattr(getattr(torch.compiler, "config", None), "optimize_ddp"),
     "call_around_compilations": lambda: has_no(torch.compiler, "callback"),
     "compiled_graphs": lambda: has_no(torch.compiler, "counter", "metrics"),
+    "commit_of": lambda: has_no(PreTrainedConfig, "commit", "revision"),
     "find_file": a_missing_file_is_an_os_error,
     "attention_implementation": lambda: "attn_implementation" not in public(PreTrainedModel),
     "attention_replaced": lambda: "attn_implementation" not in public(PreTrainedModel),

@@ -2,6 +2,7 @@
 
 import math
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -75,8 +76,13 @@ def peak_memory_bytes() -> int:
 
 def peak_resident_bytes() -> int:
     """Return the peak resident memory of this process, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:  # not Linux, where ru_maxrss of a new process starts with the memory of its parent
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    [kib] = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return 1024 * int(kib)
 
 
 def current_memory_bytes() -> int:

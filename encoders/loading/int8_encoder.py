@@ -70,7 +70,7 @@ class Int8Encoder(SentenceEncoder):
         vectors_BD = run_graph(self.session, ids_BT.numpy(), mask_BT.long().numpy())
         return torch.from_numpy(vectors_BD), torch.zeros(())
 
-    def _chunk_threads(self, chunks: int, autocast: torch.dtype | None) -> int:
+    def _chunk_threads(self, chunks: int) -> int:
         return 1  # ONNX Runtime has its own threads
 
     def packed_weights(self, tokens: int) -> contextlib.AbstractContextManager[object]:

@@ -1,5 +1,7 @@
 """Chunks in several threads: the embeddings of one thread, bit for bit, and torch's settings are as before."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -24,6 +26,30 @@ def test_embeddings_are_those_of_one_thread(family, precision, tiny_bert, tmp_pa
         assert torch.get_num_threads() == number
     assert torch.equal(expected[1], expected[3])
     assert not torch.is_inference_mode_enabled()
+
+
+def test_autocast_of_the_caller_applies_to_all_chunks(tmp_path, threads, monkeypatch):
+    encoder = load_encoder(save_decoder("llama", tmp_path / "llama"), device="cpu")
+    monkeypatch.setattr(sentence_encoder, "EMBED_TOKENS_CPU", 200)
+    found = list[torch.Tensor]()
+    for number in (1, 2):
+        threads(number)
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(encoder.embed(TEXTS))
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], encoder.embed(TEXTS))
+
+
+def test_calls_from_several_threads_restore_the_encoder(tmp_path, threads):
+    """Each call replaces the forward methods of layers, and restores those that it found."""
+    threads(1)
+    encoder = load_encoder(save_decoder("llama", tmp_path / "llama"), device="cpu").train()
+    expected = encoder.embed(TEXTS * 4)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(encoder.embed, [TEXTS * 4] * 12))
+    assert all(torch.equal(rows, expected) for rows in found)
+    assert [name for name, module in encoder.named_modules() if "forward" in vars(module)] == []
+    assert all(module.training for module in encoder.modules())
 
 
 def test_results_are_in_order_without_gradients_and_an_error_is_raised(threads):

@@ -90,6 +90,7 @@ def write(root, files):
 
 MEMINFO = {"proc/meminfo": "MemTotal:       9000 kB\nMemFree:         100 kB\nMemAvailable:    5000 kB"}
 V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
+LIMITED = {f"{V2}/a/memory.max": 4000, f"{V2}/a/memory.current": 700}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,10 @@ V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
             },
             3000,
         ),
+        ({"proc/self/cgroup": "0::/a", **LIMITED, f"{V2}/a/memory.stat": "anon 9\ninactive_file 500"}, 3800),
+        ({"proc/self/cgroup": "0::/a", **LIMITED, f"{V2}/a/memory.stat": "anon 9"}, 3300),
+        ({}, 5000 * 1024),
+        ({"proc/meminfo": "MemTotal: 9000 kB\nMemFree: 100 kB", "proc/self/cgroup": "0::/"}, 0),
     ],
 )
 def test_available_memory_is_limited_by_the_control_groups(files, expected, tmp_path):

@@ -62,28 +62,39 @@ def reuse_freed_memory(enabled: bool) -> None:
 
 def available_memory(root: Path = Path("/")) -> int:
     """Return the number of bytes that the processes of this machine, and of the control groups of this process, can
-    still allocate.
+    still allocate; 0 if the system does not report it.
     """
-    meminfo = (root / "proc/meminfo").read_text(encoding="ascii")
-    [kib] = re.findall(r"^MemAvailable: +(\d+) kB", meminfo, re.MULTILINE)
-    return max(0, min([1024 * int(kib), *_available_in_groups(root)]))
+    available = _field(root / "proc/meminfo", "MemAvailable:")
+    return 0 if available is None else max(0, min([1024 * available, *_available_in_groups(root)]))
+
+
+def _field(path: Path, name: str) -> int | None:
+    """Return the number after a name at the beginning of a line; None if the file or the name is missing."""
+    with contextlib.suppress(OSError):
+        found = re.search(rf"^{name} +(\d+)", path.read_text(encoding="ascii"), re.MULTILINE)
+        return int(found[1]) if found else None
+    return None
 
 
 def _available_in_groups(root: Path) -> Iterator[int]:
-    for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+    try:
+        groups = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in groups:
         number, controllers, path = line.split(":", 2)
         if number == "0":  # version 2
-            mount, limit, used = root / "sys/fs/cgroup", "memory.max", "memory.current"
+            mount, limit, used, cache = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
         elif "memory" in controllers.split(","):
             mount, limit, used = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cache = "total_inactive_file"
         else:
             continue
         group = mount / path.lstrip("/")
         for folder in (group, *group.parents):
             with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
-                yield int((folder / limit).read_text(encoding="ascii")) - int(
-                    (folder / used).read_text(encoding="ascii")
-                )
+                total, occupied = (int((folder / name).read_text(encoding="ascii")) for name in (limit, used))
+                yield total - occupied + (_field(folder / "memory.stat", cache) or 0)  # the kernel can free this cache
             if folder == mount:
                 break
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import AutoConfig
 
+from contrastive_encoders.compat import commit_of
 from contrastive_encoders.core.versions import PROJECT, version_of
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 
@@ -31,7 +32,7 @@ def identify_generator(name: str, revision: str | None, setting: str = "generato
         return {"sha256": _hash_files(path.iterdir() if path.is_dir() else [path])}
     options = {"revision": revision} if revision else {}
     config = from_pretrained(AutoConfig, name, setting=setting, **options)
-    return {"id": name, "revision": getattr(config, "_commit_hash", None) or revision}
+    return {"id": name, "revision": commit_of(config) or revision}
 
 
 def versions() -> dict[str, str]:
