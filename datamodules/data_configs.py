@@ -9,19 +9,31 @@ from typing import Any, Literal, get_args
 
 from contrastive_encoders.core.config_schema import UNSET, config_field
 from contrastive_encoders.core.gense_prompts import Assembly
-from contrastive_encoders.io.text_files import ENCODING_MEANING
+from contrastive_encoders.datamodules.sources.row_reading import RowReadingConfig
 
 Prompts = str | Sequence[str] | Mapping[str, str] | None
 AnchorPlacement = Literal["grid", "uniform"]
 PositiveSampling = Literal["nearby", "adjacent", "subsuming"]
 MaskStrategy = Literal["bert", "all"]
-OnError = Literal["fail", "skip"]
 LengthUnit = Literal["tokens", "words"]
 PostprocessStep = Literal["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]  # in published order
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class BatchConfig:
+    """Configuration keys of all data modules."""
+
+    batch_size: int = config_field(
+        inherits_from="batch_size", meaning="number of examples per batch, summed over all processes", ge=1
+    )
+    num_workers: int = config_field(
+        0, "number of processes that prepare batches; 0: the training process prepares them", ge=0, le=4096
+    )
+    quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(BatchConfig):
     """Configuration keys of all data modules except mixtures."""
 
     target: str = ""  # class that is built from this config
@@ -31,9 +43,6 @@ class DataConfig:
         None,
         "whether to append the end-of-sequence token to every text; null: only if the tokenizer of the model does so",
         inherits_from="model.append_eos",
-    )
-    batch_size: int = config_field(
-        inherits_from="batch_size", meaning="number of examples per batch, summed over all processes", ge=1
     )
     drop_last: bool = config_field(
         True,
@@ -52,9 +61,6 @@ class DataConfig:
         "directory in which tokenized data (token stores) are cached; null: the environment variable "
         "CONTRASTIVE_ENCODERS_CACHE, or ~/.cache/contrastive-encoders",
     )
-    num_workers: int = config_field(
-        0, "number of processes that prepare batches; 0: the training process prepares them", ge=0, le=4096
-    )
     tokenizer_workers: int = config_field(
         1,
         "number of processes that tokenize texts; 1: a single process, which uses all threads of the tokenizer",
@@ -64,11 +70,10 @@ class DataConfig:
     verify: bool = config_field(
         inherits_from="verify", meaning="whether to check the SHA-256 of the entire token store before it is used"
     )
-    quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileDataConfig(DataConfig):
+class FileDataConfig(RowReadingConfig, DataConfig):
     """Configuration keys of data from files or from a dataset of the Hugging Face hub."""
 
     path: str | Sequence[str] = config_field(
@@ -82,18 +87,6 @@ class FileDataConfig(DataConfig):
         "OUTER.INNER: the field INNER in the column OUTER; null: the default names",
     )
     split: str = config_field("train", 'name of the split to use, if the data is a hub dataset or has a "split" column')
-    on_error: OnError = config_field(
-        "fail",
-        "how to handle rows that are unreadable or have an empty text; fail: raise an error; skip: drop and count them",
-    )
-    max_skipped: float = config_field(
-        0.05,
-        "maximum fraction of rows that on_error=skip may drop because they are undecodable or malformed; empty "
-        "rows do not count",
-        ge=0,
-        le=1,
-    )
-    encoding: str | None = config_field(None, ENCODING_MEANING)
     strip_html: bool = config_field(
         False, "whether to remove HTML tags from the texts in rows and decode HTML entities such as &amp;"
     )
@@ -487,7 +480,7 @@ class ModuleDataConfig(SpanDataConfig, DocstringDataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureDataConfig:
+class MixtureDataConfig(BatchConfig):
     """Configuration of a mixture of several datasets (parts), from which batches are drawn.
 
     Example:
@@ -524,19 +517,12 @@ class MixtureDataConfig:
         "whether all rows of a batch come from one part; false: each batch mixes rows of all parts, which must "
         "have the same columns",
     )
-    batch_size: int = config_field(
-        inherits_from="batch_size", meaning="number of rows per batch, summed over all processes", ge=1
-    )
     drop_last: bool = config_field(
         True,
         "whether to drop the last batch of each part of the mixture if it contains fewer than batch_size rows; "
         "false: keep it, as transformers' Trainer does by default",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the order in which parts are drawn")
-    num_workers: int = config_field(
-        0, "number of processes that prepare batches; 0: the training process prepares them", ge=0, le=4096
-    )
-    quiet: bool = config_field(inherits_from="quiet", meaning="whether to suppress terminal output")
 
 
 DATA_CONFIGS: Mapping[str, type[Any]] = {  # name in ``data=NAME`` -> its settings

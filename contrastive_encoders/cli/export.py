@@ -14,8 +14,6 @@ from contrastive_encoders.export.export_config import ExportConfig
 
 log = logging.getLogger(__name__)
 
-SETTINGS = ("pooling", "prompt", "max_length", "truncate", "normalize")  # of the encoder, which may be replaced
-
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Check the keys, load the encoder, write the directory, and upload it if ``push`` is set."""
@@ -35,7 +33,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     if config.push is not None:
         check_push(config.push)
     transformers_logging.disable_progress_bar()  # it would bury the log lines of the export
-    source = open_source(str(config.run), **{key: getattr(config, key) for key in SETTINGS})
+    source = open_source(str(config.run), **config.options)
     export_format.write(output, source, config)
     files = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
     log.info("Wrote %s from %s: %s.", output, source.run or source.name, ", ".join(files))

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.runtime.cluster_config import ClusterConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkersConfig:
+class WorkersConfig(ClusterConfig):
     """Configuration keys of races and sweeps: their workers, and whether checkpoints are kept."""
 
     parallel: int = config_field(
@@ -16,13 +17,6 @@ class WorkersConfig:
         "number of runs that train at the same time; each uses one GPU, if any; runs share GPUs if there are too few",
         ge=1,
     )
-    cluster: str | None = config_field(
-        None,
-        "Ray cluster that runs the `parallel` workers: auto, ray://HOST:PORT, or ray, which starts a cluster on this "
-        "machine; null: no cluster, the workers are processes on this machine",
-    )
-    num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
-    num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     keep_checkpoints: bool = config_field(
         False, "whether to keep the checkpoints of finished runs, which take 12 bytes of disk space per model parameter"
     )

@@ -18,8 +18,8 @@ from contrastive_encoders.core.runtime.log_output import logs_shown
 from contrastive_encoders.core.runtime.process_group import find_ranks, group_ranks, launcher_info
 from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.encoders.cross_encoder import load_reranker
-from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name
+from contrastive_encoders.encoders.loading.load import load_configured
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, encoder_name
 from contrastive_encoders.evaluation.catalog import TaskSelection, load_tasks
 from contrastive_encoders.evaluation.custom_tasks.resolve import CustomTaskEntry, resolve_custom_tasks
 from contrastive_encoders.evaluation.download.registry import manifest
@@ -40,7 +40,6 @@ from contrastive_encoders.statistics.bootstrap import Scores
 
 log = logging.getLogger(__name__)
 
-LOADING_KEYS = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")
 COMMAND_KEYS = ("action", "download_mirror")  # keys that `evaluate` does not use
 MAX_FILES = 3  # maximum number of files in a warning
 
@@ -137,7 +136,7 @@ def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Pat
         for name, encoder in zip(names, config.encoder, strict=True)
     }
     for encoder_config in configs.values():
-        _load(encoder_config)
+        load_configured(str(encoder_config.encoder), encoder_config)
     scored = list[EncoderScores]()
     for name, encoder_config in configs.items():
         results, scores = score(encoder_config)
@@ -207,7 +206,7 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
     if not len(suite):
         raise InputError(key="custom_tasks", value=config.custom_tasks, expected="at least one task")
     reranked = retrieval_tasks(suite, f"reranker={config.reranker}") if config.reranker else []
-    encoder = _load(config, encoder)
+    encoder = load_configured(str(config.encoder), config, encoder)
     reranker = load_reranker(config.reranker, device=device_of(config.device)) if config.reranker else None
     if config.output:
         check_output(Path(config.output))  # before the scoring, which may take hours
@@ -239,7 +238,7 @@ def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tup
     """Score an encoder on tasks of the mteb library, in one process and without intervals."""
     names: Any = [config.mteb_tasks] if isinstance(config.mteb_tasks, str) else list(config.mteb_tasks or [])
     tasks = choose_tasks(names)
-    start_time, encoder = time.time(), _load(config, encoder)
+    start_time, encoder = time.time(), load_configured(str(config.encoder), config, encoder)
     check_data(tasks)
     details = Path(config.output).with_suffix(".mteb") if config.output else None
     if config.output and details is not None:
@@ -247,19 +246,6 @@ def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tup
         check_output_folder("output", details)
     scores = Scores(run_tasks(encoder, tasks, results=details), {}, {})
     return _results(config, scores, TaskSelection([], {}, {}), encoder, time.time() - start_time), scores
-
-
-def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Load the encoder of a configuration, or check an encoder that is already loaded.
-
-    Raises:
-        InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
-    """
-    if encoder is not None:
-        check_unset(config, (*LOADING_KEYS, "device"))
-        return encoder
-    options = {key: getattr(config, key) for key in LOADING_KEYS}
-    return load_encoder(str(config.encoder), **options, device=device_of(config.device))
 
 
 def _report(task: str, seconds: float) -> None:

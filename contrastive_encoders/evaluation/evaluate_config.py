@@ -7,7 +7,7 @@ from typing import Any, Literal
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.runtime.process_group import find_ranks
-from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.loading.encoder_options import ComputingOptions
 
 MTEB = "mteb"
 Suites = str | Sequence[str]
@@ -15,7 +15,7 @@ Tasks = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig:
+class EvaluateConfig(ComputingOptions):
     """Configuration keys of ``contrastive-encoders evaluate`` and of `evaluate`."""
 
     action: Literal["score", "list", "check", "fetch"] = config_field(
@@ -24,7 +24,6 @@ class EvaluateConfig:
         "download the missing test sets",
     )
 
-    # Encoder
     encoder: str | Sequence[str] | None = config_field(
         None,
         "encoder to score: the directory of a run, of an exported encoder, or of a sentence-transformers or "
@@ -37,32 +36,6 @@ class EvaluateConfig:
         "directory of a run of model=reranker, or the directory or hub id of a cross-encoder; null: no reranker",
     )
     rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
-    pooling: str | None = config_field(
-        None,
-        f"pooling of token embeddings, one of {', '.join(POOLERS)}, or for word vectors also mean_lower_fallback; "
-        "null: the encoder's pooling, or mean if the encoder has none",
-    )
-    prompt: str | None = config_field(None, "text that precedes every input; null: the encoder's prompts")
-    prompt_suffix: str | None = config_field(
-        None, "text that follows every input and is never truncated; null: the encoder's suffix"
-    )
-    max_length: int | None = config_field(
-        None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
-    )
-    attention: str | None = config_field(
-        None, "attention of causal language models: causal or bidirectional; null: the setting in the model's config"
-    )
-    truncate: int | None = config_field(
-        None,
-        "number of leading dimensions of each embedding to use, such as 256, for encoders trained with "
-        "model.matryoshka; null: all dimensions",
-    )
-    precision: Literal["fp32", "bf16", "int8"] = config_field(
-        "fp32",
-        "precision of the encoder's weights and hidden states; int8: linear layers compute with 8-bit integers in ONNX "
-        "Runtime, on a CPU (extra onnx)",
-    )
-    device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
 
     # Tasks
     suite: Suites = config_field(
@@ -107,6 +80,14 @@ class EvaluateConfig:
     quiet: bool = config_field(False, "whether to log only warnings and errors")
     download_mirror: str | None = config_field(
         None, "directory or URL of a mirror from which action=fetch gets the archives; null: the original sources"
+    )
+
+    # Encoder, with the keys of the base class
+    prompt_suffix: str | None = config_field(
+        None, "text that follows every input and is never truncated; null: the encoder's suffix"
+    )
+    attention: str | None = config_field(
+        None, "attention of causal language models: causal or bidirectional; null: the setting in the model's config"
     )
 
     @property

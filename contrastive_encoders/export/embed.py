@@ -16,14 +16,13 @@ from contrastive_encoders.core.config_schema import build, plain_value
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.key_suggestions import check_known_keys
 from contrastive_encoders.core.progress import ProgressBar
-from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.core.runtime.exit_codes import as_exceptions
 from contrastive_encoders.core.runtime.log_output import logs_shown
 from contrastive_encoders.core.runtime.worker_loop import Start
 from contrastive_encoders.core.runtime.worker_pool import WorkerCrashError, open_pool
 from contrastive_encoders.core.runtime.worker_tasks import TaskFailedError, WorkItem
-from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name, list_of_texts
+from contrastive_encoders.encoders.loading.load import load_configured
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, encoder_name, list_of_texts
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import InputTexts, ListedTexts, open_texts
 from contrastive_encoders.export.quantization import EIGHT_BITS, convert, ranges_of
@@ -36,7 +35,6 @@ from contrastive_encoders.io.text_files import Encoding
 log = logging.getLogger(__name__)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-LOADING_KEYS = ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")  # loading keys of an encoder
 COMMAND_KEYS = ("devices", "cluster", "num_cpus", "num_gpus")  # keys for several processes
 MIN_TEXTS = 100  # with fewer texts, the ranges are not reliable for other texts
 
@@ -120,7 +118,7 @@ def write_vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: 
         check_output_apart(config.input, output, output.with_name(f"{output.name}.json"))
     check_output_file(output)
     rows = _count(config, texts)
-    encoder = _load(config, loaded)
+    encoder = load_configured(str(config.encoder), config, loaded)
     prompt = None if config.role is None else encoder.prompts.for_role(config.role)
     file = _vector_file(config, texts, rows, encoder, prompt)
     lock = lock_output_file(output) if config.overwrite or not output.exists() else None
@@ -130,7 +128,7 @@ def write_vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: 
         else:
             start: Start = partial(_identity, encoder)
             if config.devices > 1 or config.cluster is not None:
-                start = partial(_load, config)
+                start = partial(load_configured, str(config.encoder), config)
                 del encoder  # each process has its own encoder
             _write(config, texts, file, start, prompt)
     finally:
@@ -188,23 +186,10 @@ def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
     return rows
 
 
-def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEncoder:
-    """Load the encoder that a configuration names on the device of this process.
-
-    Raises:
-        InputError: the encoder does not exist, or it is already loaded and a key would load it differently.
-    """
-    if loaded is not None:
-        check_unset(config, (*LOADING_KEYS, "device"))
-        return loaded
-    options = {key: getattr(config, key) for key in LOADING_KEYS}
-    return load_encoder(str(config.encoder), **options, device=device_of(config.device))
-
-
 def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: LoadedEncoder | None) -> Array:
     """Embed all texts, one window (block of rows) at a time."""
     rows = _count(config, texts)
-    encoder = _load(config, loaded)
+    encoder = load_configured(str(config.encoder), config, loaded)
     prompt = None if config.role is None else encoder.prompts.for_role(config.role)
     tasks = _windows(config, texts, config.chunk_rows, lambda _: True)
     blocks = list[Array]()

@@ -6,14 +6,16 @@ from typing import Literal
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.runtime.cluster_config import ClusterConfig
 from contrastive_encoders.core.runtime.devices import check_devices
+from contrastive_encoders.encoders.loading.encoder_options import ComputingOptions, NormalizationOptions
 from contrastive_encoders.io.text_files import ENCODING_MEANING
 
 ENDINGS = (".npy", ".parquet")  # of an output file
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedConfig:
+class EmbedConfig(ClusterConfig, NormalizationOptions, ComputingOptions):
     """Configuration keys of ``contrastive-encoders embed`` and of `embed`."""
 
     encoder: str | None = config_field(
@@ -39,29 +41,9 @@ class EmbedConfig:
         "text and embedding",
     )
 
-    pooling: str | None = config_field(None, "pooling of token embeddings; null: the encoder's pooling")
-    prompt: str | None = config_field(None, "text that is prepended to every input; null: the encoder's prompt")
     role: Literal["query", "document"] | None = config_field(
         None,
         "role of the texts, which selects the encoder's prompt for queries or documents; null: the default prompt",
-    )
-    max_length: int | None = config_field(
-        None, "maximum length of a text in tokens; null: the encoder's maximum length"
-    )
-    truncate: int | None = config_field(
-        None,
-        "number of leading dimensions of each embedding to keep, such as 256, for encoders trained with "
-        "model.matryoshka; null: all dimensions",
-    )
-    normalize: bool | None = config_field(
-        None,
-        "whether to L2-normalize embeddings, which happens after they are truncated if `truncate` is set; null: the "
-        "encoder's setting",
-    )
-    precision: Literal["fp32", "bf16", "int8"] = config_field(
-        "fp32",
-        "precision in which embeddings are computed; int8: linear layers compute with 8-bit integers in ONNX Runtime, "
-        "on a CPU (extra onnx)",
     )
     dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"] = config_field(
         "float32",
@@ -75,15 +57,6 @@ class EmbedConfig:
         "embeddings and saved next to the output",
     )
 
-    device: str = config_field("auto", "device that computes the embeddings: auto, cpu, cuda, or cuda:1")
-    devices: int = config_field(1, "number of processes, each on a separate GPU if there are GPUs", ge=1)
-    cluster: str | None = config_field(
-        None,
-        "Ray cluster that runs the `devices` workers: auto, ray://HOST:PORT, or ray, which starts a cluster on "
-        "this machine; null: no cluster, the workers are processes on this machine",
-    )
-    num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
-    num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     chunk_rows: int = config_field(
         8192,
         "number of texts that are sorted by length and embedded together; if the command is interrupted, each "
@@ -92,6 +65,7 @@ class EmbedConfig:
     )
     overwrite: bool = config_field(False, "whether to delete an existing output, complete or incomplete")
     quiet: bool = config_field(False, "whether to log only warnings and errors")
+    devices: int = config_field(1, "number of processes, each on a separate GPU if there are GPUs", ge=1)
 
     def check_keys(self) -> None:
         """Check keys that depend on each other, before torch is imported.

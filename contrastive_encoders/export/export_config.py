@@ -5,12 +5,12 @@ from typing import Literal
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
-from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.loading.encoder_options import NormalizationOptions
 from contrastive_encoders.export.formats import FORMATS, ExportFormat
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportConfig:
+class ExportConfig(NormalizationOptions):
     """Configuration keys of ``contrastive-encoders export``."""
 
     run: str | None = config_field(
@@ -24,23 +24,6 @@ class ExportConfig:
     )
     overwrite: bool = config_field(False, "whether to replace an earlier export in the output directory")
 
-    pooling: str | None = config_field(
-        None, f"pooling of token embeddings: {', '.join(POOLERS)}; null: the encoder's pooling"
-    )
-    prompt: str | None = config_field(None, "text that is prepended to every input; null: the encoder's prompts")
-    max_length: int | None = config_field(
-        None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
-    )
-    truncate: int | None = config_field(
-        None,
-        "number of leading dimensions of each embedding to keep, such as 256, for encoders trained with "
-        "model.matryoshka; null: all dimensions",
-    )
-    normalize: bool | None = config_field(
-        None,
-        "whether to L2-normalize embeddings, which happens after they are truncated if `truncate` is set; null: the "
-        "encoder's setting",
-    )
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] | None = config_field(
         None, "similarity function of the exported encoder in sentence-transformers; null: the encoder's setting"
     )

@@ -107,19 +107,20 @@ class ModelRecipe(ModelConfig, Recipe):
                     expected="null if engine=local",
                     hint="Remove base_url, or choose the engine openai to use a server.",
                 )
-            if self.cluster is None:
+            if self.ray.cluster is None:
                 check_devices(self.devices, self.device)
             return
         self.base_url = check_url(self.base_url)
         import_openai()
-        if self.devices > 1 or self.revision is not None or self.cluster is not None:
-            key = "devices" if self.devices > 1 else "cluster" if self.cluster is not None else "revision"
-            raise InputError(
-                key=key,
-                value=getattr(self, key),
-                expected="the default value, because engine=openai loads no weights",
-                hint="Remove this key. The number of simultaneous requests is requests.in_flight.",
-            )
+        devices = self.devices if self.devices > 1 else None
+        for key, value in {"devices": devices, "cluster": self.ray.cluster, "revision": self.revision}.items():
+            if value is not None:
+                raise InputError(
+                    key=key,
+                    value=value,
+                    expected="the default value, because engine=openai loads no weights",
+                    hint="Remove this key. The number of simultaneous requests is requests.in_flight.",
+                )
 
     def identify_model(self) -> dict[str, Any]:
         """Return the settings that identify the model: a hash of its files or its commit, or its name on a server.
@@ -148,7 +149,7 @@ class ModelRecipe(ModelConfig, Recipe):
 
     def open_pool(self, start: Start) -> InProcess | WorkerPool:
         """Open a pool of ``devices`` workers. ``start`` is called in each worker to load its model."""
-        return open_pool(start, self.devices, self.cluster, self.num_cpus, self.num_gpus)
+        return open_pool(start, self.devices, self.ray.cluster, self.ray.num_cpus, self.ray.num_gpus)
 
     def writer(self) -> Start:
         """Return the function with which a worker loads a causal language model or creates the client of a server."""

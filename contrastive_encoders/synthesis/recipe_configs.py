@@ -11,6 +11,8 @@ from typing import Any, Literal
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field, flat_group, group
 from contrastive_encoders.core.gense_prompts import Assembly, Direction
+from contrastive_encoders.core.runtime.cluster_config import ClusterConfig
+from contrastive_encoders.datamodules.sources.row_reading import RowReadingConfig
 from contrastive_encoders.io.text_files import ENCODING_MEANING
 from contrastive_encoders.synthesis.decoding.continuations import Decoding
 from contrastive_encoders.synthesis.rules.filters import Filters
@@ -116,17 +118,10 @@ class ModelConfig(GenerateConfig):
     precision: Precision = config_field("fp32", "floating-point precision of the model")
     device: str = config_field("auto", "device of the model, such as auto, cpu, cuda, or cuda:1")
     devices: int = config_field(1, "number of worker processes; each uses one GPU, if any", ge=1)
-    cluster: str | None = config_field(
-        None,
-        "Ray cluster that runs the workers (`devices` sets their number); auto: the cluster to which this machine "
-        "belongs; ray://HOST:PORT: the cluster at this address; ray: a new cluster on this machine; null: no cluster, "
-        "the workers are processes on this machine",
-    )
-    num_cpus: float | None = config_field(None, "number of CPUs that each worker reserves on the cluster", ge=0)
-    num_gpus: float | None = config_field(None, "number of GPUs that each worker reserves on the cluster", ge=0)
     shard_size: int = config_field(
         1000, "number of inputs per shard; an interruption loses the results of at most one shard per process", ge=1
     )
+    ray: ClusterConfig = flat_group(ClusterConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,18 +408,7 @@ class QueriesConfig(ModelConfig):
         meaning="prompt templates for writing questions, one for each style, and the judge's prompt; "
         "prompts=FILE.yaml: custom prompts"
     )
-    encoding: str | None = config_field(None, ENCODING_MEANING)
     input_column: str = config_field("text", f'{COLUMN}; headings are read from the column "title"')
-    on_error: Literal["fail", "skip"] = config_field(
-        "fail", "what happens if a row cannot be read; fail: the command fails; skip: the row is skipped and counted"
-    )
-    max_skipped: float = config_field(
-        0.05,
-        "maximum fraction of rows that on_error=skip may skip, because they are undecodable or malformed; empty rows "
-        "do not count",
-        ge=0,
-        le=1,
-    )
     passages: Windows = group(Windows, "lengths of the passages into which documents are split")
     held_out_fraction: float = config_field(
         0.2,
@@ -475,6 +459,7 @@ class QueriesConfig(ModelConfig):
         False,
         "whether to only log the numbers of passages and questions and the estimated time, without writing files",
     )
+    reading: RowReadingConfig = flat_group(RowReadingConfig)
     how: Decoding = flat_group(Decoding)
 
 

@@ -156,8 +156,12 @@ class LabelKeys:
 
     instruction: str
     counter_labels: Sequence[Any] | None = None
-    decay: float | None = config_field(None, ge=0)
-    epsilon: float | None = config_field(None, ge=0, le=1)
+    decay: float | None = config_field(
+        None, "decay constant lambda of self-debiasing for this label; null: the key `decay` of the recipe", ge=0
+    )
+    epsilon: float | None = config_field(
+        None, "lower bound of the factors of self-debiasing for this label; null: the key `epsilon`", ge=0, le=1
+    )
 
 
 def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:

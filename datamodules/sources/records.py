@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError, check_version
 from contrastive_encoders.core.key_suggestions import nearest
@@ -22,7 +22,8 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     names_of,
     rows_in,
 )
-from contrastive_encoders.datamodules.sources.row_filter import LOOK_AHEAD, MAX_SKIPPED, RowFilter, changed_options
+from contrastive_encoders.datamodules.sources.row_filter import LOOK_AHEAD, RowFilter, changed_options
+from contrastive_encoders.datamodules.sources.row_reading import MAX_SKIPPED, OnError
 from contrastive_encoders.datamodules.sources.row_schemas import (
     RowSchema,
     SkippedRow,
@@ -86,7 +87,7 @@ class RecordSource:
         *,
         columns: Sequence[str] | None,
         split: str,
-        on_error: Literal["fail", "skip"],
+        on_error: OnError,
         hub: HubKeys = DEFAULT_HUB_KEYS,
         max_skipped: float = MAX_SKIPPED,
         encoding: str | None = None,

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.raw_documents import RawDocument
+from contrastive_encoders.datamodules.sources.row_reading import MAX_SKIPPED, OnError
 from contrastive_encoders.io.documents import SOURCE
 from contrastive_encoders.io.html_cells import has_tags
 from contrastive_encoders.io.nested_columns import MISSING, value_in
@@ -15,7 +16,6 @@ from contrastive_encoders.io.text_files import BadRow, Encoding, ParsedRow
 MAX_LISTED = 20  # skipped rows per fault whose place is listed; all are counted
 MAX_FILES = 4  # files with unusable rows that a message names
 LOOK_AHEAD = 1_000  # rows read after the first unusable one, to check if the rest is usable
-MAX_SKIPPED = 0.05  # maximum share of undecodable or malformed rows with on_error=skip
 NULL_WORDS = frozenset(  # of tables with gaps, and errors of spreadsheets
     "NaN nan NULL null None NA N/A <NA> #N/A #NAME? #REF! #VALUE! #DIV/0! #NUM! #NULL!".split()
 )
@@ -31,7 +31,7 @@ class RowFilter:
     def __init__(
         self,
         split: str | None,
-        on_error: Literal["fail", "skip"],
+        on_error: OnError,
         max_skipped: float = MAX_SKIPPED,
         prefix: str = "data.",
         strip_html: bool = False,

@@ -19,11 +19,11 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
 from contrastive_encoders.datamodules.sources.raw_documents import DocumentSource, RawDocument
 from contrastive_encoders.datamodules.sources.row_filter import (
     MAX_LISTED,
-    MAX_SKIPPED,
     RowFilter,
     changed_options,
     round_up,
 )
+from contrastive_encoders.datamodules.sources.row_reading import MAX_SKIPPED, OnError
 from contrastive_encoders.io.file_discovery import DOCUMENTS, count_kinds, count_skipped, form_of
 from contrastive_encoders.io.rows import DOCUMENT
 from contrastive_encoders.io.text_files import LINE, BadRow, Encoding, ParsedRow
@@ -42,7 +42,7 @@ class TextSource(DocumentSource):
         path: str | Path | Sequence[str | Path],
         *,
         document: Literal["line", "file"] | None,
-        on_error: Literal["fail", "skip"],
+        on_error: OnError,
         split: str,
         column: str = "text",
         hub: HubKeys = DEFAULT_HUB_KEYS,

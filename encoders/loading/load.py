@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.core.runtime.devices import device_of
 from contrastive_encoders.encoders.attention import check_attention, check_first_token
 from contrastive_encoders.encoders.dense import head_of
 from contrastive_encoders.encoders.lengths import own_length, usual_length
@@ -28,8 +29,9 @@ from contrastive_encoders.encoders.loading.backbones import (
     without_extras,
 )
 from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
+from contrastive_encoders.encoders.loading.encoder_options import ComputingOptions
 from contrastive_encoders.encoders.loading.int8_encoder import Int8Encoder
-from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_name
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_name, check_unset
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     LOADABLE_FORMS,
     EncoderSettings,
@@ -147,6 +149,18 @@ def load_encoder(
         hint = similar_path_hint(Path(name)) or LOADABLE_FORMS
         raise InputError(key="encoder", value=name, expected="an existing file or directory", hint=hint)
     return _from_model_files(name, options)
+
+
+def load_configured(name: str, config: ComputingOptions, loaded: LoadedEncoder | None = None) -> LoadedEncoder:
+    """Load an encoder with the options of a configuration, or check an encoder that is already loaded.
+
+    Raises:
+        InputError: The encoder does not exist, or it is already loaded and a key would load it differently.
+    """
+    if loaded is not None:
+        check_unset(config, (*config.options, "device"))
+        return loaded
+    return load_encoder(name, **config.options, device=device_of(config.device))
 
 
 def load_encoder_of(key: str, name: str, device: str | torch.device | None = None, **options: Any) -> LoadedEncoder:

@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from contrastive_encoders.cli.embed import run
+from contrastive_encoders.cli.main import main
 from contrastive_encoders.core import EncoderPrompts, InputError, OutputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.export.input_texts import open_texts
@@ -157,6 +158,13 @@ def test_an_output_inside_the_input_is_refused_at_once(tmp_path):
             command("encoder=nowhere", f"input={given}", f"output={tmp_path / 'o.npy'}")
         assert (error.value.key, error.value.value) == ("output", tmp_path / "o.npy")
     assert [one.name for one in tmp_path.iterdir()] == ["t.txt"]
+
+
+def test_a_maximum_length_of_0_is_refused_before_anything_is_read(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["embed", "encoder=nowhere", "input=nowhere.txt", f"output={tmp_path / 'o.npy'}", "max_length=0"])
+    assert stopped.value.code == 2
+    assert re.fullmatch(r"contrastive-encoders embed: max_length=0: .*1 or more.*\n", capsys.readouterr().err)
 
 
 def marks(path: Path) -> int:

@@ -9,13 +9,13 @@ from typing import Literal
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
 from contrastive_encoders.core.runtime.devices import check_devices
+from contrastive_encoders.datamodules.sources.row_reading import RowReadingConfig
 from contrastive_encoders.io.file_discovery import check_output_apart
-from contrastive_encoders.io.text_files import ENCODING_MEANING
 from contrastive_encoders.synthesis.mining.mined_file import record_path
 
 
 @dataclass(frozen=True, kw_only=True)
-class MineConfig:
+class MineConfig(RowReadingConfig):
     """Configuration keys of ``contrastive-encoders mine-negatives``."""
 
     encoder: str | None = config_field(
@@ -35,17 +35,6 @@ class MineConfig:
         "sent1)",
     )
     split: str = config_field("train", 'split to use, if the rows have a column "split"')
-    on_error: Literal["fail", "skip"] = config_field(
-        "fail", "how unreadable rows are handled; fail: they are an error; skip: they are skipped and counted"
-    )
-    max_skipped: float = config_field(
-        0.05,
-        "maximum fraction of rows that on_error=skip may skip because they cannot be decoded or parsed; empty rows do "
-        "not count",
-        ge=0,
-        le=1,
-    )
-    encoding: str | None = config_field(None, ENCODING_MEANING)
     corpus: str | Sequence[str] | None = config_field(
         None,
         "file, list of files, or directory of the texts that are searched for negatives, in addition to all "

@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.passages import passages_of
+from contrastive_encoders.datamodules.sources.row_reading import OnError
 from contrastive_encoders.datamodules.sources.text_source import TextSource
 from contrastive_encoders.synthesis.recipe_configs import Windows
 
@@ -93,7 +94,7 @@ def read_collection(
     path: str | Sequence[str | Path],
     column: str,
     windows: Windows,
-    on_error: Literal["fail", "skip"] = "fail",
+    on_error: OnError = "fail",
     max_skipped: float = 1.0,
     encoding: str | None = None,
 ) -> Collection:

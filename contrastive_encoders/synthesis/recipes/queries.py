@@ -116,9 +116,9 @@ class Queries(QueriesConfig, ModelRecipe):
             self.input,  # type: ignore[arg-type]
             self.input_column,
             self.passages,
-            self.on_error,
-            self.max_skipped,
-            self.encoding,
+            self.reading.on_error,
+            self.reading.max_skipped,
+            self.reading.encoding,
         )
         shares: dict[Part, float] = {"dev": self.dev_fraction, "held_out": self.held_out_fraction}
         divide(self.collection, shares, self.how.seed)
