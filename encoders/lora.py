@@ -22,8 +22,7 @@ from contrastive_encoders.encoders.kernels.bf16_weights import BF16Linear, cast_
 from contrastive_encoders.encoders.kernels.nf4_weights import dequantize, is_quantized, quantize
 from contrastive_encoders.encoders.loading.loaded_encoder import fingerprint
 from contrastive_encoders.encoders.model_configs import LoraKeys
-from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import CorruptFileError
+from contrastive_encoders.io.checkpoint import load_intact
 from contrastive_encoders.io.model_names import run_folder
 
 RECORD = "lora"  # key in a checkpoint: description of its adapters
@@ -88,15 +87,8 @@ def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
     if not (lora and lora["rank"] and lora["stages"] == "stack" and run_folder(backbone)):
         return AdapterBase(backbone, [], {})
     best = Path(backbone) / "checkpoints" / "best.ckpt"
-    try:
-        found = load_checkpoint(best)
-    except (OSError, CorruptFileError) as error:
-        raise InputError(
-            key="backbone",
-            value=backbone,
-            expected=f"a run with an intact {best.name} ({error})",
-            hint="Copy an intact checkpoint there.",
-        ) from error
+    hint = "Copy an intact checkpoint there."
+    found = load_intact(best, f"a run with an intact {best.name}", key="backbone", value=backbone, hint=hint)
     record = found.get(RECORD)
     if record is None:  # all weights were trained
         return AdapterBase(backbone, [], {})

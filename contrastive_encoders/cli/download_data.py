@@ -9,19 +9,16 @@ starts again, and rows are counted before a file gets its name. Exit status: 0 e
 
 import json
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from contrastive_encoders.cli.hydra_main import run_without_hydra
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field, keys_of
 from contrastive_encoders.core.key_suggestions import check_known_keys
-from contrastive_encoders.core.runtime.child_processes import init_process
-from contrastive_encoders.core.runtime.exit_codes import exit_statuses
-from contrastive_encoders.core.runtime.log_output import log_to_terminal
 from contrastive_encoders.datamodules.data_configs import DocstringPairDataConfig
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
@@ -31,7 +28,7 @@ from contrastive_encoders.io.download import FOLDER, RECORD, DownloadError, Down
 from contrastive_encoders.io.output_directory import check_owner, lock_folder, read_marker, write_marker
 from contrastive_encoders.io.rows import count_rows
 from contrastive_encoders.training.composition.config_keys import config_from_arguments
-from contrastive_encoders.training.composition.key_docs import keys_of_settings, row, wrap_text
+from contrastive_encoders.training.composition.key_docs import wrap_text
 
 log = logging.getLogger(__name__)
 
@@ -240,14 +237,8 @@ def _rows(path: Path) -> int:
 
 
 def main(arguments: Sequence[str], command: str = "download-data") -> None:
-    init_process()
-    log_to_terminal()
-    with exit_statuses(command, failed=(OSError,)):
-        if {"-h", "--help"} & set(arguments):
-            keys = "\n".join(map(row, keys_of_settings(DownloadConfig)))
-            corpora = "\n".join(wrap_text(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
-            sys.stdout.write(f"{__doc__}\nNames:\n{corpora}\n\nKeys:\n{keys}\n")
-            return
-        status = prepare(read_arguments(arguments))
-    if status:
-        sys.exit(status)
+    corpora = "\n".join(wrap_text(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
+    about = f"{__doc__}\nNames:\n{corpora}\n\nKeys:"
+    run_without_hydra(
+        command, lambda given: prepare(read_arguments(given)), arguments, about, DownloadConfig, failed=(OSError,)
+    )

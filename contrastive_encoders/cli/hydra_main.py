@@ -1,4 +1,6 @@
-"""The Hydra entry point of a command: composition, key checks, logging, exit code, and ``--help``."""
+"""The entry point of a command, with Hydra or without it: logging, exit code, and ``--help``; with Hydra also
+composition and key checks.
+"""
 
 import contextlib
 import sys
@@ -17,7 +19,7 @@ from contrastive_encoders.training.composition.config_errors import explain_erro
 from contrastive_encoders.training.composition.config_files import CONFIGS, choices
 from contrastive_encoders.training.composition.config_keys import check_numbers
 from contrastive_encoders.training.composition.config_store import register, to_container
-from contrastive_encoders.training.composition.key_docs import wrap_text
+from contrastive_encoders.training.composition.key_docs import keys_of_settings, row, wrap_text
 from contrastive_encoders.training.composition.literal_values import literal_overrides
 from contrastive_encoders.training.composition.override_checks import check_options, check_override_syntax, check_paths
 
@@ -67,6 +69,28 @@ def command_line(
                 body()
 
     return main
+
+
+def run_without_hydra(
+    command: str, run: Callable[[Sequence[str]], int], arguments: Sequence[str], about: str, kind: type, **options: Any
+) -> None:
+    """Run a command that parses its arguments itself, or print its ``--help``.
+
+    Args:
+        run: takes the arguments, and returns the exit code.
+        about: the text of ``--help`` above the keys.
+        kind: the config dataclass of the command.
+        options: ``quiet``, as for `log_to_terminal`, and arguments of `exit_statuses`.
+    """
+    init_process()
+    log_to_terminal(quiet=options.pop("quiet", False))
+    with exit_statuses(command, **options):
+        if {"-h", "--help"} & set(arguments):
+            sys.stdout.write("\n".join([about, *map(row, keys_of_settings(kind)), ""]))
+            return
+        status = run(arguments)
+    if status:
+        sys.exit(status)
 
 
 def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:

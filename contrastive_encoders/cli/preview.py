@@ -7,25 +7,21 @@ which trains a tokenizer on the texts; no weights are loaded and nothing is trai
 import contextlib
 import logging
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contrastive_encoders.cli.hydra_main import run_without_hydra
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.core.config_schema import config_field
-from contrastive_encoders.core.runtime.child_processes import check_number, init_process
-from contrastive_encoders.core.runtime.exit_codes import exit_statuses
-from contrastive_encoders.core.runtime.log_output import log_to_terminal
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.output_directory import check_output_file
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_files import choices
 from contrastive_encoders.training.composition.config_keys import config_from_arguments
-from contrastive_encoders.training.composition.key_docs import keys_of_settings, row
 from contrastive_encoders.training.composition.override_checks import check_override_syntax, unknown_option
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
@@ -63,8 +59,13 @@ def read_arguments(arguments: Sequence[str]) -> PreviewCommand:
     """Parse the arguments of the command.
 
     Raises:
-        InputError: there are no data, or a value has the wrong type.
+        InputError: an argument is not KEY=VALUE, there are no data, or a value has the wrong type.
     """
+    if words := [argument for argument in arguments if re.fullmatch(r"[\w./]+", argument)]:
+        raise InputError(key=words[0], expected="KEY=VALUE")
+    if options := [argument for argument in arguments if argument.startswith("-")]:
+        raise unknown_option("train", options[0], arguments)
+    check_override_syntax("train", arguments)
     config, train_arguments = config_from_arguments(PreviewConfig, arguments)
     if config.output is not None:
         check_local_output("output", config.output)
@@ -135,8 +136,6 @@ def check(run: ResolvedRun) -> None:
 
     check_targets(run)
     check_values(run)
-    for key in ("num_workers", "tokenizer_workers"):
-        check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
 @contextlib.contextmanager
@@ -154,18 +153,7 @@ def _show_readers(quiet: bool) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str], command: str = "preview") -> None:
-    init_process()
-    log_to_terminal(quiet=True)
-    with exit_statuses(command, explain_errors("train", arguments, composing=True), hydra=True):
-        if {"-h", "--help"} & set(arguments) or not arguments:
-            keys = "\n".join(map(row, keys_of_settings(PreviewConfig)))
-            print(f"{__doc__}\n{keys}")
-            return
-        if words := [argument for argument in arguments if re.fullmatch(r"[\w./]+", argument)]:
-            raise InputError(key=words[0], expected="KEY=VALUE")
-        if options := [argument for argument in arguments if argument.startswith("-")]:
-            raise unknown_option("train", options[0], arguments)
-        check_override_syntax("train", arguments)
-        status = run(arguments)
-    if status:
-        sys.exit(status)
+    explain = explain_errors("train", arguments, composing=True)
+    run_without_hydra(
+        command, run, arguments or ["--help"], __doc__, PreviewConfig, quiet=True, explain=explain, hydra=True
+    )

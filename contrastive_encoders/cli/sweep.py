@@ -11,12 +11,12 @@ to each training run.
 import argparse
 import logging
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from contrastive_encoders.cli.hydra_main import run_without_hydra
 from contrastive_encoders.comparison.compare_config import WorkersConfig
 from contrastive_encoders.comparison.run_scheduler import (
     CHECKPOINTS,
@@ -30,13 +30,10 @@ from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
 from contrastive_encoders.core import InputError, check_local_output, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
 from contrastive_encoders.core.counts import count_of
-from contrastive_encoders.core.runtime.child_processes import check_number, init_process
-from contrastive_encoders.core.runtime.exit_codes import exit_statuses
-from contrastive_encoders.core.runtime.log_output import log_to_terminal
+from contrastive_encoders.core.runtime.child_processes import check_number
 from contrastive_encoders.training.composition.config_errors import explain_errors
 from contrastive_encoders.training.composition.config_files import CONFIGS, choices
 from contrastive_encoders.training.composition.config_keys import config_from_arguments
-from contrastive_encoders.training.composition.key_docs import keys_of_settings, row
 from contrastive_encoders.training.composition.override_checks import (
     check_config_folders,
     check_single_choices,
@@ -151,13 +148,4 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str], command: str = "sweep") -> None:
-    init_process()
-    log_to_terminal()
-    with exit_statuses(command, explain_errors("train", arguments)):
-        if {"-h", "--help"} & set(arguments):
-            keys = "\n".join(map(row, keys_of_settings(SweepConfig)))
-            sys.stdout.write(f"{__doc__}\n{keys}\n")
-            return
-        status = run(arguments)
-    if status:
-        sys.exit(status)
+    run_without_hydra(command, run, arguments, __doc__, SweepConfig, explain=explain_errors("train", arguments))

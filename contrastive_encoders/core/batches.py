@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # a command that only prints its help should not import torch
     from torch import Tensor
 
 
+RELATIONS = ("entailment", "neutral", "contradiction")  # of the labels 0, 1, and 2 of NLI pairs
 IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entropy skips it by default
 
 
@@ -20,6 +21,12 @@ class Ragged(NamedTuple):
     ids: "Tensor"  # (tokens,) int64
     lengths: "np.ndarray"  # (sequences,) int64; the sum is ``tokens``; special tokens are counted
     kept: "np.ndarray | None" = None  # a copy of the ids for reading on the host while a GPU is busy
+
+    def split(self) -> "list[np.ndarray]":
+        """Return the ids of each sequence."""
+        import numpy as np
+
+        return np.split(self.ids.numpy(), np.cumsum(self.lengths)[:-1])
 
 
 # Part of a mixture: its name, or (N,) the names for the rows of a mixed batch
@@ -61,6 +68,14 @@ class SentenceBatch(NamedTuple):
     def roles(self) -> dict[str, Ragged | None]:
         return {"sentence": self.sentences, "damaged sentence": self.damaged}
 
+    def describe_row(self, row: int) -> str:
+        """Return what a preview shows about a row in addition to its texts, or an empty string."""
+        return "its own positive under another dropout mask" if self.damaged is None else ""
+
+    def easy_negatives(self, row: int) -> tuple[Ragged, list[int]]:
+        """Return sequences, and the indices of those that a preview may show as easy negatives of a row."""
+        return self.sentences, [other for other in range(len(self.rows)) if other != row and self.damaged is None]
+
 
 class ScoredPairBatch(NamedTuple):
     """Batch of text pairs with similarity scores, such as DINO's pairs or STS."""
@@ -74,18 +89,24 @@ class ScoredPairBatch(NamedTuple):
     def roles(self) -> dict[str, Ragged | None]:
         return {"left": self.left, "right": self.right}
 
+    def describe_row(self, row: int) -> str:
+        return f"score {float(self.scores[row]):.2f}"
+
 
 class NLIBatch(NamedTuple):
     """Batch of NLI pairs: a premise, a hypothesis, and the label of their relation."""
 
     premises: Ragged
     hypotheses: Ragged
-    labels: "Tensor"  # (N,) int64: 0 entailment, 1 neutral, 2 contradiction
+    labels: "Tensor"  # (N,) int64: indices in RELATIONS
     rows: "np.ndarray"
     part: Part = None
 
     def roles(self) -> dict[str, Ragged | None]:
         return {"premise": self.premises, "hypothesis": self.hypotheses}
+
+    def describe_row(self, row: int) -> str:
+        return RELATIONS[int(self.labels[row])]
 
 
 class TripletBatch(NamedTuple):
@@ -108,6 +129,20 @@ class TripletBatch(NamedTuple):
     def roles(self) -> dict[str, Ragged | None]:
         return {"anchor": self.anchors, "positive": self.positives, "hard negative": self.negatives}
 
+    def describe_row(self, row: int) -> str:
+        twins = sum(self._same_group(row)) - 1
+        return f"its anchor occurs {twins} more {'time' if twins == 1 else 'times'}" if twins else ""
+
+    def easy_negatives(self, row: int) -> tuple[Ragged, list[int]]:
+        return self.positives, [other for other, same in enumerate(self._same_group(row)) if not same]
+
+    def _same_group(self, row: int) -> list[bool]:
+        """Return whether each row is in the group of ``row``. If the data define no groups, rows with equal anchors
+        form a group.
+        """
+        keys = [ids.tobytes() for ids in self.anchors.split()] if self.groups is None else self.groups.tolist()
+        return [key == keys[row] for key in keys]
+
 
 class ScoredTripletBatch(NamedTuple):
     """Batch of anchors, each with a positive and hard negatives, and a teacher's score for each of these texts."""
@@ -121,6 +156,9 @@ class ScoredTripletBatch(NamedTuple):
 
     def roles(self) -> dict[str, Ragged | None]:
         return {"anchor": self.anchors, "positive": self.positives, "hard negative": self.negatives}
+
+    def describe_row(self, row: int) -> str:
+        return f"scores {', '.join(f'{float(score):.2f}' for score in self.scores[row])}"
 
 
 class Seq2SeqBatch(NamedTuple):

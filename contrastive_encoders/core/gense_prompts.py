@@ -8,8 +8,7 @@ With the assembly ``pieces``, as published, the prefix, sentence, and suffix are
 concatenated and followed by the end-of-sequence token. With SentencePiece, each piece then begins with a space. With
 the assembly ``string``, the texts are joined first and then tokenized.
 
-A causal language model continues the prompt, so the tokenizer's beginning-of-sequence tokens come before the '
-    'prompt and
+A causal language model continues the prompt, so the tokenizer's beginning-of-sequence tokens come before the prompt and
 no end-of-sequence token follows it. Sentences and answers begin with a space there, too, because the generated text
 follows a word.
 """

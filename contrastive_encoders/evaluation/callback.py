@@ -24,8 +24,7 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import CorruptFileError
+from contrastive_encoders.io.checkpoint import load_intact
 from contrastive_encoders.statistics.bootstrap import Scores
 
 log = logging.getLogger(__name__)
@@ -278,15 +277,9 @@ class FinalScores(pl.Callback):
                 f"{self.best} does not exist: the initial checkpoint is already at the last step, so nothing was "
                 "trained. Increase max_steps or max_epochs."
             )
-        try:
-            checkpoint = load_checkpoint(self.best)
-        except CorruptFileError as error:
-            raise InputError(
-                location=str(self.best),
-                value=error,
-                expected="an intact best checkpoint of this run",
-                hint="Rerun the same command, which resumes from last.ckpt and selects the best checkpoint again.",
-            ) from error
+        hint = "Rerun the same command, which resumes from last.ckpt and selects the best checkpoint again."
+        expected = "an intact best checkpoint of this run"
+        checkpoint = load_intact(self.best, expected, location=str(self.best), hint=hint)
         as_last = self.load(pl_module, checkpoint)
         self.best_step = int(checkpoint["global_step"])
         if len(self.score_callback.suite):

@@ -18,8 +18,7 @@ from contrastive_encoders.encoders.attention import is_causal
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.lora import RECORD, AdapterRecord, alpha_of, is_adapter
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
-from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import CorruptFileError
+from contrastive_encoders.io.checkpoint import load_intact
 from contrastive_encoders.io.model_names import resolve_model_name
 
 log = logging.getLogger(__name__)
@@ -62,14 +61,8 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
             such a folder cannot contain.
     """
     path = Path(run) / "checkpoints" / "best.ckpt" if Path(run).is_dir() else Path(run)
-    try:
-        checkpoint = load_checkpoint(path)
-    except (CorruptFileError, OSError) as error:
-        raise InputError(
-            key="run",
-            value=run,
-            expected=f"a run or a checkpoint with a LoRA adapter, but {path} cannot be read ({error})",
-        ) from error
+    expected = f"a run or a checkpoint with a LoRA adapter, but {path} cannot be read"
+    checkpoint = load_intact(path, expected, key="run", value=run)
     record = checkpoint.get(RECORD)
     if record is None:
         raise InputError(

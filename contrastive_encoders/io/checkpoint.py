@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contrastive_encoders.core import check_version
+from contrastive_encoders.core import InputError, check_version
 from contrastive_encoders.io.atomic import atomic_file, atomic_link, link_or_copy, remove
 from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.sharded_tensors import Shards, compare_shards
@@ -81,6 +81,22 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise CorruptFileError(f"the checkpoint's record of its shards is damaged: {error}") from error
     return found
+
+
+def load_intact(path: Path, expected: str, **fields: Any) -> dict[str, Any]:
+    """Return the entries of a checkpoint, as `load_checkpoint` does.
+
+    Args:
+        expected: what the file must be, for the error message, which adds the reason in parentheses.
+        fields: the other fields of the error, such as ``key`` and ``hint``.
+
+    Raises:
+        InputError: it is damaged or does not exist, or another version of the project wrote it.
+    """
+    try:
+        return load_checkpoint(path)
+    except (OSError, CorruptFileError) as error:
+        raise InputError(expected=f"{expected} ({error})", **fields) from error
 
 
 def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from contrastive_encoders.core.runtime.process_group import group_ranks
+
 # the process group of the ranks, and its host counterpart
 _hosts: tuple[dist.ProcessGroup | None, dist.ProcessGroup | None] = (None, None)
 
@@ -26,13 +28,8 @@ def total(values: Sequence[float]) -> list[float]:
     return _reduce(values, dist.ReduceOp.SUM)
 
 
-def processes() -> int:
-    """Return the number of ranks."""
-    return dist.get_world_size() if _distributed() else 1
-
-
 def _reduce(values: Sequence[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
-    if not _distributed():
+    if group_ranks().world == 1:
         return [float(value) for value in values]
     packed = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(packed, op=operation, group=_between_hosts())
@@ -49,7 +46,3 @@ def _between_hosts() -> dist.ProcessGroup | None:
     if _hosts[0] is not dist.group.WORLD:
         _hosts = dist.group.WORLD, dist.new_group(backend=dist.Backend.GLOO)
     return _hosts[1]
-
-
-def _distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()

@@ -27,8 +27,7 @@ from contrastive_encoders.encoders.lora import is_adapter
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.io.atomic import atomic_write
-from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import CorruptFileError
+from contrastive_encoders.io.checkpoint import load_intact
 from contrastive_encoders.training.build import make_data, make_trainer
 from contrastive_encoders.training.callbacks.checkpoints import BEST
 from contrastive_encoders.training.changed_settings import changes_in, described
@@ -214,14 +213,9 @@ def load_stage_weights(model: pl.LightningModule, before: Path) -> set[str]:
     the transformer. Adapters of that run are part of its transformer, or are below a new adapter.
     """
     best = before / "checkpoints" / BEST
-    try:
-        saved = load_checkpoint(best)["state_dict"]
-    except (OSError, CorruptFileError) as error:
-        raise InputError(
-            location=str(best),
-            expected=f"the weights that this stage starts from, but they cannot be read ({error})",
-            hint=f"Restore the checkpoint, or remove {before} to train the previous stage again.",
-        ) from error
+    expected = "the weights that this stage starts from, but they cannot be read"
+    hint = f"Restore the checkpoint, or remove {before} to train the previous stage again."
+    saved = load_intact(best, expected, location=str(best), hint=hint)["state_dict"]
     weights = model.state_dict()
     # other ranks receive the weights from rank 0
     own = {name: weight.shape for name, weight in weights.items() if not weight.is_meta}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.batches import RELATIONS
 from contrastive_encoders.io import column_names
 
 BOOLEANS: dict[object, float] = {"true": 1.0, "false": 0.0}  # scores in a .csv file
@@ -95,7 +96,6 @@ def scores(value: object) -> tuple[float, ...]:
     return tuple(map(float, value))
 
 
-RELATIONS = ("entailment", "neutral", "contradiction")
 _RELATION_OF = {**{name: i for i, name in enumerate(RELATIONS)}, **{str(i): i for i in range(3)}}
 _NO_GOLD = ("-1", "-", "")
 

@@ -40,10 +40,9 @@ from contrastive_encoders.encoders.layers import keep_layers
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import EncoderSettings, is_local_path, not_found
 from contrastive_encoders.encoders.lora import RECORD, AdapterRecord, restore
 from contrastive_encoders.encoders.pooling import pooler_of
-from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.checkpoint import load_intact
 from contrastive_encoders.io.file_discovery import similar_path_hint
 from contrastive_encoders.io.hub import only_local
-from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.model_names import append_eos, apply_lower_case, has_checkpoint, resolve_model_name
 
 T5_FAMILY = ("t5", "mt5", "umt5")
@@ -253,15 +252,8 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
         return load_complete(factory, name, partial(_no_head, name), config=config, dtype=dtype)
     folder = Path(name)
     best = folder / "checkpoints" / "best.ckpt"
-    try:
-        state = load_checkpoint(best)
-    except CorruptFileError as error:
-        raise InputError(
-            key="backbone",
-            value=folder,
-            expected=f"a run with an intact {best.name} ({error})",
-            hint="Copy an intact checkpoint there.",
-        ) from error
+    hint = "Copy an intact checkpoint there."
+    state = load_intact(best, f"a run with an intact {best.name}", key="backbone", value=folder, hint=hint)
     if record := state.get(RECORD):
         return restore(_with_head(record["base"], factory, config), record, state["state_dict"], f"backbone={folder}")
     weights = {
@@ -397,15 +389,8 @@ def read_checkpoint(path: Path) -> CheckpointInfo:
     Raises:
         InputError: If the file is damaged or is not a checkpoint of this package.
     """
-    try:
-        found = load_checkpoint(path)
-    except (OSError, CorruptFileError) as error:
-        raise InputError(
-            key="encoder",
-            value=path,
-            expected=f"an intact checkpoint ({error})",
-            hint="Use another checkpoint from this directory, or copy this one again.",
-        ) from error
+    hint = "Use another checkpoint from this directory, or copy this one again."
+    found = load_intact(path, "an intact checkpoint", key="encoder", value=path, hint=hint)
     state, settings = found.get("state_dict"), found.get("hyper_parameters")
     weights, head = (
         {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.core.runtime.devices import device_of
+from contrastive_encoders.core.runtime.devices import check_usable, device_of
 from contrastive_encoders.encoders.attention import check_attention, check_first_token
 from contrastive_encoders.encoders.dense import head_of
 from contrastive_encoders.encoders.lengths import own_length, usual_length
@@ -122,11 +122,7 @@ def load_encoder(
     name = find_installed(name) or name
     if device is None:
         device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        expected = f"cpu, cuda, or a device such as cuda:1 that is usable here ({str(error).strip().splitlines()[0]})"
-        raise InputError(key="device", value=device, expected=expected) from None
+    check_usable(device, "cpu, cuda")
     options = _Options(
         pooling=pooling,
         prompt=prompt,

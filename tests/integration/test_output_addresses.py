@@ -7,6 +7,16 @@ from pathlib import Path
 
 import pytest
 
+# They register the config classes
+import contrastive_encoders.cli.compare
+import contrastive_encoders.cli.embed
+import contrastive_encoders.cli.evaluate
+import contrastive_encoders.cli.export
+import contrastive_encoders.cli.generate
+import contrastive_encoders.cli.mine_negatives
+import contrastive_encoders.training.compose  # noqa: F401
+from contrastive_encoders.training.composition.config_keys import known_keys
+from contrastive_encoders.training.composition.override_checks import LOCAL_INPUT_KEYS
 from tests.forks import TRAIN, run_command
 
 ADDRESS = "s3://bucket/run"
@@ -23,6 +33,11 @@ COMMANDS = [
     ),
     ([TRAIN, *GIVEN[:3]], "backbone", "s3://bucket/model"),
     (["-m", "contrastive_encoders", "embed", "encoder=x", "input=texts.txt"], "output", "s3://bucket/v.npy"),
+    (
+        ["-m", "contrastive_encoders", "embed", "encoder=x", "input=texts.txt", "output=v.npy", "dtype=int8"],
+        "quantization_ranges",
+        "s3://bucket/v.npy.ranges.npy",
+    ),
     (["-m", "contrastive_encoders", "export", "run=x"], "output", "hf://datasets/a/b"),
     (["-m", "contrastive_encoders", "evaluate", "encoder=x"], "output", "s3://bucket/scores.json"),
     (["-m", "contrastive_encoders", "evaluate", "action=fetch"], "data_root", "s3://bucket/eval"),
@@ -50,3 +65,10 @@ def test_an_address_is_refused_and_nothing_is_made(overrides, key, value, tmp_pa
     assert key.lstrip("+") in line
     assert value.strip("'[]") in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_local_input_key_exists():
+    commands = {"train": GIVEN, "generate": ["recipe=dino"]}
+    commands |= {command: [] for command in ("compare", "embed", "evaluate", "export", "mine-negatives")}
+    known = {key.rpartition(".")[2] for command, given in commands.items() for key in known_keys(command, given)}
+    assert set(LOCAL_INPUT_KEYS) <= known

@@ -1,10 +1,14 @@
 """Resolution and checks of the keys ``device`` and ``devices``."""
 
 import os
+from typing import TYPE_CHECKING
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.runtime.child_processes import check_number
 from contrastive_encoders.core.runtime.process_group import local_rank
+
+if TYPE_CHECKING:
+    import torch
 
 
 def device_of(name: str) -> str:
@@ -17,13 +21,27 @@ def device_of(name: str) -> str:
 
     if name == "auto":
         return f"cuda:{local_rank()}" if torch.cuda.is_available() else "cpu"
+    check_usable(name, "auto, cpu, cuda")
+    return name
+
+
+def check_usable(device: "str | torch.device", names: str) -> None:
+    """Check that a device exists and that this torch supports it.
+
+    Args:
+        names: other valid values, for the error message.
+
+    Raises:
+        InputError: the device cannot be used.
+    """
+    import torch
+
     try:
-        torch.empty(0, device=name)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
-        expected = f"auto, cpu, cuda, or a device such as cuda:1 that is usable here ({reason})"
-        raise InputError(key="device", value=name, expected=expected) from None
-    return name
+        expected = f"{names}, or a device such as cuda:1 that is usable here ({reason})"
+        raise InputError(key="device", value=device, expected=expected) from None
 
 
 def check_devices(number: int, device: str) -> None:

@@ -13,6 +13,7 @@ from contrastive_encoders.reports.tables import Column, Table, columns, shorten
 from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
 from contrastive_encoders.synthesis.report.cards import write_card
+from contrastive_encoders.synthesis.report.sections import about_rules
 
 EXAMPLES = 5  # kept questions, and rejected questions per rule
 SEED = 42
@@ -59,14 +60,9 @@ def _examples(questions: Sequence[Question], collection: Collection) -> ReportSe
 
 
 def _rules(counts: Mapping[str, Any]) -> ReportSection:
-    total = max(counts["samples"], 1)
-    rows = [(why, one["left_out"], one["break_it"], one["break_it"] / total) for why, one in counts["rules"].items()]
-    note = (
-        "Left out: counted for the first rule that a question breaks. Break it: counted for every rule that it breaks. "
-        "The same command with other rules selects other questions without a model."
-    )
-    heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
-    return ReportSection("Rules", [note, Table(heads, [*rows, ("kept", counts["accepted"], None, counts["yield"])])])
+    numbers = {rule: (one["left_out"], one["break_it"]) for rule, one in counts["rules"].items()}
+    note = "The same command with other rules selects other questions without a model."
+    return about_rules(counts, numbers, row="question", passed="kept", note=note)
 
 
 def _parts(manifest: Mapping[str, Any]) -> ReportSection:
@@ -113,13 +109,12 @@ def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[
         (one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank
     ]
     limit = rules["max_rank"] or 1
-    near = np.array([p for p, rank in judged if rank <= limit])
-    far = np.array([p for p, rank in judged if rank > limit])
-    if not len(near) or not len(far):
+    near = [rank <= limit for _, rank in judged]
+    if len(set(near)) < 2:
         return []
-    every = np.sort(far)
-    below = np.searchsorted(every, near, "left") + np.searchsorted(every, near, "right")
-    area = float(below.mean() / 2 / len(far))
+    from sklearn.metrics import roc_auc_score  # its import takes a second
+
+    area = float(roc_auc_score(near, [p for p, _ in judged]))
     note = (
         f"Pairs of a question whose passage the encoder ranks among the first {limit} and a question whose passage it "
         f"ranks lower: the judge assigns the first a higher probability in {area:.1%} of them; 50% is chance."

@@ -19,7 +19,7 @@ class LabelStatistics(NamedTuple):
 
     texts: int
     mean_words: float
-    words: list[int]  # number of texts with 0, 1, ... LONGEST (and more) words
+    words: list[int]  # number of texts with 0, 1, ... MAX_WORDS (and more) words
     distinct_1: float  # distinct words over all words
     distinct_2: float  # distinct bigrams over all bigrams
     copies: float  # share of texts that equal x1

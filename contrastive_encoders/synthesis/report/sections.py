@@ -65,18 +65,28 @@ def _sentences(manifest: Mapping[str, Any]) -> ReportSection:
 
 def _rules(manifest: Mapping[str, Any]) -> ReportSection:
     counts, broken = manifest["counts"], manifest["broken"]
+    numbers = {reason: (counts["rejected"].get(reason, 0), broken[reason]) for reason in REASONS if reason in broken}
+    return about_rules(counts, numbers, row="triplet", passed="accepted", note="Disabled rules are not listed.")
+
+
+def about_rules(
+    counts: Mapping[str, Any], numbers: Mapping[str, tuple[int, int]], row: str, passed: str, note: str
+) -> ReportSection:
+    """Return the section about the rules.
+
+    Args:
+        numbers: for each rule, the number of rows that it leaves out, and the number of rows that break it.
+        row: the name of a row of the dataset.
+        passed: the name of the rows that break no rule.
+    """
     total = max(counts["samples"], 1)
-    rows = [
-        (reason, counts["rejected"].get(reason, 0), broken[reason], broken[reason] / total)
-        for reason in REASONS
-        if reason in broken
-    ]
+    rows = [(rule, left_out, broken, broken / total) for rule, (left_out, broken) in numbers.items()]
     note = (
-        "Left out: counted for the first rule that a triplet breaks. Break it: counted for every rule that it breaks. "
-        "Disabled rules are not listed."
+        f"Left out: counted for the first rule that a {row} breaks. Break it: counted for every rule that it breaks. "
+        f"{note}"
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
-    table = Table(heads, [*rows, ("accepted", counts["accepted"], None, counts["yield"])])
+    table = Table(heads, [*rows, (passed, counts["accepted"], None, counts["yield"])])
     return ReportSection("Rules", [note, table])
 
 

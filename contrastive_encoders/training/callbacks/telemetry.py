@@ -16,6 +16,7 @@ from torch import Tensor
 
 from contrastive_encoders.core import InputError, RunCost, StepOutput
 from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.core.runtime.process_group import group_ranks
 from contrastive_encoders.encoders.kernels.compiler import Cost, cost
 from contrastive_encoders.encoders.sharding import local_tensor
 from contrastive_encoders.io.results import peak_memory_bytes
@@ -132,7 +133,7 @@ class Telemetry(pl.Callback):
         if self._parts and self._first_bad is not None:
             sums = agreement.total([float(losses) for losses, _ in self._parts.values()])
             of_all = zip(self._parts.items(), sums, strict=True)
-            state["parts"] = {name: (losses / agreement.processes(), steps) for (name, (_, steps)), losses in of_all}
+            state["parts"] = {name: (losses / group_ranks().world, steps) for (name, (_, steps)), losses in of_all}
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -253,7 +254,7 @@ def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[
     names = sorted(metrics)
     values = torch.stack([metrics[name].detach().to(device=device, dtype=torch.float32) for name in names]).tolist()
     sums = agreement.total([*values, *(float(counts[name]) for name in COUNTS)])
-    ranks = agreement.processes()
+    ranks = group_ranks().world
     means = {name: value / ranks for name, value in zip(names, sums, strict=False)}
     return means | {f"spent/{name}": value for name, value in zip(COUNTS, sums[len(names) :], strict=True)}
 

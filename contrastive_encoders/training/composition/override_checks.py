@@ -30,7 +30,7 @@ LOCAL_INPUT_KEYS = (
     "runs",
     "data_root",
     "resume",
-    "ranges",
+    "quantization_ranges",
     "annotation_sheet",
     "sentences_from",
 )

@@ -11,18 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.core import (
-    IGNORED_LABEL,
-    NLIBatch,
-    Ragged,
-    ScoredPairBatch,
-    ScoredTripletBatch,
-    SentenceBatch,
-    SpanBatch,
-    TripletBatch,
-)
+from contrastive_encoders.core import IGNORED_LABEL, SpanBatch
 
-RELATIONS = ("entailment", "neutral", "contradiction")
 EASY_SHOWN = 2
 
 
@@ -68,19 +58,19 @@ class RoleSequences(NamedTuple):
 
 def sequences_of(batch: Any) -> list[RoleSequences]:
     """Return the sequences of a batch, grouped by role in the order of the batch's fields."""
-    return [RoleSequences(role, split(part)) for role, part in batch.roles().items() if part is not None]
-
-
-def split(part: Ragged) -> list[np.ndarray]:
-    return np.split(part.ids.numpy(), np.cumsum(part.lengths)[:-1])
+    return [RoleSequences(role, part.split()) for role, part in batch.roles().items() if part is not None]
 
 
 def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
-    """Yield the first ``number`` rows of a batch, each with its positives and negatives."""
+    """Yield the first ``number`` rows of a batch, each with its positives and negatives.
+
+    A batch class may have the methods ``describe_row`` and ``easy_negatives``, as those in ``core.batches``.
+    """
     if isinstance(batch, SpanBatch):
         yield from _spans(batch, tokenizer, number)
         return
     columns = sequences_of(batch)
+    describe, easy_negatives = getattr(batch, "describe_row", None), getattr(batch, "easy_negatives", None)
     for row in _rows(batch, number):
         parts = [
             _part(one.role, ids, tokenizer)
@@ -88,24 +78,11 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
             for place, ids in enumerate(_of_row(one.ids, row, len(batch.rows)))
             if one.role != "hard negative" or not _is_filler(batch, row, place)
         ]
-        name = f"{_part_of(batch, row)}row {int(batch.rows[row])}"
-        if isinstance(batch, ScoredPairBatch):
-            name += f", score {float(batch.scores[row]):.2f}"
-        elif isinstance(batch, ScoredTripletBatch):
-            name += f", scores {', '.join(f'{float(score):.2f}' for score in batch.scores[row])}"
-        elif isinstance(batch, NLIBatch):
-            name += f", {RELATIONS[int(batch.labels[row])]}"
-        elif isinstance(batch, TripletBatch):
-            groups = np.array(_groups(batch))
-            same = groups == groups[row]
-            parts += [_part("easy negative", columns[1].ids[other], tokenizer) for other in _others(~same)]
-            twins = int(same.sum()) - 1
-            name += f", its anchor occurs {twins} more {'time' if twins == 1 else 'times'}" if twins else ""
-        elif isinstance(batch, SentenceBatch) and batch.damaged is None:
-            others = np.arange(len(batch.rows)) != row
-            parts += [_part("easy negative", columns[0].ids[other], tokenizer) for other in _others(others)]
-            name += ", its own positive under another dropout mask"
-        yield Example(name, parts)
+        if easy_negatives:
+            texts, others = easy_negatives(row)
+            parts += [_part("easy negative", texts.split()[other], tokenizer) for other in others[:EASY_SHOWN]]
+        words = [f"{_part_of(batch, row)}row {int(batch.rows[row])}", describe(row) if describe else ""]
+        yield Example(", ".join(filter(None, words)), parts)
 
 
 def _rows(batch: Any, number: int) -> list[int]:
@@ -137,13 +114,9 @@ def _is_filler(batch: Any, row: int, place: int) -> bool:
     return fillers is not None and bool(fillers.reshape(len(batch.rows), -1)[row, place])
 
 
-def _others(mask: np.ndarray) -> list[int]:
-    return np.flatnonzero(mask)[:EASY_SHOWN].tolist()
-
-
 def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
     documents = len(batch.rows)
-    anchors, positives = split(batch.anchors), split(batch.positives)
+    anchors, positives = batch.anchors.split(), batch.positives.split()
     masked = np.split(batch.masked_ids.numpy(), np.cumsum(batch.anchors.lengths)[:-1])
     labels = np.split(batch.labels.numpy(), np.cumsum(batch.anchors.lengths)[:-1])
     each, around = len(anchors) // documents, len(positives) // len(anchors)
@@ -203,14 +176,6 @@ def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
     kept = float((original == seen).mean()) if len(seen) else 0.0
     replaced = float(((original != seen) & (seen != mask)).mean()) if len(seen) else 0.0
     return {"predicted": float(predicted.mean()), "masked": masked, "kept": kept, "replaced": replaced}
-
-
-def _groups(batch: TripletBatch) -> list[int]:
-    """Return the group number of each row; if the data define no groups, rows with equal anchors form a group."""
-    if batch.groups is not None:
-        return [int(group) for group in batch.groups]
-    numbers = dict[bytes, int]()
-    return [numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences_of(batch)[0].ids]
 
 
 def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | None:
