@@ -23,6 +23,7 @@ from contrastive_encoders.core import InputError, Ragged
 from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.encoders.attention import evaluation_mode, set_dropout
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
+from contrastive_encoders.encoders.kernels.call_lock import CallLock
 from contrastive_encoders.encoders.kernels.chunks import (
     chunk_cost,
     computed,
@@ -117,6 +118,7 @@ class CrossEncoder(nn.Module):
         activation_checkpointing: str = "auto",
     ) -> None:
         super().__init__()
+        self.calls = CallLock()
         check_layers(activation_checkpointing, transformer)
         self.transformer, self.tokenizer, self.form = transformer, tokenizer, pair_form(tokenizer)
         self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
@@ -214,7 +216,8 @@ class CrossEncoder(nn.Module):
         encoded = np.minimum(lengths, CHARACTERS_PER_TOKEN * self.max_length)  # about; longer texts are truncated
         bar = ProgressBar("reranking", "characters", int(encoded.sum()), quiet=not (progress and is_first_rank()))
         half = contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast)
-        with evaluation_mode(self), bar, half, packed_linears(self.transformer.base_model, 100 * len(order)):
+        packed = packed_linears(self.transformer.base_model, 100 * len(order))
+        with self.calls, evaluation_mode(self), bar, half, packed:
             for start in range(0, len(order), PAIRS_AT_ONCE):
                 part = order[start : start + PAIRS_AT_ONCE]
                 texts = [queries[i] for i in part], [documents[i] for i in part]

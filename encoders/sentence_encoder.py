@@ -5,10 +5,9 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 
 import contextlib
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain, starmap
+from itertools import chain
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
@@ -23,6 +22,7 @@ from contrastive_encoders.core.progress import ProgressBar
 from contrastive_encoders.encoders.attention import PREFIX, evaluation_mode, is_causal, is_decoder_alone
 from contrastive_encoders.encoders.dense import dense_layers
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
+from contrastive_encoders.encoders.kernels.call_lock import CallLock
 from contrastive_encoders.encoders.kernels.chunk_threads import in_threads, is_thread_safe
 from contrastive_encoders.encoders.kernels.chunks import (
     Chunk,
@@ -68,7 +68,6 @@ from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
-EMBED_LOCK = threading.RLock()  # layers, and the number of threads of torch, are replaced while texts are embedded
 CHECKPOINTED_TOKENS_CPU = 1_024  # with activation_checkpointing="on"; twice as many are 5 % faster, in twice the memory
 
 
@@ -141,6 +140,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.other_modules: tuple[nn.Module, ...] = ()
         # The FSDP module that contains this encoder; a tuple prevents its registration as a submodule
         self.sharded: tuple[FSDPModule, ...] = ()
+        self.calls = CallLock()
         self.prompts, self.normalize, self.progress = prompts, normalize, progress
         self.truncate, self.similarity_fn_name = truncate, similarity_fn_name
         if truncate is not None and not 1 <= truncate <= self.width:
@@ -418,7 +418,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     @torch.no_grad()
     def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
         """Return the embeddings of N token sequences, (N, D) float32, on the CPU, neither truncated nor normalized."""
-        with EMBED_LOCK, evaluation_mode(self):
+        with self.calls, evaluation_mode(self):
             return self._embed_sequences(sequences, torch.device("cpu"), autocast, self.progress)
 
     @torch.no_grad()
@@ -436,7 +436,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             return torch.zeros(0, self.truncate or self.width, device=where)
         before, show = self.prompt if prompt is None else prompt, self.progress if progress is None else progress
         sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
-        with EMBED_LOCK, evaluation_mode(self):
+        with self.calls, evaluation_mode(self):
             vectors_UD = self._embed_sequences(sequences, where, autocast, show, batch_size)
         return self.finished(vectors_UD)[on_device(place_N, where)]
 
@@ -472,8 +472,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         half = contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast)
         with bar, gather_weights(self.sharded), half, self.packed_weights(int(sequences.lengths.sum())):
             inputs = (laid_out for laid_out in ids if laid_out[0].numel())
-            threads = self._chunk_threads(own)
-            found = in_threads(self._vectors, inputs, threads) if threads > 1 else starmap(self._vectors, inputs)
+            found = in_threads(self._vectors, inputs, self._chunk_threads(own))
             vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.sequences, where)] = vectors_BD

@@ -1,5 +1,6 @@
 """Read and write ``results.json``: the scores, the cost, and the provenance of a finished run."""
 
+import contextlib
 import math
 import platform
 import re
@@ -76,13 +77,11 @@ def peak_memory_bytes() -> int:
 
 def peak_resident_bytes() -> int:
     """Return the peak resident memory of this process, in bytes."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-    except OSError:  # not Linux, where ru_maxrss of a new process starts with the memory of its parent
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    [kib] = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-    return 1024 * int(kib)
+    with contextlib.suppress(OSError):
+        if found := re.search(rb"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_bytes(), re.MULTILINE):
+            return 1024 * int(found[1])
+    # not Linux; on Linux, ru_maxrss of a new process starts with the memory of its parent
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def current_memory_bytes() -> int:

@@ -16,7 +16,8 @@ class RowReadingConfig:
 
     on_error: OnError = config_field(
         "fail",
-        "how to handle rows that are unreadable or have an empty text; fail: raise an error; skip: drop and count them",
+        "how to handle unreadable rows, and rows of training data with an empty text; fail: raise an error; skip: drop "
+        "and count them",
     )
     max_skipped: float = config_field(
         MAX_SKIPPED,

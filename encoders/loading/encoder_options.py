@@ -16,8 +16,8 @@ class EncoderOptions:
 
     pooling: str | None = config_field(
         None,
-        f"pooling of token embeddings, one of {', '.join(POOLERS)}, or for word vectors also mean_lower_fallback; "
-        "null: the encoder's pooling, or mean if the encoder has none",
+        f"pooling of token embeddings, one of {', '.join(POOLERS)}; null: the encoder's pooling, or mean if it has "
+        "none",
     )
     prompt: str | None = config_field(None, "text that is prepended to every input; null: the encoder's prompts")
     max_length: int | None = config_field(
@@ -49,6 +49,12 @@ class NormalizationOptions(EncoderOptions):
 @dataclass(frozen=True, kw_only=True)
 class ComputingOptions(EncoderOptions):
     """Configuration keys of commands that compute embeddings."""
+
+    pooling: str | None = config_field(
+        None,
+        f"pooling of token embeddings, one of {', '.join(POOLERS)}, or for word vectors also mean_lower_fallback; "
+        "null: the encoder's pooling, or mean if it has none",
+    )
 
     precision: Literal["fp32", "bf16", "int8"] = config_field(
         "fp32",

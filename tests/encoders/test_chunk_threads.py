@@ -1,5 +1,9 @@
 """Chunks in several threads: the embeddings of one thread, bit for bit, and torch's settings are as before."""
 
+import copy
+import multiprocessing
+import pickle
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -50,6 +54,60 @@ def test_calls_from_several_threads_restore_the_encoder(tmp_path, threads):
     assert all(torch.equal(rows, expected) for rows in found)
     assert [name for name, module in encoder.named_modules() if "forward" in vars(module)] == []
     assert all(module.training for module in encoder.modules())
+
+
+def test_a_query_does_not_wait_for_another_encoder(tiny_bert, threads):
+    """Two encoders, as of a server that embeds documents and queries."""
+    threads(2)
+    documents, queries = load_encoder(tiny_bert, device="cpu"), load_encoder(tiny_bert, device="cpu")
+    entered, answered = threading.Event(), threading.Event()
+
+    def wait(*_):
+        entered.set()
+        assert answered.wait(60)
+
+    hook = documents.trunk.register_forward_hook(wait)
+    with ThreadPoolExecutor(1) as pool:
+        embedding = pool.submit(documents.embed, TEXTS)
+        assert entered.wait(60)
+        expected = queries.embed(TEXTS[:3])
+        answered.set()
+        found = embedding.result()
+    hook.remove()
+    assert torch.equal(documents.embed(TEXTS), found)
+    assert torch.equal(documents.embed(TEXTS[:3]), expected)
+
+
+def test_a_forked_process_embeds_while_a_thread_of_its_parent_does(tiny_bert, threads):
+    threads(1)
+    encoder = load_encoder(tiny_bert, device="cpu")
+    entered, ended = threading.Event(), threading.Event()
+
+    def wait(*_):
+        entered.set()
+        ended.wait(60)
+
+    hook = encoder.trunk.register_forward_hook(wait)
+    with ThreadPoolExecutor(1) as pool:
+        embedding = pool.submit(encoder.embed, TEXTS)
+        assert entered.wait(60)
+        hook.remove()
+        child = multiprocessing.get_context("fork").Process(target=encoder.embed, args=(TEXTS[:3],))
+        child.start()
+        child.join(30)
+        code = child.exitcode
+        child.kill()
+        ended.set()
+        embedding.result()
+    assert code == 0
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
+def test_a_copy_has_its_own_lock(copied, tiny_bert):
+    encoder = load_encoder(tiny_bert, device="cpu")
+    with encoder.calls, ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(copied(encoder).embed, TEXTS[:3]).result(60)
+    assert torch.equal(rows, encoder.embed(TEXTS[:3]))
 
 
 def test_results_are_in_order_without_gradients_and_an_error_is_raised(threads):

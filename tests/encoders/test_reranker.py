@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -167,6 +168,17 @@ def test_logits_are_float32_under_autocast(folders):
     assert whole.dtype == narrow.dtype == torch.float32
     assert not torch.equal(narrow, narrow.bfloat16().float())
     torch.testing.assert_close(narrow, whole, atol=0.05, rtol=0.05)
+
+
+def test_calls_from_several_threads_restore_the_model(folders):
+    model = load_reranker(folders / "bert", device="cpu").train()
+    texts = SENTENCES * 4, SENTENCES[::-1] * 4
+    expected = model.score_pairs(*texts)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: model.score_pairs(*texts), range(12)))
+    assert all(torch.equal(scores, expected) for scores in found)
+    assert [name for name, module in model.named_modules() if "forward" in vars(module)] == []
+    assert all(module.training for module in model.modules())
 
 
 def test_what_a_run_leaves_is_scored_alike_by_the_library(folders, tiny_bert, tmp_path):

@@ -112,6 +112,7 @@ LIMITED = {f"{V2}/a/memory.max": 4000, f"{V2}/a/memory.current": 700}
         ({"proc/self/cgroup": "0::/a", **LIMITED, f"{V2}/a/memory.stat": "anon 9\ninactive_file 500"}, 3800),
         ({"proc/self/cgroup": "0::/a", **LIMITED, f"{V2}/a/memory.stat": "anon 9"}, 3300),
         ({}, 5000 * 1024),
+        ({"proc/self/cgroup": "memory"}, 5000 * 1024),
         ({"proc/meminfo": "MemTotal: 9000 kB\nMemFree: 100 kB", "proc/self/cgroup": "0::/"}, 0),
     ],
 )

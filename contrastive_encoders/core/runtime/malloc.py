@@ -81,8 +81,7 @@ def _available_in_groups(root: Path) -> Iterator[int]:
         groups = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
-    for line in groups:
-        number, controllers, path = line.split(":", 2)
+    for number, controllers, path in (line.split(":", 2) for line in groups if line.count(":") > 1):
         if number == "0":  # version 2
             mount, limit, used, cache = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
         elif "memory" in controllers.split(","):
