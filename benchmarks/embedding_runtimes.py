@@ -26,9 +26,8 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.sentence_encoder import EMBED_TOKENS_CPU
 from contrastive_encoders.export.onnx_graph import GRAPH, INT8_GRAPH, export_onnx
 
-OPTIONS = {"texts": 600, "threads": 0, "rounds": 3, "clock": ("wall", "cpu")}
+OPTIONS = {"texts": 600, "precisions": ["fp32", "bf16", "int8"], "threads": 0, "rounds": 3, "clock": ("wall", "cpu")}
 QUICK = {"texts": 32, "rounds": 1}
-PRECISIONS = ("fp32", "bf16", "int8")
 BATCH = 32
 Embed = Callable[[list[str]], np.ndarray]
 
@@ -99,9 +98,9 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     torch.set_num_threads(options.threads or torch.get_num_threads())
     path = materials.packaged_minilm()
     encoders: dict[str, Any] = {
-        precision: load_encoder(path, device="cpu", precision=precision) for precision in PRECISIONS
+        precision: load_encoder(path, device="cpu", precision=precision) for precision in options.precisions
     }
-    onnx = export_onnx(folder / "onnx", encoders["fp32"])
+    onnx = export_onnx(folder / "onnx", load_encoder(path, device="cpu"))
     tokenizer, library = Tokenizer.from_file(str(onnx / "tokenizer.json")), SentenceTransformer(str(path), device="cpu")
     others: dict[str, Embed] = {
         "fp32, sentence-transformers": lambda some: library.encode(some, show_progress_bar=False)
@@ -110,6 +109,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
         session = open_graph(onnx / graph)
         others[f"{precision}, ONNX Runtime"] = by_graph(lambda *arrays, s=session: run_graph(s, *arrays), tokenizer)
     others |= openvino_sides(onnx, tokenizer)
+    others = {case: side for case, side in others.items() if case[:4] in options.precisions}
     queries = [" ".join(sentence.split()[:12]) for sentence in texts.sentences(options.texts)]
     for name, some in {"mixed": mixed(options.texts), "queries": queries}.items():
         sides: dict[str, Callable[[], object]] = {}
