@@ -23,12 +23,16 @@ ScheduleName = Literal[
 class TinySizes:
     """Sizes of ``backbone=tiny``, a small encoder with random weights."""
 
-    vocab_size: int = config_field(12_288, "size of the vocabulary", ge=1)
-    hidden_size: int = config_field(256, "width of the hidden states", ge=1)
-    layers: int = config_field(2, "number of layers of the encoder (and of the decoder, if there is one)", ge=1)
+    vocab_size: int = config_field(12_288, "size of the vocabulary", ge=1, le=1_000_000)
+    hidden_size: int = config_field(256, "width of the hidden states", ge=1, le=8_192)
+    layers: int = config_field(
+        2, "number of layers of the encoder (and of the decoder, if there is one)", ge=1, le=1_024
+    )
     heads: int = config_field(4, "number of attention heads", ge=1)
-    intermediate_size: int = config_field(1024, "width of the feed-forward layers", ge=1)
-    max_length: int = config_field(512, "maximum length of a text in tokens, including special tokens", ge=1)
+    intermediate_size: int = config_field(1024, "width of the feed-forward layers", ge=1, le=65_536)
+    max_length: int = config_field(
+        512, "maximum length of a text in tokens, including special tokens", ge=1, le=131_072
+    )
     dropout: float = config_field(0.1, "dropout probability of attention and hidden states", ge=0, le=1)
     lowercase: bool = config_field(True, "whether the tokenizer lowercases texts")
 

@@ -7,7 +7,8 @@ from typing import Any
 from contrastive_encoders.core.errors import InputError
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # prefix of an address on another machine; C:/ is a disk
-USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)[^\s/?#'\"@]*:[^\s/?#'\"@]*@")  # with a password
+# A user with a password. A pattern that also contains the scheme would take quadratic time for long texts.
+USER = re.compile(r"(?<=[A-Za-z0-9+.-]{2}://)[^\s/?#'\"@:]*:[^\s/?#'\"@]*@")
 WEB_URL = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 
 
@@ -26,7 +27,7 @@ def without_secrets(value: Any) -> Any:
         return {key: without_secrets(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [without_secrets(one) for one in value]
-    return USER.sub(r"\1", WEB_URL.sub(r"\1\2", value)) if isinstance(value, str) else value
+    return USER.sub("", WEB_URL.sub(r"\1\2", value)) if isinstance(value, str) else value
 
 
 def check_local_output(key: str, path: object) -> None:

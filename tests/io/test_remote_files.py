@@ -117,6 +117,8 @@ def test_a_file_of_a_web_server_is_downloaded(web):
     assert without_secrets("https://me:secret@host/a/t.txt?sig=secret#x") == "https://host/a/t.txt"
     assert without_secrets("sftp://me:secret@host/a/b:c@d") == "sftp://host/a/b:c@d"
     assert without_secrets("s3://bucket/a:b@c/d") == "s3://bucket/a:b@c/d"
+    assert without_secrets("1https://me:se:cret@host sftp://a@b") == "1https://host sftp://a@b"
+    assert without_secrets("a" * 100_000) == "a" * 100_000  # in linear time
 
 
 def test_the_cached_copy_is_read_if_the_server_does_not_respond(web, caplog):
