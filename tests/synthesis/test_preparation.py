@@ -119,3 +119,9 @@ def test_duplicates_are_those_of_a_set(tmp_path):
     texts = [f"text {draw.randrange(20_000)}" for _ in range(30_000)]
     with closing(Duplicates(tmp_path)) as duplicates:
         assert [text for text in texts if duplicates.is_new(text)] == list(dict.fromkeys(texts))
+
+
+@pytest.mark.parametrize("run", [".", '."', "?!"])
+def test_a_long_row_of_marks_is_split_in_linear_time(run):
+    row = run * 200_000 + "x"
+    assert list(split(f"One. {row} Two. Three")) == ["One.", f"{row} Two.", "Three"]

@@ -181,3 +181,7 @@ def test_triplets_of_an_instruct_model_are_not_cut_at_an_inner_mark(sentence):
     assert row["premise"] == sentence
     assert row["entailment"][0]["text"] == sentence.replace("\uff02", '"')
     assert row["contradiction"][0]["closed"] == (sentence == "Without any."), "left out by rules.drop_cut"
+
+
+def test_a_long_blank_is_quoted_in_linear_time():
+    assert quote_for_prompt(f"a{' ' * 200_000}b \n c") == quote_for_prompt(f"a{' ' * 200_000}b c")

@@ -12,7 +12,7 @@ from contrastive_encoders.synthesis.task_spec import STOP
 
 STRAIGHT = re.compile('["\uff02]')  # tokenizers that normalize (NFKC) turn the second one into the first
 OPENING = re.compile(r"(?:^|(?<=[\s(\[{/\u2013\u2014-]))[\"\uff02](?=\S)")
-NEWLINES = re.compile(r"\s*[\r\n]\s*")
+NEWLINES = re.compile(r"(?<!\s)\s*[\r\n]\s*")  # the lookbehind keeps the time for long blanks linear
 LEFT, RIGHT = "\u201c", "\u201d"
 QUOTATION = re.compile("[\"\uff02\u201c-\u201f\u00ab\u00bb\u2018\u201a\u2039\u203a\u300c-\u300f]|(?<!\\w)'(?=\\w)")
 CLOSING = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u00bb": "\u00ab"}  # by opening mark

@@ -15,8 +15,9 @@ import unicodedata
 from collections.abc import Iterator
 
 CLOSING = "\"'”’»)\\]}"
-# One or more marks with closing characters after them, then a blank; or a mark that needs no blank
-END = re.compile(rf"(?:[.!?…]+|[।؟۔።])[{CLOSING}]*(?=\s)|[。！？]+[{CLOSING}」』）]*")
+# One or more marks with closing characters after them, then a blank; or a mark that needs no blank. The lookbehind
+# keeps the time for a long row of dots linear.
+END = re.compile(rf"(?:(?<![.!?…])[.!?…]++|[।؟۔።])[{CLOSING}]*+(?=\s)|[。！？]+[{CLOSING}」』）]*")
 OPENING = "\"'“‘«([{¿¡-–—"
 # A name or number follows these, regardless of its case
 NAME_ABBREVIATIONS = frozenset(
