@@ -72,7 +72,6 @@ def products(encoder: Any, some: list[str], precision: str) -> Callable[[], None
     dtype, layers, width = torch.bfloat16 if precision == "bf16" else torch.float32, encoder.trunk.encoder.layer, 384
     heads, linears = 12, [one for one in layers[0].modules() if isinstance(one, torch.nn.Linear)]
 
-    @torch.no_grad()
     def compute_chunk(number: int, length: int) -> torch.Tensor:
         inputs = {size: torch.ones(number, length, size, dtype=dtype) for size in (width, 4 * width)}
         query = torch.ones(number * heads, length, width // heads, dtype=dtype)

@@ -18,7 +18,6 @@ import importlib
 import json
 import multiprocessing
 import os
-import re
 import shlex
 import statistics
 import subprocess
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.texts import ROOT
+from contrastive_encoders.core.runtime.kernel_files import read_number
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.results import environment
 from contrastive_encoders.reports.tables import Table, columns, markdown
@@ -111,8 +111,7 @@ def in_new_process(function: Callable[..., Any], *arguments: object) -> Any:
 
 def resident(name: str, process: int | str = "self") -> int:
     """Return bytes by a line of /proc/PROCESS/status: VmRSS is the memory now, VmHWM the peak; 0 if it has ended."""
-    found = re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{process}/status").read_text(encoding="utf-8"))
-    return int(found[1]) * 1024 if found else 0
+    return 1024 * (read_number(Path(f"/proc/{process}/status"), f"{name}:") or 0)
 
 
 def memory_line(figure: str, case: str, ours: float, theirs: float, target: str) -> Line:

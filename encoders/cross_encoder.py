@@ -118,7 +118,7 @@ class CrossEncoder(nn.Module):
         activation_checkpointing: str = "auto",
     ) -> None:
         super().__init__()
-        self.calls = CallLock()
+        self.call_lock = CallLock()
         check_layers(activation_checkpointing, transformer)
         self.transformer, self.tokenizer, self.form = transformer, tokenizer, pair_form(tokenizer)
         self.token_budget, self.activation_checkpointing = token_budget, activation_checkpointing
@@ -217,7 +217,7 @@ class CrossEncoder(nn.Module):
         bar = ProgressBar("reranking", "characters", int(encoded.sum()), quiet=not (progress and is_first_rank()))
         half = contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast)
         packed = packed_linears(self.transformer.base_model, 100 * len(order))
-        with self.calls, evaluation_mode(self), bar, half, packed:
+        with self.call_lock, evaluation_mode(self), bar, half, packed:
             for start in range(0, len(order), PAIRS_AT_ONCE):
                 part = order[start : start + PAIRS_AT_ONCE]
                 texts = [queries[i] for i in part], [documents[i] for i in part]

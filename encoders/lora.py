@@ -41,7 +41,7 @@ class AdapterRecord(TypedDict):
 
 
 class AdapterBase(NamedTuple):
-    """The base model of a new adapter, and the adapters that this model already has."""
+    """Base model of a new adapter, with the adapters that are already attached to it."""
 
     base: str
     adapters: list[LoraKeys]
@@ -201,7 +201,7 @@ def merged(transformer: PreTrainedModel) -> PreTrainedModel:
 
 
 def record_of(module: nn.Module) -> AdapterRecord | None:
-    """Return the description of a module's adapters that is stored in checkpoints, or None if it has no adapters."""
+    """Return the description of the adapters of a module, as checkpoints store it; None if it has no adapters."""
     for prefix, part in module.named_modules():
         if "adapted" in vars(part):
             record = cast(AdapterRecord, part.adapted)

@@ -140,7 +140,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.other_modules: tuple[nn.Module, ...] = ()
         # The FSDP module that contains this encoder; a tuple prevents its registration as a submodule
         self.sharded: tuple[FSDPModule, ...] = ()
-        self.calls = CallLock()
+        self.call_lock = CallLock()
         self.prompts, self.normalize, self.progress = prompts, normalize, progress
         self.truncate, self.similarity_fn_name = truncate, similarity_fn_name
         if truncate is not None and not 1 <= truncate <= self.width:
@@ -418,7 +418,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     @torch.no_grad()
     def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
         """Return the embeddings of N token sequences, (N, D) float32, on the CPU, neither truncated nor normalized."""
-        with self.calls, evaluation_mode(self):
+        with self.call_lock, evaluation_mode(self):
             return self._embed_sequences(sequences, torch.device("cpu"), autocast, self.progress)
 
     @torch.no_grad()
@@ -436,7 +436,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             return torch.zeros(0, self.truncate or self.width, device=where)
         before, show = self.prompt if prompt is None else prompt, self.progress if progress is None else progress
         sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
-        with self.calls, evaluation_mode(self):
+        with self.call_lock, evaluation_mode(self):
             vectors_UD = self._embed_sequences(sequences, where, autocast, show, batch_size)
         return self.finished(vectors_UD)[on_device(place_N, where)]
 

@@ -288,9 +288,7 @@ class FinalScores(pl.Callback):
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:
-    """Convert the scores of single test items, on which the verdict depends, to tensors, which a checkpoint can
-    store.
-    """
+    """Convert the scores of single test items to tensors, so that they can be stored in a checkpoint."""
     stored = {"replicates": items.replicates, "values": items.values}
     arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in stored.items()}
     return {"digests": items.digests, **arrays}

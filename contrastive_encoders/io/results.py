@@ -1,9 +1,7 @@
 """Read and write ``results.json``: the scores, the cost, and the provenance of a finished run."""
 
-import contextlib
 import math
 import platform
-import re
 import resource
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import torch
 
 from contrastive_encoders.core import InputError, Results, RunCost, check_version
 from contrastive_encoders.core.processor import cpu_field
+from contrastive_encoders.core.runtime.kernel_files import read_number
 from contrastive_encoders.core.versions import LIBRARIES, PROJECT, version_of
 from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 
@@ -77,9 +76,8 @@ def peak_memory_bytes() -> int:
 
 def peak_resident_bytes() -> int:
     """Return the peak resident memory of this process, in bytes."""
-    with contextlib.suppress(OSError):
-        if found := re.search(rb"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_bytes(), re.MULTILINE):
-            return 1024 * int(found[1])
+    if (kib := read_number(Path("/proc/self/status"), "VmHWM:")) is not None:
+        return 1024 * kib
     # not Linux; on Linux, ru_maxrss of a new process starts with the memory of its parent
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-IN_USE = threading.Lock()  # the number of threads of torch is a setting of the process
+THREADS_LOCK = threading.Lock()  # the number of threads of torch is a setting of the process
 
 
 def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]], threads: int) -> Iterator[Tensor]:
@@ -25,7 +25,7 @@ def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]
     threads, ``function`` is called in this thread, with the threads of torch.
     """
     function = torch.no_grad()(function)
-    if threads == 1 or not IN_USE.acquire(blocking=False):
+    if threads == 1 or not THREADS_LOCK.acquire(blocking=False):
         yield from starmap(function, inputs)
         return
     number = torch.get_num_threads()
@@ -41,7 +41,7 @@ def in_threads(function: Callable[..., Tensor], inputs: Iterable[tuple[Any, ...]
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(number)  # otherwise threads that start later would inherit 1
-        IN_USE.release()
+        THREADS_LOCK.release()
 
 
 def is_thread_safe(config: Any) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.encoders.pooling import POOLERS
 
+POOLING = f"pooling of token embeddings, one of {', '.join(POOLERS)}"
 # Arguments of `load_encoder`
 OPTIONS = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "normalize", "precision")
 
@@ -14,11 +15,7 @@ OPTIONS = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "tru
 class EncoderOptions:
     """Configuration keys of all commands that load an encoder."""
 
-    pooling: str | None = config_field(
-        None,
-        f"pooling of token embeddings, one of {', '.join(POOLERS)}; null: the encoder's pooling, or mean if it has "
-        "none",
-    )
+    pooling: str | None = config_field(None, f"{POOLING}; null: the encoder's pooling, or mean if it has none")
     prompt: str | None = config_field(None, "text that is prepended to every input; null: the encoder's prompts")
     max_length: int | None = config_field(
         None, "maximum length of a text in tokens; null: the encoder's maximum length", ge=1
@@ -31,7 +28,7 @@ class EncoderOptions:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the arguments of `load_encoder` that the keys set."""
+        """Return the keys as arguments of `load_encoder`."""
         return {name: getattr(self, name) for name in OPTIONS if hasattr(self, name)}
 
 
@@ -52,10 +49,8 @@ class ComputingOptions(EncoderOptions):
 
     pooling: str | None = config_field(
         None,
-        f"pooling of token embeddings, one of {', '.join(POOLERS)}, or for word vectors also mean_lower_fallback; "
-        "null: the encoder's pooling, or mean if it has none",
+        f"{POOLING}, or for word vectors also mean_lower_fallback; null: the encoder's pooling, or mean if it has none",
     )
-
     precision: Literal["fp32", "bf16", "int8"] = config_field(
         "fp32",
         "precision of the encoder's weights and hidden states; int8: linear layers compute with 8-bit integers in ONNX "

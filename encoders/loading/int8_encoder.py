@@ -64,7 +64,7 @@ class Int8Encoder(SentenceEncoder):
         return self
 
     def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, target: object) -> tuple[Tensor, Tensor]:
-        """Compute the embeddings, (B, D), of a chunk in ONNX Runtime. There is no MLM loss."""
+        """Compute the embeddings of a chunk, shape (B, D), in ONNX Runtime. The MLM loss is 0."""
         if self.session is None:
             return super().encode_chunk(ids_BT, mask_BT, None)
         vectors_BD = run_graph(self.session, ids_BT.numpy(), mask_BT.long().numpy())

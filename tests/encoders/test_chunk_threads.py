@@ -105,7 +105,7 @@ def test_a_forked_process_embeds_while_a_thread_of_its_parent_does(tiny_bert, th
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
 def test_a_copy_has_its_own_lock(copied, tiny_bert):
     encoder = load_encoder(tiny_bert, device="cpu")
-    with encoder.calls, ThreadPoolExecutor(1) as pool:
+    with encoder.call_lock, ThreadPoolExecutor(1) as pool:
         rows = pool.submit(copied(encoder).embed, TEXTS[:3]).result(60)
     assert torch.equal(rows, encoder.embed(TEXTS[:3]))
 

@@ -99,7 +99,7 @@ LIMITED = {f"{V2}/a/memory.max": 4000, f"{V2}/a/memory.current": 700}
         ({"proc/self/cgroup": "0::/"}, 5000 * 1024),
         ({"proc/self/cgroup": "0::/a/b", f"{V2}/a/b/memory.max": "max", f"{V2}/a/b/memory.current": 7}, 5000 * 1024),
         ({"proc/self/cgroup": "0::/a/b", f"{V2}/a/b/memory.max": 4000, f"{V2}/a/b/memory.current": 700}, 3300),
-        ({"proc/self/cgroup": "0::/a/b", f"{V2}/a/memory.max": 4000, f"{V2}/a/memory.current": 700}, 3300),
+        ({"proc/self/cgroup": "0::/a/b", **LIMITED}, 3300),
         ({"proc/self/cgroup": "0::/", f"{V2}/memory.max": 400, f"{V2}/memory.current": 700}, 0),
         (
             {

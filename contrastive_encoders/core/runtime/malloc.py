@@ -7,12 +7,13 @@ chunk of a batch, with MiniLM by 0.2 GiB per 4,096 tokens, although the activati
 import contextlib
 import ctypes
 import os
-import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from contrastive_encoders.core.runtime.kernel_files import read_number
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # malloc.h
 REUSE = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}  # no separate mappings; -1: free memory is never returned
@@ -64,16 +65,8 @@ def available_memory(root: Path = Path("/")) -> int:
     """Return the number of bytes that the processes of this machine, and of the control groups of this process, can
     still allocate; 0 if the system does not report it.
     """
-    available = _field(root / "proc/meminfo", "MemAvailable:")
+    available = read_number(root / "proc/meminfo", "MemAvailable:")
     return 0 if available is None else max(0, min([1024 * available, *_available_in_groups(root)]))
-
-
-def _field(path: Path, name: str) -> int | None:
-    """Return the number after a name at the beginning of a line; None if the file or the name is missing."""
-    with contextlib.suppress(OSError):
-        found = re.search(rf"^{name} +(\d+)", path.read_text(encoding="ascii"), re.MULTILINE)
-        return int(found[1]) if found else None
-    return None
 
 
 def _available_in_groups(root: Path) -> Iterator[int]:
@@ -91,9 +84,9 @@ def _available_in_groups(root: Path) -> Iterator[int]:
             continue
         group = mount / path.lstrip("/")
         for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
+            with contextlib.suppress(OSError, ValueError):  # ValueError: "max". The kernel can free the cache of files
                 total, occupied = (int((folder / name).read_text(encoding="ascii")) for name in (limit, used))
-                yield total - occupied + (_field(folder / "memory.stat", cache) or 0)  # the kernel can free this cache
+                yield (total - occupied + (read_number(folder / "memory.stat", cache) or 0))
             if folder == mount:
                 break
 

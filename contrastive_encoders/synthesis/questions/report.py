@@ -13,7 +13,7 @@ from contrastive_encoders.reports.tables import Column, Table, columns, shorten
 from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
 from contrastive_encoders.synthesis.report.cards import write_card
-from contrastive_encoders.synthesis.report.sections import about_rules
+from contrastive_encoders.synthesis.report.sections import rules_section
 
 EXAMPLES = 5  # kept questions, and rejected questions per rule
 SEED = 42
@@ -62,7 +62,7 @@ def _examples(questions: Sequence[Question], collection: Collection) -> ReportSe
 def _rules(counts: Mapping[str, Any]) -> ReportSection:
     numbers = {rule: (one["left_out"], one["break_it"]) for rule, one in counts["rules"].items()}
     note = "The same command with other rules selects other questions without a model."
-    return about_rules(counts, numbers, row="question", passed="kept", note=note)
+    return rules_section(counts, numbers, row="question", passed="kept", note=note)
 
 
 def _parts(manifest: Mapping[str, Any]) -> ReportSection:

@@ -66,10 +66,10 @@ def _sentences(manifest: Mapping[str, Any]) -> ReportSection:
 def _rules(manifest: Mapping[str, Any]) -> ReportSection:
     counts, broken = manifest["counts"], manifest["broken"]
     numbers = {reason: (counts["rejected"].get(reason, 0), broken[reason]) for reason in REASONS if reason in broken}
-    return about_rules(counts, numbers, row="triplet", passed="accepted", note="Disabled rules are not listed.")
+    return rules_section(counts, numbers, row="triplet", passed="accepted", note="Disabled rules are not listed.")
 
 
-def about_rules(
+def rules_section(
     counts: Mapping[str, Any], numbers: Mapping[str, tuple[int, int]], row: str, passed: str, note: str
 ) -> ReportSection:
     """Return the section about the rules.

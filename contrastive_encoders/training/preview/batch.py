@@ -80,9 +80,10 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
         ]
         if easy_negatives:
             texts, others = easy_negatives(row)
-            parts += [_part("easy negative", texts.split()[other], tokenizer) for other in others[:EASY_SHOWN]]
-        words = [f"{_part_of(batch, row)}row {int(batch.rows[row])}", describe(row) if describe else ""]
-        yield Example(", ".join(filter(None, words)), parts)
+            ids = texts.split()
+            parts += [_part("easy negative", ids[other], tokenizer) for other in others[:EASY_SHOWN]]
+        names = [f"{_part_of(batch, row)}row {int(batch.rows[row])}", describe(row) if describe else ""]
+        yield Example(", ".join(filter(None, names)), parts)
 
 
 def _rows(batch: Any, number: int) -> list[int]:
