@@ -86,7 +86,7 @@ def _available_in_groups(root: Path) -> Iterator[int]:
         for folder in (group, *group.parents):
             with contextlib.suppress(OSError, ValueError):  # ValueError: "max". The kernel can free the cache of files
                 total, occupied = (int((folder / name).read_text(encoding="ascii")) for name in (limit, used))
-                yield (total - occupied + (read_number(folder / "memory.stat", cache) or 0))
+                yield total - occupied + (read_number(folder / "memory.stat", cache) or 0)
             if folder == mount:
                 break
 
