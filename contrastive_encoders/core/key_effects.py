@@ -61,7 +61,7 @@ KEY_EFFECTS: Mapping[str, KeyEffect] = {
         _PROCESSES: ("data.num_workers", "data.tokenizer_workers"),
         _OUTPUT: (
             *("quiet", "data.quiet", "logger", "next_steps", "name", "data_license"),
-            *("checkpoint.keep_all", "trainer.enable_progress_bar"),
+            *("checkpoint.keep_all", "trainer.enable_progress_bar", "evaluation.compare_with_teacher"),
         ),
         _of_run(_START): ("resume", "overwrite"),
         _START: ("verify", "data.verify", "allow_targets"),

@@ -117,6 +117,7 @@ class EncoderCost(TypedDict):
     parameters: int
     megabytes: float  # of the weights, 10^6 bytes each
     texts_per_s: float  # of the training data, on the device of the run
+    bytes_per_text: int  # of an embedding in float32
 
 
 class TeacherComparison(TypedDict):
@@ -125,6 +126,7 @@ class TeacherComparison(TypedDict):
     teacher: str
     scores: dict[str, float]  # the teacher's
     kept: dict[str, float]  # score of the student / score of the teacher, for the main metric of each task
+    lead: dict[str, list[float]]  # score -> 95 % interval of the teacher's score minus the student's, over test items
     of_teacher: EncoderCost
     own: EncoderCost
 

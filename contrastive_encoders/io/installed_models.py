@@ -50,6 +50,11 @@ def hub_name(path: str) -> str:
 
 
 @functools.cache
+def expand_user(name: str) -> str:
+    """Return the name of a model with the home directory in place of a leading ``~``."""
+    return str(Path(name).expanduser()) if name.startswith("~") else name
+
+
 def find_installed(name: str) -> str | None:
     """Return the path of the copy of the model ``name`` in an installed package.
 

@@ -15,7 +15,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 
 from contrastive_encoders.core import InputError, check_version, missing_package
-from contrastive_encoders.io.installed_models import find_installed
+from contrastive_encoders.io.installed_models import expand_user, find_installed
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.output_directory import MARKER
 
@@ -55,10 +55,10 @@ def resolve_model_name(name: str, setting: str = "backbone") -> ModelLocation:
         InputError: the file does not exist, the package that reads it is not installed, or another version of the
             project wrote the run.
     """
-    name = find_installed(name) or name
+    name = find_installed(name) or expand_user(name)
     if not name.endswith(GGUF):
         return ModelLocation(_transformer_directory(run_folder(name, setting) or name))
-    path = Path(name).expanduser()
+    path = Path(name)
     on_the_hub = None if path.is_file() else _HUB_FILE_PATTERN.fullmatch(name)
     if not path.is_file() and not on_the_hub:
         expected = "the path of a GGUF file, or ORG/REPO:FILE.gguf for a file on the Hugging Face Hub"

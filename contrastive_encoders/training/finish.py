@@ -37,6 +37,7 @@ from contrastive_encoders.io.item_scores import write_items
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.results import environment, read_results, write_results
 from contrastive_encoders.reports.figure import RenderError
+from contrastive_encoders.statistics.bootstrap import Scores
 from contrastive_encoders.training.build import make_model
 from contrastive_encoders.training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
 from contrastive_encoders.training.curve import Reference, draw_curve, is_alike
@@ -51,23 +52,31 @@ MAX_CHARS = 100  # characters of a query, and of a retrieved text
 log = logging.getLogger(__name__)
 
 
-def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str, float] | None) -> None:
-    """Write the encoder, the learning curve, and finally results.json, whose presence marks the run as finished.
-
-    Args:
-        teacher_scores: scores of the run's teacher, if it is compared with the encoder.
-    """
+def export(prepared: PreparedRun, fitted: FitResult) -> tuple[Results, ItemScores | None]:
+    """Write the encoder, and return the results of the run and the scores of single test items."""
     run, model, data = prepared.run, prepared.model, prepared.data
-    folder = run.folder
     results, items = collect_results(prepared, fitted), items_of(fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv contains the learning curve only
         logger.log_metrics(results["scores"], step=results["best_step"])
     reads = min(model.encoder.longest, model.encoder.max_length) if isinstance(model, Objective) else None
     if verdict := verdict_of(run, results, items, fitted.score_callback.history, getattr(data, "yields", None), reads):
         results["verdict"] = verdict
-    export_product(folder, _unsharded(run, model), results)
+    export_product(run.folder, _unsharded(run, model), results)
+    return results, items
+
+
+def finish(prepared: PreparedRun, results: Results, items: ItemScores | None, teacher_scores: Scores | None) -> None:
+    """Compare the exported encoder with its teacher, and write the learning curve and finally results.json, whose
+    presence marks the run as finished.
+
+    Args:
+        results: results of the run, as `export` returns them.
+        items: scores of single test items.
+        teacher_scores: scores of the run's teacher, if it is compared with the encoder.
+    """
+    run, folder = prepared.run, prepared.run.folder
     if teacher_scores is not None:
-        results["teacher_comparison"] = compare_with_teacher(run, data, results, teacher_scores)
+        results["teacher_comparison"] = compare_with_teacher(run, prepared.data, results, items, teacher_scores)
     curve = Reference(
         results["best_step"],
         results["scores"],

@@ -107,7 +107,7 @@ def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False
     name, keys = str(run.backbone), {"num_workers": 0} if rehearsal else {}
     run = run.with_values(backbone=backbone)
     data, model = make_data(run, **keys), make_model(run)
-    teacher = None if rehearsal else load_teacher(run)  # its errors are raised before texts are read
+    teacher = load_teacher(run)  # its errors are raised before texts are read
     data.prepare_data()
     fitted = fit_to_rows(run, rows_of(data)) if run.few_rows_epochs else run
     if fitted.batch_size != run.batch_size:

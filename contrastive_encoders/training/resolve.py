@@ -21,6 +21,7 @@ from contrastive_encoders.core.shared_texts import overlap_warnings
 from contrastive_encoders.datamodules.data_configs import DATA_CONFIGS, DocumentDataConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.io.file_discovery import list_files
+from contrastive_encoders.io.installed_models import expand_user
 from contrastive_encoders.io.manifest import (
     MAX_LISTED_FILES,
     CorruptFileError,
@@ -200,6 +201,10 @@ def _resolved(config: RunConfig, stage: str = "") -> ResolvedRun:
     check(config)
     values = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
     trainer, stages = as_mapping(Trainer()) | dict(config.trainer), as_mapping(config.stages)
+    if config.backbone is not None:
+        values["backbone"] = expand_user(config.backbone)
+    if isinstance(teacher := getattr(config.model, "teacher", None), str):
+        values["model"] = replace(config.model, teacher=expand_user(teacher))
     values |= {"output_dir": "", "trainer": trainer, "stages": stages}
     unset = {
         name: key

@@ -141,8 +141,8 @@ def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int,
 
 
 def _is_moved(one: SettingChange) -> bool:
-    """Return whether the changed setting is the path of a backbone that was moved: the previous and the current path
-    end in the same name.
+    """Return whether the changed setting is the path of a backbone or a teacher that was moved: the previous and the
+    current path end in the same name.
     """
     names: Sequence[str] = [Path(str(value)).name for value in (one.before, one.now)]
-    return one.key.removeprefix("model.") == "backbone" and names[0] == names[1]
+    return one.key.removeprefix("model.") in ("backbone", "teacher") and names[0] == names[1]

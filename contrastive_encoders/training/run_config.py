@@ -137,8 +137,8 @@ class Evaluation:
     )
     compare_with_teacher: bool | None = config_field(
         None,
-        "whether to also evaluate model.teacher, and compare its size, speed, and scores with the encoder's; null: "
-        "false",
+        "whether to also evaluate model.teacher, and compare its size, speed, and scores with those of the encoder, "
+        "with intervals; null: false",
     )
     precision: Literal["fp32", "bf16"] = config_field(
         "fp32",

@@ -17,7 +17,7 @@ from contrastive_encoders.io.output_directory import LOCK, register_worker
 from contrastive_encoders.io.results import read_results
 from contrastive_encoders.training.callbacks.rank_failures import RankFailureMonitor
 from contrastive_encoders.training.checks import check_run
-from contrastive_encoders.training.finish import finish, finish_stages
+from contrastive_encoders.training.finish import export, finish, finish_stages
 from contrastive_encoders.training.fit import fit, make_loggers
 from contrastive_encoders.training.gense_domain import synthesize_domain
 from contrastive_encoders.training.prepare import dry_run_stage, free_memory, prepare
@@ -147,7 +147,8 @@ def _train_stage(
         logger.log_hyperparams(run.recorded_keys())
     fitted, status = fit(prepared, start.checkpoint, loggers, rank_monitor, saved)
     if status == 0:
+        exported = export(prepared, fitted) if fitted.trainer.is_global_zero else None
         teacher_scores = score_teacher(prepared.run, fitted.score_callback)
-        if fitted.trainer.is_global_zero:
-            finish(prepared, fitted, teacher_scores)
+        if exported is not None:
+            finish(prepared, *exported, teacher_scores)
     return status

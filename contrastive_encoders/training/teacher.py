@@ -154,6 +154,13 @@ def _fitted_projections(run: ResolvedRun, model: Any, data: Any, sizes: Sequence
 
 
 def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> None:
+    if _teacher_of(run.folder) not in (None, teacher.fingerprint):
+        raise InputError(
+            key="model.teacher",
+            value=run.model.teacher,
+            expected="the teacher with which this run was started, but the teacher's files have changed",
+            hint=overwrite_hint("output_dir"),
+        )
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     made_by = {"teacher": teacher.fingerprint, "products": run.precision if autocast else "fp32", "version": VERSION}
     stores, width = dict[str, str](), 0
@@ -168,15 +175,7 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
         embed = partial(_embed_rows, teacher, prompts, autocast)
         width = build_or_resume(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
-    record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
-    if _teacher_of(run.folder) not in (None, record["teacher"]):
-        raise InputError(
-            key="model.teacher",
-            value=run.model.teacher,
-            expected="the teacher with which this run was started, but the teacher's files have changed",
-            hint=overwrite_hint("output_dir"),
-        )
-    write_record(run.folder / RECORD, record)
+    write_record(run.folder / RECORD, {"stores": stores, "width": width, "teacher": teacher.fingerprint})
 
 
 def _embed_rows(

@@ -7,6 +7,7 @@ If a process is killed, these parts remain and the next process resumes after th
 import hashlib
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -95,18 +96,23 @@ def build_or_resume(
 
 
 def _existing_meta(directory: Path, rows: int) -> dict[str, Any] | None:
-    """Return the metadata of an existing store that is intact, though it may be incomplete.
+    """Return the metadata of an existing store up to its first damaged or missing part.
 
-    Otherwise, return None and remove any damaged store.
+    If no part is intact, return None and remove the store.
     """
     if not directory.exists():
         return None
     try:
         meta = read_record(directory / META)
         each = int(meta["texts_per_row"]) * int(meta["width"]) * DTYPE.itemsize
-        size = min(len(meta["parts"]) * PART, rows) * each
-        if meta["rows"] != rows or _sums(directory / VECTORS, size, PART * each) != meta["parts"]:
+        path, parts = directory / VECTORS, list(meta["parts"])
+        found = _sums(path, min(len(parts) * PART * each, rows * each, path.stat().st_size), PART * each)
+        intact = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(found, parts, strict=False))))
+        if meta["rows"] != rows or not intact:
             raise ValueError("the content does not match the checksums")
+        if intact < len(parts):
+            log.warning("%s: damaged. The teacher's embeddings after row %d are computed again.", path, intact * PART)
+        meta["parts"] = parts[:intact]
     except FileNotFoundError:  # killed before the first part was complete
         meta = None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -158,6 +164,7 @@ def _write(
                 content = float16_vectors.tobytes()
                 file.write(content)
                 file.flush()
+                os.fsync(file.fileno())  # before the record of the part
                 meta |= {"texts_per_row": len(part[0]), "width": vectors.shape[1]}
                 meta["parts"].append(hashlib.sha256(content).hexdigest())
                 done += len(part)

@@ -46,7 +46,7 @@ from contrastive_encoders.encoders.loading.word_vectors import FALLBACK, WordVec
 from contrastive_encoders.encoders.pooling import POOLERS, Pooler, pooler_of
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder, check_decoder
 from contrastive_encoders.io.file_discovery import similar_path_hint
-from contrastive_encoders.io.installed_models import find_installed
+from contrastive_encoders.io.installed_models import expand_user, find_installed
 from contrastive_encoders.io.model_names import GGUF, run_folder
 
 log = logging.getLogger(__name__)
@@ -118,8 +118,7 @@ def load_encoder(
         (2, 128)
     """
     name = str(check_name(name, "name", "a path or a hub id"))
-    name = str(Path(name).expanduser()) if name.startswith("~") else name
-    name = find_installed(name) or name
+    name = find_installed(name) or expand_user(name)
     if device is None:
         device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
     check_usable(device, "cpu, cuda")

@@ -114,6 +114,23 @@ def test_a_damaged_store_is_rebuilt_with_a_warning(folder, caplog, damage):
     assert warned or damage not in (cut_short, one_bit)
 
 
+@pytest.mark.parametrize("part", [1, 2, 3])
+def test_parts_before_the_first_damaged_part_are_kept(folder, part):
+    made(folder)
+    path, embedded = folder / "vectors.bin", list[str]()
+    content = bytearray(path.read_bytes())
+    content[part * PART * COLUMNS * WIDTH * 2] ^= 1
+    path.write_bytes(content)
+
+    def embed(texts):
+        embedded.append(texts[0])
+        return vectors_of(texts)
+
+    store = made(folder, embed)
+    assert embedded == [f"{PART * one} 0" for one in range(part, 4)]
+    np.testing.assert_array_equal(store.of(np.arange(ROWS)).numpy(), wanted(range(ROWS)))
+
+
 def test_a_damaged_record_is_rebuilt(folder, caplog):
     made(folder)
     (folder / "meta.json").write_text('{"rows": ')

@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 
 from contrastive_encoders.encoders.embedding_distillation import RIDGE
 from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.io.item_scores import items_path, read_items
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.results import read_results
 from tests.data import write_rows
@@ -252,8 +253,8 @@ def test_pairs_learn_by_contrast_and_from_a_teacher_by_an_adapter(teacher, tiny_
 
 def test_a_student_with_fewer_layers_is_compared_with_its_teacher(few, small_eval, teacher, command, tmp_path):
     suite = [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.compare_with_teacher=true"]
-    out = tmp_path / "run"
-    outcome = command(*few, *suite, "model.keep_layers=[1]", "max_steps=3", f"output_dir={out}")
+    out, sizes = tmp_path / "run", ["model.keep_layers=[1]", "model.matryoshka=[32,16]"]
+    outcome = command(*few, *suite, *sizes, "max_steps=3", f"output_dir={out}")
     assert outcome.status == 0, outcome.err
     found = read_results(out / "results.json")["teacher_comparison"]
     library = pytest.importorskip("sentence_transformers")
@@ -262,6 +263,8 @@ def test_a_student_with_fewer_layers_is_compared_with_its_teacher(few, small_eva
         side: sum(one.numel() for one in library.SentenceTransformer(str(path), device="cpu")[0].model.parameters())
         for side, path in sides.items()
     }
+    widths = {side: library.SentenceTransformer(str(one), device="cpu").encode(["a"]) for side, one in sides.items()}
+    assert {side: found[side]["bytes_per_text"] for side in sides} == {side: one.nbytes for side, one in widths.items()}
     pooler = {"of_teacher": WIDTH * (WIDTH + 1), "own": 32 * 33}  # the library keeps BERT's pooler, which nothing reads
     for side, number in counted.items():
         assert found[side]["parameters"] in (number, number - pooler[side])
@@ -284,8 +287,49 @@ def test_a_student_with_fewer_layers_is_compared_with_its_teacher(few, small_eva
     assert found["scores"][name] == pytest.approx(wanted[name], abs=1e-3)
     assert found["kept"][name] == pytest.approx(read_results(out / "results.json")["scores"][name] / wanted[name])
     assert f"{found['scores'][name]:.2f}" in outcome.out
+    replicates = [read_items(path).replicates[name] for path in (items_path(evaluated), out / "item_scores.npz")]
+    percentiles = np.percentile(replicates[0].astype(np.float64) - replicates[1], [2.5, 97.5])
+    np.testing.assert_allclose(found["lead"][name], percentiles, atol=1e-3)
     checkpoint = load_encoder(out / "checkpoints" / "last.ckpt", device="cpu")
     torch.testing.assert_close(checkpoint.embed(SENTENCES), load_encoder(out, device="cpu").embed(SENTENCES))
+
+
+def test_prefixes_as_wide_as_the_teacher_are_not_compared(few, small_eval, teacher, tiny_bert, command, tmp_path):
+    """The student is wider than its teacher."""
+    suite = [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.compare_with_teacher=true"]
+    run = [*few, *suite, f"backbone={teacher}", f"model.teacher={tiny_bert}", "model.matryoshka=[48,32,16]"]
+    outcome = command(*run, "max_steps=3", f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    results = read_results(tmp_path / "run" / "results.json")
+    scored = [{name.partition("/")[0] for name in one["scores"]} for one in (results, results["teacher_comparison"])]
+    assert scored == [{"stsb", "stsb@32", "stsb@16"}, {"stsb", "stsb@16"}]
+
+
+def test_the_encoder_is_exported_before_the_teacher_is_scored(few, small_eval, teacher, start, command, tmp_path):
+    """The directory of the teacher is moved while the student trains."""
+    moved, out = tmp_path / "teacher", tmp_path / "run"
+    shutil.copytree(teacher, moved)
+    suite = [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", f"model.teacher={moved}"]
+    overrides = [*(one for one in few if not one.startswith("model.teacher")), *suite, f"output_dir={out}"]
+    run = start(*overrides, "max_steps=60", "evaluation.compare_with_teacher=true")
+    run.wait_for(lambda: reached(out, 3))
+    moved.rename(tmp_path / "elsewhere")
+    outcome = run.finish()
+    assert outcome.status == 2, outcome.err
+    assert f"model.teacher={moved}" in outcome.err
+    assert (out / "encoder" / "modules.json").is_file()
+    (tmp_path / "elsewhere").rename(moved)
+    outcome = command(*overrides, "max_steps=60", "evaluation.compare_with_teacher=false")
+    assert outcome.status == 0, outcome.err
+    assert "teacher_comparison" not in read_results(out / "results.json")
+
+
+def test_a_later_stage_refuses_its_teacher_before_training(few, command, tmp_path):
+    stages = ["+stages.first.max_steps=2", "+stages.second.max_steps=2", "+stages.second.model.teacher=/no/such"]
+    outcome = command(*few, *stages, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 2, outcome.err
+    assert "model.teacher=/no/such" in outcome.err
+    assert not list((tmp_path / "run").glob("**/*.ckpt"))
 
 
 def test_a_checkpoint_without_an_export_keeps_its_layers(few, command, tmp_path):
