@@ -1,5 +1,6 @@
 """Read files that contain one document each: Markdown directly, and HTML, PDF, Word, and Excel with markitdown."""
 
+import hashlib
 import io
 import logging
 import os
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 SOURCE = "markdown"  # the name of the value from which a document is made
 # heading of a sheet with the name that spreadsheet programs give it
 DEFAULT_SHEET = re.compile(r"^## (?:Sheet|Tabelle|Feuil|Hoja|Foglio|Planilha|Blad|Arkusz) ?\d+[^\S\n]*$", re.MULTILINE)
+MAX_CACHED = 2_000  # converted documents that are kept, because preparing a run reads each document several times
 EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas writes the empty cells of a sheet
+
+_converted: dict[tuple[str, bytes], str] = {}  # form and hash of a file -> its Markdown
 
 
 class DocumentReader(Lines):
@@ -63,7 +67,12 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
     if not data:
         return BadRow(EMPTY, 1, "empty")
     if form not in MARKDOWN:
-        return _convert(data, path, form)
+        key = form, hashlib.sha256(data).digest()
+        if (found := _converted.get(key)) is None:
+            found = _convert(data, path, form)
+            if isinstance(found, str) and len(_converted) < MAX_CACHED:
+                _converted[key] = found
+        return found
     text = decode_utf8(data, 1, encoding, "file")
     return text if isinstance(text, BadRow) else text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -103,6 +103,16 @@ def test_a_document_is_one_row_with_its_visible_text(tmp_path, name, packed):
         assert count_rows([path]) == 1
 
 
+def test_a_document_is_converted_once_until_its_content_changes(tmp_path):
+    """Another conversion of the same file would return another object."""
+    path = tmp_path / "a.pdf"
+    path.write_bytes(pdf("The ferry crosses the wide river."))
+    first, again = markdown_of(path), markdown_of(path)
+    path.write_bytes(pdf("The train crosses the old bridge."))
+    assert first is again
+    assert "train" in markdown_of(path)
+
+
 @pytest.mark.parametrize("name", ["a.docx", "a.html", "a.xlsx", "a.md"])
 def test_headings_of_a_document_are_markdown_headings(tmp_path, name):
     path = tmp_path / name
