@@ -68,11 +68,10 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
         return BadRow(EMPTY, 1, "empty")
     if form not in MARKDOWN:
         key = form, hashlib.sha256(data).digest()
-        if (found := _converted.get(key)) is None:
-            found = _convert(data, path, form)
-            if isinstance(found, str) and len(_converted) < MAX_CACHED:
-                _converted[key] = found
-        return found
+        converted = _converted[key] if key in _converted else _convert(data, path, form)
+        if isinstance(converted, str) and len(_converted) < MAX_CACHED:
+            _converted[key] = converted
+        return converted
     text = decode_utf8(data, 1, encoding, "file")
     return text if isinstance(text, BadRow) else text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from contrastive_encoders.encoders.kernels.chunks import concatenate
 from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.training.build import data_modules
@@ -29,6 +31,7 @@ from contrastive_encoders.training.initial_embeddings import initial_embeddings
 from contrastive_encoders.training.resolve import ResolvedRun
 
 FITTED_TEXTS = 2_048  # texts to which projections are fitted before training
+TOKENIZED_TEXTS = 1_000  # texts whose lengths are compared with the teacher's limit
 RECORD = "teacher.json"  # in the run's folder: the location and the width of the embeddings
 
 log = logging.getLogger(__name__)
@@ -170,12 +173,27 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
         if one.rows_used is not None:
             key["rows"] = hashlib.sha256(one.rows_used.tobytes()).hexdigest()
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        _warn_about_truncation(teacher, run.model.teacher, place, one)
         directory = one.cache / f"teacher-{digest}"
         log.info("teacher: embedding %d rows into %s", one.num_examples, directory)
         embed = partial(_embed_rows, teacher, prompts, autocast)
         width = build_or_resume(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
     write_record(run.folder / RECORD, {"stores": stores, "width": width, "teacher": teacher.fingerprint})
+
+
+def _warn_about_truncation(teacher: LoadedEncoder, name: str, place: str, data: Any) -> None:
+    """Log a warning if the teacher truncates texts of which the student reads more."""
+    if not isinstance(teacher, SentenceEncoder) or data.max_length <= teacher.max_length:
+        return
+    texts = list(islice(chain.from_iterable(data.used_texts()), TOKENIZED_TEXTS))
+    ids = teacher.tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+    truncated = float(np.mean([len(one) > teacher.max_length for one in ids]))
+    if truncated >= 0.01:
+        log.warning(
+            "model.teacher=%s truncates %.0f%% of the texts at %d tokens, but the student reads up to %d. Set %s.max_length=%d to truncate them equally.",
+            *(name, 100 * truncated, teacher.max_length, data.max_length, place, teacher.max_length),
+        )
 
 
 def _embed_rows(

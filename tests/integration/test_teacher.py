@@ -332,6 +332,18 @@ def test_a_later_stage_refuses_its_teacher_before_training(few, command, tmp_pat
     assert not list((tmp_path / "run").glob("**/*.ckpt"))
 
 
+@pytest.mark.advice("contrastive_encoders.training.teacher:_warn_about_truncation")
+def test_a_teacher_that_truncates_more_than_the_student_is_reported(few, teacher, file, command, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    percent = 100 * np.mean([len(tokenizer(text)["input_ids"]) > 9 for text in SENTENCES])
+    longer = command(*few, "max_steps=1", f"output_dir={tmp_path / 'longer'}")
+    assert longer.status == 0, longer.err
+    assert f"model.teacher={teacher} truncates {percent:.0f}%" in longer.err
+    equal = command(*few, "max_steps=1", "data.max_length=9", f"output_dir={tmp_path / 'equal'}")
+    assert equal.status == 0, equal.err
+    assert f"model.teacher={teacher} truncates" not in equal.err
+
+
 def test_a_checkpoint_without_an_export_keeps_its_layers(few, command, tmp_path):
     """The checkpoint belongs to a run without encoder/."""
     out = tmp_path / "run"
