@@ -191,7 +191,8 @@ def _warn_about_truncation(teacher: LoadedEncoder, name: str, place: str, data: 
     truncated = float(np.mean([len(one) > teacher.max_length for one in ids]))
     if truncated >= 0.01:
         log.warning(
-            "model.teacher=%s truncates %.0f%% of the texts at %d tokens, but the student reads up to %d. Set %s.max_length=%d to truncate them equally.",
+            "model.teacher=%s truncates %.0f%% of the texts at %d tokens, but the student reads up to %d. "
+            "Set %s.max_length=%d to truncate them equally.",
             *(name, 100 * truncated, teacher.max_length, data.max_length, place, teacher.max_length),
         )
 
