@@ -87,13 +87,16 @@ class PassageRows:
     def __init__(self, documents: TextSource) -> None:
         self.documents = documents
         self.made = Counter[str]()
-        self.passages = 0
+        self.passages = self.number_of_documents = self.without_pairs = 0
 
     def __iter__(self) -> Iterator[Record]:
-        self.made, self.passages = Counter(), 0
+        self.made, self.passages, self.number_of_documents, self.without_pairs = Counter(), 0, 0, 0
         for document in self.documents.documents():
             passages = passages_of(document)
-            for place, kind, pair in pairs_of(passages):
+            pairs = list(pairs_of(passages))
+            self.number_of_documents += 1
+            self.without_pairs += not pairs
+            for place, kind, pair in pairs:
                 self.made[kind] += 1
                 yield Record(pair, float(self.passages + place), document.where, kind)
             self.passages += len(passages)
@@ -117,7 +120,13 @@ class PassageRows:
         return {**self.documents.fingerprint(), "pairs": VERSION}
 
     def manifest(self) -> dict[str, Any]:
-        return {**self.documents.manifest(), "passages": self.passages, "pairs_by_kind": dict(self.made)}
+        return {
+            **self.documents.manifest(),
+            "documents": self.number_of_documents,
+            "documents_without_pairs": self.without_pairs,
+            "passages": self.passages,
+            "pairs_by_kind": dict(self.made),
+        }
 
 
 def passages_of(

@@ -6,6 +6,7 @@ from typing import Any
 
 from contrastive_encoders.core import Seq2SeqBatch, SpanBatch, without_secrets
 from contrastive_encoders.datamodules.data_configs import choice_of
+from contrastive_encoders.datamodules.passages import SHORTEST
 
 MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone that reads about 100 languages
     SpanBatch: "FacebookAI/xlm-roberta-base",
@@ -43,7 +44,7 @@ def account_of(
     if files := _files(source):
         yield "files", files
     if pairs := source.get("pairs_by_kind"):
-        yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in pairs.items())
+        yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in pairs.items()) + _without_pairs(source)
     if steps := [step for step in source.get("steps", ()) if step["added"]]:
         yield "added", _added(steps, source)
     if held_out := source.get("held_out"):
@@ -66,6 +67,13 @@ def account_of(
         yield "duplicates", f"{duplicates:,} of {found['kept']:,} rows have the same texts as an earlier row{others}"
     if own := found.get("own_negatives"):
         yield "negatives", f"{own:,} of {found['kept']:,} rows have a negative that equals a positive. Correct them."
+
+
+def _without_pairs(source: Mapping[str, Any]) -> str:
+    if not (number := source.get("documents_without_pairs")):
+        return ""
+    reason = f"they have no title or heading, and no passage of {2 * SHORTEST} words"
+    return f"; {number:,} of {source['documents']:,} documents give no pair: {reason}"
 
 
 def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str:

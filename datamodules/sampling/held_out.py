@@ -14,22 +14,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.core import Prompted, RetrievalData
+from contrastive_encoders.core import InputError, Prompted, RetrievalData
 from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, boilerplate_of, words_of
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import ranges_of
 
-VERSION = 9  # part of the key: increase it when the same data would yield different held-out rows
+VERSION = 10  # part of the key: increase it when the same data would yield different held-out rows
 MAX_HELD_OUT_ROWS = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
 MIN_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
 MAX_GROUPED_ROWS = 200_000  # maximum rows from which the task is chosen
 BOILERPLATE_ROWS = 2_000  # about as many of these rows show which runs of words are boilerplate
 MAX_DOCUMENTS = 100_000  # maximum documents that a query is ranked against; the default of data.max_held_out_documents
 MIN_PREFERRED = 50  # pairs of the preferred kind that are needed to use their anchors as queries
+MAX_NEAR_COPIES = 0.2  # maximum share of near-duplicates of held-out rows; above it, `BY_ANCHOR` is tried
 NAME = "held_out"
 PLACE_KEYS = 1 << 64  # keys of places are above those of texts, which name a group
+BY_ANCHOR = ((0,), False)  # columns whose texts define the groups, and whether places do
 
 
 class HeldOutOptions(NamedTuple):
@@ -48,9 +50,19 @@ class HeldOutRows(NamedTuple):
     """Held-out rows, and the criteria by which they were selected."""
 
     rows: set[int]
+    anchors: set[int]  # keys of their anchors
     grouped_rows: int  # number of rows from which they were chosen
     columns: Sequence[int]  # columns whose texts define the groups
     prefers: bool  # True if the data has enough pairs of the preferred kind
+
+
+class DividedRows(NamedTuple):
+    """Rows that are not used for training, the task, and the counts for the manifest."""
+
+    all_rows: int
+    not_trained: list[int]
+    task: dict[str, Any]
+    counts: dict[str, Any]
 
 
 class HeldOutSplit:
@@ -60,11 +72,15 @@ class HeldOutSplit:
 
     Two rows belong to the same group if they come from the same place (a document), or have an equal text in one of the
     columns, ignoring case and punctuation. Groups are held out as a unit. Their order depends on their texts only, so
-    runs with different seeds have the same task.
+    runs with different seeds have the same task. It does not depend on the number of rows of a document; a document
+    with more than half of the rows to hold out comes last.
 
-    If the groups do not make up half of the share (for instance with a single long document), the place is ignored.
-    Only equal anchors form a group if texts are shared by that many rows, as is common for answers to questions, or if
-    fewer than two or more than half of the distinct positives would be held out.
+    An anchor that training rows also have is not a query: training would separate it from all other training documents,
+    and so raise the rank of each document that is not trained on. If the groups do not make up half of the share (for
+    instance with a single long document), or if fewer than `MIN_QUERIES` anchors remain (as with a few titles for all
+    documents), the place is ignored. Only equal anchors form a group if texts are shared by that many rows, as is
+    common for answers to questions, if fewer than two or more than half of the distinct positives would be held out, or
+    if more than `MAX_NEAR_COPIES` of the rows are near-duplicates of held-out rows, as with answers from templates.
 
     Of several kinds of pairs, one is scored. The documents of the task are all distinct positives and hard negatives of
     that kind that do not equal a query, including those of training rows. Above ``max_documents``, they are a sample by
@@ -131,17 +147,37 @@ class HeldOutSplit:
         build_once(self.directory, lambda folder: (folder / "counts.json").is_file(), self._build)
 
     def _build(self, folder: Path) -> None:
-        choice = self._choose()
+        divided = self._divide(self._choose((self.options.columns, True), ((0, 1), False), BY_ANCHOR))
+        if divided.counts["near_copies_left_out"] > MAX_NEAR_COPIES * divided.all_rows:
+            by_anchor = self._divide(self._choose(BY_ANCHOR))
+            if by_anchor.task["queries"] and len(by_anchor.not_trained) < len(divided.not_trained):
+                divided = by_anchor
+        if divided.all_rows == len(divided.not_trained) > 0:
+            raise InputError(
+                location="data",
+                expected="rows to train on, besides the held-out ones",
+                value=f"only near-duplicates of the {divided.counts['rows']:,} held-out rows",
+                hint="Add rows with other texts, or set data.held_out_fraction=0 to train on all rows.",
+            )
+        np.save(folder / "left_out.npy", np.array(divided.not_trained, np.int64))
+        (folder / "task.json").write_text(json.dumps(divided.task, ensure_ascii=False), encoding="utf-8")
+        (folder / "counts.json").write_text(json.dumps(divided.counts), encoding="utf-8")
+
+    def _divide(self, choice: HeldOutRows) -> DividedRows:
+        """Divide the rows into held-out rows, rows that are too similar to them, and training rows."""
         held, sample, stride = dict[int, Record](), list[Record](), 1 + choice.grouped_rows // BOILERPLATE_ROWS
+        columns, shared = choice.columns, set[int]()  # keys of anchors that training rows have too
         for row, record in enumerate(self.source):
             if row in choice.rows:
                 held[row] = record
+            elif 0 not in columns:  # else, rows with an equal anchor are not trained on
+                shared.update(choice.anchors.intersection(_keys(record.texts[:1])))
             if row < choice.grouped_rows and row % stride == 0:
                 sample.append(record)
         boilerplate = boilerplate_of(text for record in sample for text in record.texts)
-        kind, scored = self._scored(list(held.values()), prefers=choice.prefers)
+        queries = [record for record in held.values() if shared.isdisjoint(_keys(record.texts[:1]))]
+        kind, scored = self._scored(queries, prefers=choice.prefers)
         builder = TaskBuilder(scored, self.options.max_documents, boilerplate)
-        columns = choice.columns
         compared = [[record.texts[column] for column in _compared_columns(record, columns)] for record in held.values()]
         known = {key for texts in compared for key in _keys(texts)}
         near = NearDuplicateIndex(list(chain(*compared)), boilerplate)
@@ -162,8 +198,6 @@ class HeldOutSplit:
         places = zip(task["relevant"], task["unranked"], strict=True)
         if sum(len(right) + len(unranked) < len(task["documents"]) for right, unranked in places) < MIN_QUERIES:
             held, left_out, kind, task = {}, [], "", TaskBuilder([], 0, boilerplate).to_json()
-        np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
-        (folder / "task.json").write_text(json.dumps({**task, "kind": kind}, ensure_ascii=False), encoding="utf-8")
         counts = {
             "rows": len(held),
             "queries": len(task["queries"]),
@@ -173,25 +207,31 @@ class HeldOutSplit:
             **({"scored": kind} if kind else {}),
             **({"equal_texts": equal, "all_rows": rows} if not held and 2 * equal > rows else {}),
         }
-        (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+        return DividedRows(rows, sorted([*held, *left_out]), {**task, "kind": kind}, counts)
 
-    def _choose(self) -> HeldOutRows:
-        for columns, by_place in ((self.options.columns, True), ((0, 1), False), ((0,), False)):
-            groups, preferred, positives = Groups(), dict[int, int](), list[int]()
+    def _choose(self, *criteria: tuple[Sequence[int], bool]) -> HeldOutRows:
+        """Choose rows by the first criteria that yield a task, or by the last ones."""
+        for columns, by_place in criteria:
+            groups, preferred = Groups(), dict[int, int]()
+            anchors, positives = list[int](), list[int]()
             for row, record in enumerate(islice(self.source, MAX_GROUPED_ROWS)):
                 place = [PLACE_KEYS + _hash(record.where)] if by_place else []
                 keys = _keys(record.texts)
                 groups.add([*place, *(keys[column] for column in _compared_columns(record, columns))])
+                anchors.append(keys[0])
                 positives.append(keys[1])
                 if record.made_as and record.made_as == self.options.preferred_kind:
                     preferred[row] = keys[0]
+            preferred = groups.of_one_group(preferred)
             prefers = len(preferred) >= MIN_PREFERRED
             target = min(MAX_HELD_OUT_ROWS, round(self.share * groups.rows))
-            chosen = groups.select(target, preferred if prefers else {})
-            held = {positives[row] for row in chosen}
-            if 2 * len(chosen) >= target and 2 <= len(held) <= len(set(positives)) / 2:
+            chosen = set(groups.select(target, preferred if prefers else {}))
+            held, asked = {positives[row] for row in chosen}, {anchors[row] for row in chosen}
+            own = asked.difference(anchor for row, anchor in enumerate(anchors) if row not in chosen)
+            enough = 2 * len(chosen) >= target and len(own) >= MIN_QUERIES
+            if enough and 2 <= len(held) <= len(set(positives)) / 2:
                 break
-        return HeldOutRows(set(chosen), groups.rows, columns, prefers)
+        return HeldOutRows(chosen, asked, groups.rows, columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
         """Return the kind of pair on which the task is based, and the held-out rows of this kind.
@@ -302,7 +342,8 @@ class Groups:
         keys only.
 
         ``preferred`` contains the keys of the anchors of some rows. Their groups come first, those with the most of
-        these anchors per row at the front, until `MIN_PREFERRED` or half of these anchors are chosen.
+        these anchors per row at the front, until `MIN_PREFERRED` or half of these anchors are chosen. Groups of long
+        documents with more than half of ``most`` rows come last.
         """
         members = defaultdict[int, list[int]](list)
         for row, key in enumerate(self.key_of):
@@ -310,7 +351,16 @@ class Groups:
         anchors_of = defaultdict[int, set[int]](set)
         for row, anchor in preferred.items():
             anchors_of[self._root(self.key_of[row])].add(anchor)
-        first = sorted(anchors_of, key=lambda root: (len(members[root]) / len(anchors_of[root]), root))
+        places = Counter(self._root(key) for key in self.parents if key >= PLACE_KEYS)
+        long = {root for root, rows in members.items() if 0 < places[root] < len(rows)}
+        last = {root for root in long if 2 * len(members[root]) > most}
+
+        def order(root: int) -> int:  # the smallest hash of a long document is small
+            return _hash(str(root)) if root in long else root
+
+        first = sorted(
+            anchors_of.keys() - last, key=lambda root: (len(members[root]) / len(anchors_of[root]), order(root))
+        )
         enough = min(MIN_PREFERRED, len(set(preferred.values())) // 2)
         chosen, rows, anchors = set[int](), list[int](), set[int]()
         for root in first:
@@ -318,10 +368,17 @@ class Groups:
                 chosen.add(root)
                 rows += members[root]
                 anchors |= anchors_of[root]
-        for root in sorted(members.keys() - chosen):  # the smallest hash among the texts of a group
+        for root in sorted(members.keys() - chosen, key=lambda root: (root in last, order(root))):
             if len(rows) + len(members[root]) <= most:
                 rows += members[root]
         return rows
+
+    def of_one_group(self, anchors: Mapping[int, int]) -> dict[int, int]:
+        """Return the rows of ``anchors`` whose anchor only one group has, each with this anchor."""
+        groups_of = defaultdict[int, set[int]](set)
+        for row, anchor in anchors.items():
+            groups_of[anchor].add(self._root(self.key_of[row]))
+        return {row: anchor for row, anchor in anchors.items() if len(groups_of[anchor]) == 1}
 
     def _root(self, key: int) -> int:
         parent = self.parents.setdefault(key, key)

@@ -141,14 +141,6 @@ class WholeRows(RowTokenizer):
         return f"kept {kept} rows, {tokens} tokens{describe_skipped(source, self.counts['without_tokens'])}"
 
     def nothing_kept(self, source: dict[str, Any]) -> InputError:
-        held_out = source.get("held_out", {})
-        if held_out.get("near_copies_left_out") and not self.counts["without_tokens"]:
-            return InputError(
-                location="data",
-                expected="rows to train on, besides the held-out ones",
-                value=f"only near-duplicates of the {held_out['rows']:,} held-out rows",
-                hint="Add rows with other texts, or set data.held_out_fraction=0 to train on all rows.",
-            )
         return InputError(
             location="data",
             expected="rows whose texts all have tokens",

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 
 import pytest
 
@@ -21,6 +22,7 @@ from contrastive_encoders.datamodules.passages import (
     spans_of,
 )
 from contrastive_encoders.datamodules.sources.raw_documents import RawDocument
+from contrastive_encoders.training.data_summary import account_of
 from tests.data import as_rank, write_rows
 from tests.objectives import settings
 
@@ -137,6 +139,19 @@ def test_titles_are_ranked_among_all_passages_also_of_documents_without_a_title(
     assert sorted(task.documents) == sorted(passages)
     assert task.query_kind == "titles"
     assert 10 <= len(task.queries) <= 20, "titled documents are held out first: a tenth of the rows has 10 of them"
+
+
+def test_documents_that_give_no_pair_are_counted(tmp_path, tiny_bert):
+    """39 words without a title give no pair, and neither does a title without letters; 40 words give two spans."""
+    words = [f"w{number}" for number in range(40)]
+    rows = [{"text": " ".join(words[n % 2 :])} for n in range(9)]  # 5 of 40 words, 4 of 39 words
+    rows += [{"title": "On brevity", "text": "Short."}, {"title": "12.3", "text": "Short."}]
+    data = as_rank(module(write_rows(tmp_path / "documents.jsonl", rows), tmp_path, tokenizer=str(tiny_bert)), 0, 1)
+    found = data.manifest()
+    source = found["source"]
+    assert (source["documents"], source["documents_without_pairs"]) == (11, 5)
+    assert source["pairs_by_kind"] == {SPANS: 5, TITLES: 1}
+    assert re.search(r"\b5 of 11 documents\b.*\b40 words", dict(account_of(found))["pairs"])
 
 
 def test_documents_of_a_few_words_are_refused(tmp_path, tiny_bert):
