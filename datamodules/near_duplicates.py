@@ -3,6 +3,7 @@ the words of the shorter text. Boilerplate, such as a signature below every answ
 """
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 
@@ -37,20 +38,34 @@ class NearDuplicateIndex:
     Shared words are counted in shingles of `SHINGLE` consecutive words, and every `SHINGLE`-th shingle of a text is
     looked up. The number of shingles found for a copied part is proportional to its length, wherever it begins.
     The words of the shingles in ``boilerplate`` are not counted, neither as shared words nor in the length of a text.
+
+    Args:
+        min_own: Fraction of words outside of boilerplate. A text with a smaller fraction is compared by all its words.
+        max_texts: Number of texts that are listed for a shingle. If more texts share it, the first ones represent
+            them, so that time and memory are linear in the number of copies of a text.
     """
 
-    def __init__(self, texts: Sequence[str], boilerplate: Set[int] = frozenset()) -> None:
-        words = [words_of(text) for text in texts]
-        self.boilerplate = boilerplate
-        self.lengths = [self._length(one) for one in words]
+    def __init__(
+        self,
+        texts: Iterable[str],
+        boilerplate: Set[int] = frozenset(),
+        *,
+        min_own: float = 0.0,
+        max_texts: int = sys.maxsize,
+    ) -> None:
+        self.boilerplate, self.min_own = boilerplate, min_own
+        self.lengths = list[int]()
         self.texts_with = dict[int, int | set[int]]()  # by 64 bits of a shingle; nearly all occur in one text only
-        for place, one in enumerate(words):
-            for run in _shingles(one):
-                if run in boilerplate:
+        for place, words in enumerate(map(words_of, texts)):
+            ignored, length = self._counted(words)
+            self.lengths.append(length)
+            for run in _shingles(words):
+                if run in ignored:
                     continue
                 before = self.texts_with.setdefault(run, place)
                 if isinstance(before, set):
-                    before.add(place)
+                    if len(before) < max_texts:
+                        before.add(place)
                 elif before != place:
                     self.texts_with[run] = {before, place}
 
@@ -60,17 +75,24 @@ class NearDuplicateIndex:
 
     def like(self, words: Sequence[str]) -> list[int]:
         """Return the indices of the indexed texts that are near-duplicates of a text, given as a list of words."""
+        runs = [run for run in _shingles(words, SHINGLE) if run in self.texts_with]
+        if not runs:
+            return []
         shared = Counter[int]()
-        for run in _shingles(words, SHINGLE):
-            found = self.texts_with.get(run, ())
+        ignored, length = self._counted(words)
+        for run in runs:
+            if run in ignored:
+                continue
+            found = self.texts_with[run]
             for place in (found,) if isinstance(found, int) else found:
                 shared[place] += SHINGLE
-        length = self._length(words) if shared else 0
         return [place for place, number in shared.items() if number >= SHARED * min(length, self.lengths[place])]
 
-    def _length(self, words: Sequence[str]) -> int:
-        """Return the number of words outside of boilerplate."""
-        if not self.boilerplate:
-            return len(words)
-        places = (start for start, run in enumerate(_shingles(words)) if run in self.boilerplate)
-        return len(words) - len({place for start in places for place in range(start, start + SHINGLE)})
+    def _counted(self, words: Sequence[str]) -> tuple[Set[int], int]:
+        """Return the shingles that are ignored in a text, and the number of words that count."""
+        if self.boilerplate:
+            places = (start for start, run in enumerate(_shingles(words)) if run in self.boilerplate)
+            own = len(words) - len({place for start in places for place in range(start, start + SHINGLE)})
+            if own >= self.min_own * len(words):
+                return self.boilerplate, own
+        return frozenset(), len(words)

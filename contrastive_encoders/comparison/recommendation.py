@@ -16,6 +16,7 @@ from contrastive_encoders.comparison.baselines import BASELINES, UNTRAINED
 from contrastive_encoders.comparison.contrasts import PairwiseComparison, values_of
 from contrastive_encoders.comparison.tables import p_value
 from contrastive_encoders.core import RetrievalData
+from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.io.atomic import atomic_directory, remove
 from contrastive_encoders.reports.tables import Cell, Table, columns, shorten
@@ -23,6 +24,7 @@ from contrastive_encoders.statistics.headline import RankingMetric
 
 ENCODER = "encoder"  # folder of the recommended encoder
 FEW_QUERIES = 100  # a small number of questions
+FEW_SELECTION_QUERIES = 50  # fewer are too few to choose an arm by
 SAMPLE_QUERIES = 5  # queries for which a report shows the results before and after training
 
 
@@ -62,20 +64,22 @@ def recommend(
         facts.append(f"{after - before:+.1f}, 95 % interval {low:z.1f} to {high:z.1f}")
     if one.p is not None:
         facts.append(f"p {p_value(one.p).text}" if one.p < 0.001 else f"p = {p_value(one.p).text}")
-    items = best.runs[0].items
-    queries = len(items.values[headline.name]) if items is not None and headline.name in items.values else 0
+    queries, selection = _queries(best, headline.name), _queries(best, score)
     if queries:
         facts.append(f"{queries:,} queries")
     evidence = f"{headline.name} {facts[0]} ({', '.join(facts[1:])})" if facts[1:] else f"{headline.name} {facts[0]}"
     others = [f"{arm.label} {float(values_of(arm, headline).mean()):.1f}" for arm in arms if arm.label in BASELINES]
     baselines = f" {', '.join(others)}." if others else ""
+    few = ", too few for a reliable choice: use more documents, or hold out more of them for the selection"
+    note = few if selection < FEW_SELECTION_QUERIES else ""
+    choice = f" The selection was based on {count_of(selection, 'query')}{note}." if selection else ""
     if one.distinguishable and after > before:
         from_seed = f", from seed {best.runs[0].results['seeds'][0]}" if len(best.runs) > 1 else ""
         return Recommendation(
             best,
             best,
             untrained,
-            f"Better: {best.label}, {evidence}.{baselines} Encoder: {output / ENCODER}{from_seed}.",
+            f"Better: {best.label}, {evidence}.{baselines}{choice} Encoder: {output / ENCODER}{from_seed}.",
         )
     outcome = "is worse" if one.distinguishable else "is not distinguishable from it"
     advice = (
@@ -88,8 +92,14 @@ def recommend(
         best,
         untrained,
         f"Nothing is recommended: keep the encoder that you have. {best.label}, the best of {len(trained)} ways to "
-        f"train by the selection queries, {outcome}: {evidence}.{baselines}{advice}",
+        f"train by the selection queries, {outcome}: {evidence}.{baselines}{choice}{advice}",
     )
+
+
+def _queries(arm: Arm, score: str) -> int:
+    """Return the number of queries of a score, or 0 if the scores of single queries are not stored."""
+    items = arm.runs[0].items
+    return len(items.values[score]) if items is not None and score in items.values else 0
 
 
 def keep_encoder(recommendation: Recommendation | None, output: Path) -> None:

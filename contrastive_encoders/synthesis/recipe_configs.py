@@ -440,7 +440,8 @@ class QueriesConfig(ModelConfig):
     negatives: int = config_field(
         3,
         "number of hard negatives per training row: the passages of other documents that are nearest to the "
-        "question according to the encoder (key `encoder`); questions with fewer hard negatives are left out",
+        "question according to the encoder (key `encoder`); train.jsonl.gz has no questions with fewer "
+        "hard negatives, but pairs.jsonl.gz does",
         ge=0,
     )
     negative_margin: float = config_field(

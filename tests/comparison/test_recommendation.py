@@ -16,6 +16,7 @@ from contrastive_encoders.comparison.collect import collect
 from contrastive_encoders.comparison.contrasts import choose_ranking_metric, contrasts
 from contrastive_encoders.comparison.race_data import commands_of
 from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend
+from contrastive_encoders.comparison.report import build_comparison, write_report
 from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.item_scores import write_items
@@ -42,17 +43,18 @@ class Sees(OnTheCPU):
         return rows
 
 
-def suite_of(*names):
-    places = range(QUERIES)
-    texts = [f"query {place}" for place in places], [f"document {place}" for place in places]
-    return Suite([RetrievalData(name, *texts) for name in names])
+def suite_of(*names, queries=QUERIES):
+    asked = [place % QUERIES for place in range(queries)]
+    texts = [f"query {place}" for place in asked], [f"document {place}" for place in range(QUERIES)]
+    return Suite([RetrievalData(name, *texts, [{place: 1.0} for place in asked]) for name in names])
 
 
-def arm(run_folder, root, name, seed, held_out, choice):
+def arm(run_folder, root, name, seed, held_out, choice, selection_queries=QUERIES):
     """Write a run of a race that finds these shares of the held-out questions and of the questions for choosing."""
     folder = run_folder(root / f"{name}-seed{seed}", name, seed, 0.2)
     shares = {"held_out": held_out, "dev": choice}
-    parts = [suite_of(task).run(Sees(share), intervals=True) for task, share in shares.items()]
+    numbers = {"held_out": QUERIES, "dev": selection_queries}
+    parts = [suite_of(task, queries=numbers[task]).run(Sees(share), intervals=True) for task, share in shares.items()]
     scores = parts[0].with_others(parts[1])
     write_items(folder / "item_scores.npz", scores.items._replace(digests=dict.fromkeys(shares, "0")))
     values = {**parts[0].values, **parts[1].values}
@@ -95,6 +97,21 @@ def test_nothing_is_recommended_that_is_not_better_and_an_earlier_encoder_goes(r
     assert f" {QUERIES} " in one.sentence.partition("distinguishable")[2]
     keep_encoder(one, tmp_path)
     assert not (tmp_path / "encoder").exists()
+
+
+@pytest.mark.parametrize("better", [True, False])
+@pytest.mark.parametrize(("number", "few"), [(1, True), (49, True), (50, False)])
+def test_the_number_of_queries_of_the_selection_is_stated(run_folder, tmp_path, better, number, few):
+    arm(run_folder, tmp_path / "runs", "chosen", 1, 0.9 if better else 0.5, 0.9, number)
+    arm(run_folder, tmp_path / "runs", UNTRAINED, 1, 0.5, 0.5, number)
+    arms, one = judged(tmp_path / "runs", tmp_path)
+    assert (one.arm is not None) is better
+    assert re.search(rf"selection.* {number} quer(y|ies)\b", one.sentence)
+    assert (" few" in one.sentence.partition("selection was")[2].partition(".")[0]) is few
+    found = build_comparison(arms, choose_ranking_metric(arms, HELD_OUT), [], [])._replace(recommendation=one.sentence)
+    write_report(found, tmp_path / "out", "compare")
+    for name in ("report.html", "report.md"):
+        assert f" {number} quer" in (tmp_path / "out" / name).read_text()
 
 
 def test_without_the_untrained_encoder_nothing_can_be_recommended(run_folder, tmp_path):

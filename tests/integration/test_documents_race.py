@@ -244,6 +244,14 @@ def test_only_data_that_an_arm_uses_is_prepared():
     assert names == [["questions", "dino"], ["questions"]]
 
 
+def test_only_the_arm_that_trains_on_negatives_reads_the_rows_that_need_them():
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        race = plain(compose("compare", ["race=documents", "race.texts=d", "output=o", "race.backbone=b"]).race)
+    reads = {name: " ".join(overrides) for name, overrides in race["arms"].items()}
+    assert [name for name, overrides in reads.items() if "/train.jsonl.gz" in overrides] == ["questions-hard"]
+    assert [name for name in reads if "pairs.jsonl.gz" in reads[name]] == ["questions", "titles-and-questions"]
+
+
 def test_the_questions_have_the_encoding_and_the_column_of_the_command():
     """These are keys that messages of `generate` name."""
     overrides = adapt_arguments(["docs", "encoding=cp1250", "input_column=Antwort (Support)"])[1:]

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import re
+import shlex
 import shutil
 import signal
 from dataclasses import replace
@@ -11,10 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import contrastive_encoders.cli.generate as command
+from contrastive_encoders.cli.compare import plain
 from contrastive_encoders.cli.hydra_main import config_of
+from contrastive_encoders.cli.main import adapt_arguments
+from contrastive_encoders.comparison.race_data import commands_of
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.custom_tasks.beir import find_sets, read_set
@@ -24,6 +29,7 @@ from contrastive_encoders.synthesis.questions.rules import UNANSWERED
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
 from contrastive_encoders.synthesis.rules.filters import FEW_WORDS
 from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
+from contrastive_encoders.training.composition.config_files import CONFIGS
 from contrastive_encoders.training.composition.config_store import compose_config
 from tests.synthesis.commands import here, refusal, rows_of, start
 from tests.synthesis.conftest import families
@@ -92,7 +98,7 @@ def without_p(row):
 
 def contents(folder):
     """Return the contents of all files that depend on the seed."""
-    names = ["train.jsonl.gz", "candidates.jsonl.gz", "held_out/queries.jsonl", "annotation.csv"]
+    names = ["pairs.jsonl.gz", "train.jsonl.gz", "candidates.jsonl.gz", "held_out/queries.jsonl", "annotation.csv"]
     shards = sorted(path.relative_to(folder) for path in folder.rglob("shard-*.jsonl"))
     return {str(name): (folder / name).read_bytes() for name in [*shards, *names]}
 
@@ -275,9 +281,54 @@ def test_a_missing_file_is_recreated_from_the_questions(place, written, tiny_ber
     before = contents(written)
     shutil.rmtree(written / "held_out")
     (written / "train.jsonl.gz").unlink()
+    (written / "pairs.jsonl.gz").unlink()  # an earlier version did not write it
     monkeypatch.setattr("contrastive_encoders.synthesis.recipe.load_generator", None)
     here(*overrides_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
     assert contents(written) == before
+
+
+@pytest.mark.parametrize("margin", [0, 0.02, 1])
+def test_every_kept_question_is_a_pair_whether_or_not_it_has_negatives(
+    place, written, tiny_bert, tmp_path, caplog, margin
+):
+    """With a margin of 1, negatives would need a cosine of at most 0."""
+    folder = tmp_path / "out"
+    shutil.copytree(written, folder)
+    here(*overrides_for(place, folder, f"encoder={tiny_bert}", f"negative_margin={margin}", *OPEN))
+    corpus = [json.loads(line) for line in (folder / "development/corpus.jsonl").read_text().splitlines()]
+    text_of = {one["_id"]: f"{one['title']} {one['text']}".strip() for one in corpus}
+    asked = [one for one in unpacked(folder / "candidates.jsonl.gz") if (one["fate"], one["part"]) == ("kept", "train")]
+    pairs = unpacked(folder / "pairs.jsonl.gz")
+    assert pairs == [{"anchor": one["text"], "positive": text_of[one["passage"]]} for one in asked] != []
+    rows = unpacked(folder / "train.jsonl.gz")
+    assert all({"anchor": row["anchor"], "positive": row["positive"]} in pairs for row in rows)
+    assert bool(rows) is (margin < 1)
+    assert any("train.jsonl.gz" in record.args for record in caplog.records) is (margin == 1)
+
+
+@pytest.mark.advice("contrastive_encoders.synthesis.recipes.queries:Queries._write_outputs")
+def test_few_questions_for_development_are_reported_with_a_setting_that_gives_more(
+    place, written, tiny_bert, tmp_path, caplog
+):
+    folder = tmp_path / "out"
+    shutil.copytree(written, folder)
+    overrides = overrides_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN, "rules.min_words=3")
+
+    def number_of_questions():
+        return len((folder / "development/queries.jsonl").read_text().splitlines())
+
+    here(*overrides)
+    [message] = [record.getMessage() for record in caplog.records if "dev_fraction" in record.getMessage()]
+    before = number_of_questions()
+    assert 0 < before < 50
+    assert f"{before} question" in message
+    advised, of_race = re.search(r"set (\S+)\. .* set (race\.questions=.*)\.$", message).groups()
+    here(*overrides, advised)
+    assert number_of_questions() > before
+    [argument] = shlex.split(of_race)
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = compose("compare", [*adapt_arguments(["docs", argument])[1:], "race.backbone=b", "race.generator=g"])
+    assert advised in commands_of(plain(composed.race)["prepare"], "")["questions"]
 
 
 def test_a_part_without_questions_is_an_error_that_loses_no_data(place, written, tiny_bert, tmp_path):

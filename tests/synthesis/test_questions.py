@@ -1,14 +1,17 @@
 """Passages, parts, scores and rules of ``recipe=queries`` against loops and handmade examples; no language model."""
 
 import json
+import random
 import re
-from itertools import combinations
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
+from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, boilerplate_of, words_of
 from contrastive_encoders.datamodules.passages import passages_of
 from contrastive_encoders.datamodules.sources.raw_documents import RawDocument
 from contrastive_encoders.synthesis.questions.generation import question_in
@@ -127,6 +130,64 @@ def test_near_copies_and_chains_of_them_are_one_group():
     assert sorted(NearDuplicateIndex([one, other]).like(words_of(halves))) == [0, 1]
 
 
+def slow_groups(texts):
+    """Groups by a comparison of all pairs, as the documentation defines near-duplicates and boilerplate."""
+    documents = [words_of(text) for text in texts]
+    runs = [[tuple(words[at : at + 8]) for at in range(len(words) - 7)] for words in documents]
+    distinct = {tuple(words): set(own) for words, own in zip(documents, runs, strict=True)}
+    every = Counter(run for own in distinct.values() for run in own)
+    common = {run for run, number in every.items() if number > max(10, 0.05 * len(distinct))}
+    lengths = []
+    for place, words in enumerate(documents):
+        covered = {at for start, run in enumerate(runs[place]) if run in common for at in range(start, start + 8)}
+        own = len(words) - len(covered)
+        if 5 * own < len(words):  # a copy of a text that many documents share
+            lengths.append(len(words))
+        else:
+            lengths.append(own)
+            runs[place] = [None if run in common else run for run in runs[place]]
+    links = {place: {place} for place in range(len(texts))}
+    for one, other in permutations(range(len(texts)), 2):
+        shared = 8 * sum(run is not None and run in runs[other] for run in runs[one][::8])
+        if documents[one] == documents[other] or (shared and 2 * shared >= min(lengths[one], lengths[other])):
+            links[one].add(other)
+            links[other].add(one)
+    for _ in texts:  # chains
+        links = {place: set().union(*(links[other] for other in near)) for place, near in links.items()}
+    return [min(links[place]) for place in range(len(texts))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_are_those_of_a_comparison_of_all_pairs(seed):
+    """With a header that all documents share, copies of a page, versions that differ in a word, and mixed documents."""
+    draw = random.Random(seed)
+    own = lambda number: [f"w{draw.randrange(2000)}" for _ in range(number)]  # noqa: E731
+    header, page, parts = own(40), own(60), [own(30) for _ in range(4)]
+    changed = [[*page[:at], f"n{at}", *page[at + 1 :]] for at in draw.sample(range(60), 25)]
+    with_header = [header + own(draw.randrange(20, 40)) for _ in range(20)]
+    mixed = [sum(draw.sample(parts, draw.randrange(1, 4)), own(draw.randrange(40))) for _ in range(8)]
+    texts = [" ".join(words) for words in [*changed, *with_header, *mixed, page, with_header[3], header, own(3)]]
+    draw.shuffle(texts)
+    assert groups_of(texts, boilerplate_of(texts)) == slow_groups(texts)
+
+
+def test_many_versions_of_a_text_are_compared_with_a_few_of_them():
+    page = story("page").split()
+    texts = [" ".join([*page[: at % 60], f"version{at}", *page[at % 60 + 1 :]]) for at in range(200)]
+    index = NearDuplicateIndex(texts, max_texts=5)
+    assert all(1 <= len(index.like(words_of(text))) <= 5 for text in texts)
+    assert set(groups_of(texts, boilerplate_of(texts))) == {0}
+
+
+def test_a_header_that_all_documents_share_puts_them_into_no_group(tmp_path):
+    rows = [{"text": f"{story('header')} {' '.join(story(f'own{n}x').split()[:40])}."} for n in range(60)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_collection(tmp_path / "in.jsonl", "text", Windows(max_words=200, overlap=0, min_words=5))
+    divide(found, {"dev": 0.1, "held_out": 0.2}, 1)
+    assert found.groups == list(range(60))
+    assert len(found.passages) == 60, "and no passage is dropped as a near-duplicate of a held-out one"
+
+
 def test_no_group_is_divided_and_documents_that_come_later_move_no_others(documents):
     copies = documents.with_name("more.jsonl")
     rows = [json.loads(line) for line in documents.read_text().splitlines()]
@@ -166,6 +227,21 @@ def test_a_section_that_documents_share_is_in_one_part_alone(tmp_path):
         assert not one & other
 
 
+@pytest.mark.parametrize("small", [5, 100])
+def test_no_held_out_part_is_about_one_long_document(tmp_path, small):
+    """As many passages are in one document as in all others together."""
+    texts = [story(f"small{n}x") for n in range(small)]
+    texts.insert(small // 2, " ".join(f"{story(f'long{n}x')}." for n in range(small)))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": f"{text}."}) + "\n" for text in texts))
+    found = read_collection(tmp_path / "in.jsonl", "text", Windows(max_words=60, overlap=0, min_words=5))
+    assert Counter(passage.document == small // 2 for passage in found.passages) == {True: small, False: small}
+    for seed in range(25):
+        one = replace(found, passages=[*found.passages])
+        divide(one, {"dev": 0.1, "held_out": 0.2}, seed)
+        assert one.part_of[small // 2] == "train"
+        assert set(one.part_of.values()) == set(PARTS)
+
+
 def test_a_document_that_comes_first_and_shares_a_section_moves_no_other(tmp_path):
     topics = [f"{topic}{letter}" for topic in TOPICS for letter in "abcd"]
     rows = [{"text": f"{story(topic)} {story(topic + 'more')}. {story('Licence')}."} for topic in topics]
@@ -190,7 +266,8 @@ def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
         divide(found, {"dev": 0.1, "held_out": 0.2}, 1)
     assert error.value.key == "input"
     assert re.search(rf"\b{len(texts)} .*\b1 ", error.value.expected)
-    assert "held_out_fraction=0 dev_fraction=0" in error.value.hint
+    assert "set held_out_fraction=0 dev_fraction=0" in error.value.hint
+    assert error.value.hint.index("documents") < error.value.hint.index("`generate recipe=queries`"), "also for adapt"
     divide(found, {"dev": 0.0, "held_out": 0.0}, 1)
     assert set(found.part_of.values()) == {"train"}
 

@@ -19,7 +19,7 @@ from contrastive_encoders.synthesis.questions.rules import KEPT, Question
 from contrastive_encoders.synthesis.questions.scores import NearestPassages
 from contrastive_encoders.synthesis.report.annotate import KEY, SHEET, cell
 
-TRAIN, CANDIDATES = "train.jsonl.gz", "candidates.jsonl.gz"
+PAIRS, TRAIN, CANDIDATES = "pairs.jsonl.gz", "train.jsonl.gz", "candidates.jsonl.gz"
 DOCUMENTS, SENTENCES = "documents.jsonl.gz", "sentences.txt.gz"  # of the training part
 # part -> directory; a custom task named dev would get the name of its parent as a prefix
 HELD_OUT: dict[Part, str] = {"held_out": "held_out", "dev": "development"}

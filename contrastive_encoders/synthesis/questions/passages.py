@@ -8,7 +8,7 @@ existing documents to another part.
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
+from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, boilerplate_of, words_of
 from contrastive_encoders.datamodules.passages import passages_of
 from contrastive_encoders.datamodules.sources.row_reading import OnError
 from contrastive_encoders.datamodules.sources.text_source import TextSource
@@ -26,6 +26,9 @@ from contrastive_encoders.synthesis.recipe_configs import Windows
 
 Part = Literal["train", "dev", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
+MIN_OWN = 0.2  # share of words outside of boilerplate below which a text counts as a copy of the boilerplate
+MAX_MEANS = 2  # a group with more passages than this multiple of the mean may be too large to be held out
+MAX_COPIES = 16  # texts that represent all texts with a common run of words
 
 
 class CorpusPassage(NamedTuple):
@@ -67,6 +70,7 @@ class Collection:
     unread: list[str] = field(default_factory=list)  # unreadable documents, with the reason
     passed_over: dict[str, int] = field(default_factory=dict)  # files of a folder that are not documents, by kind
     part_of: dict[int, Part] = field(default_factory=dict)  # document -> part
+    boilerplate: Set[int] = frozenset()  # runs of words that many documents share, such as a header
 
     def sha256(self) -> str:
         digest = hashlib.sha256()
@@ -142,16 +146,18 @@ def read_collection(
             f"{len(texts):,} documents contains such a passage",
             hint="Use longer documents, or lower passages.min_words.",
         )
-    found.groups = groups_of(texts)
+    found.boilerplate = boilerplate_of(texts)
+    found.groups = groups_of(texts, found.boilerplate)
     return found
 
 
-def groups_of(texts: Sequence[str]) -> list[int]:
+def groups_of(texts: Sequence[str], boilerplate: Set[int] = frozenset()) -> list[int]:
     """Group near-duplicate texts. Return the index of the first text in its group for each text.
 
-    Two texts are in the same group if a chain of near-duplicates, or of texts with equal words, connects them.
+    Two texts are in the same group if a chain of near-duplicates, or of texts with equal words, connects them. Words in
+    ``boilerplate`` do not make two texts near-duplicates, unless the texts consist of little else.
     """
-    copies, equal = NearDuplicateIndex(texts), dict[tuple[str, ...], int]()
+    copies, equal = _index_of(texts, boilerplate), dict[tuple[str, ...], int]()
     pairs = list[tuple[int, int]]()
     for place, own in enumerate(map(words_of, texts)):
         pairs += [(place, other) for other in (equal.setdefault(tuple(own), place), *copies.like(own))]
@@ -162,11 +168,18 @@ def groups_of(texts: Sequence[str]) -> list[int]:
     return [int(place) for place in first[groups]]
 
 
+def _index_of(texts: Sequence[str], boilerplate: Set[int]) -> NearDuplicateIndex:
+    return NearDuplicateIndex(texts, boilerplate, min_own=MIN_OWN, max_texts=MAX_COPIES)
+
+
 def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None:
     """Assign each document that has passages to train, dev, or held_out.
 
     Training passages that are near-duplicates of dev or held-out passages are dropped, and dev passages that are
     near-duplicates of held-out passages.
+
+    A group with more passages than a part should have is not assigned to this part, so that no part is about one
+    document. This does not apply to groups that are at most `MAX_MEANS` times as large as the mean.
 
     Args:
         shares: Fractions of the documents for ``dev`` and ``held_out``.
@@ -174,16 +187,19 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     Raises:
         InputError: There are too few groups of documents for the requested parts.
     """
-    members = defaultdict[int, set[int]](set)
+    members, sizes = defaultdict[int, set[int]](set), Counter[int]()
     for passage in collection.passages:
-        members[collection.groups[passage.document]].add(passage.document)
+        root = collection.groups[passage.document]
+        members[root].add(passage.document)
+        sizes[root] += 1
     wanted = [part for part, share in shares.items() if share]
     if len(members) < len(wanted) + 1:
         raise InputError(
             key="input",
             expected=f"at least {len(wanted) + 1} groups of documents, but near-duplicates form one group, and the "
             f"{len(collection.documents):,} documents form {len(members)} group(s)",
-            hint="Use more documents, or set held_out_fraction=0 dev_fraction=0.",
+            hint="Use more documents, or documents that differ more. `generate recipe=queries` accepts one group if "
+            "you set held_out_fraction=0 dev_fraction=0.",
         )
     # By the first document of a group, so that adding copies of it changes nothing
     drawn = sorted(
@@ -192,10 +208,12 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     part_of_group = dict[int, Part]()
     begin = 0.0
     for part in wanted:
-        inside = [root for at, root in drawn if begin <= at < begin + shares[part]]
+        most = max(shares[part], MAX_MEANS / len(members)) * len(collection.passages)
+        free = [(at, root) for at, root in drawn if root not in part_of_group]
+        fitting = [(at, root) for at, root in free if sizes[root] <= most]
+        inside = [root for at, root in fitting if begin <= at < begin + shares[part]]
         # With few groups, a part may get none by chance: then it gets the nearest one
-        free = [root for _, root in drawn if root not in part_of_group]
-        part_of_group |= dict.fromkeys([root for root in inside if root in free] or free[:1], part)
+        part_of_group |= dict.fromkeys(inside or [root for _, root in (fitting or free)[:1]], part)
         begin += shares[part]
     if len(part_of_group) == len(members):
         del part_of_group[drawn[-1][1]]  # at least one group is for training
@@ -209,7 +227,8 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
 def _drop_near_duplicates(collection: Collection, part: str, others: Sequence[str]) -> None:
     """Drop the passages of the split ``part`` that are near-duplicates of passages in the splits ``others``."""
     parts = [collection.part(place) for place in range(len(collection.passages))]
-    near = NearDuplicateIndex([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
+    texts = [one.text for one, own in zip(collection.passages, parts, strict=True) if own in others]
+    near = _index_of(texts, collection.boilerplate)
     kept = [
         one
         for one, own in zip(collection.passages, parts, strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.reports.page import ReportSection, page
 from contrastive_encoders.reports.tables import Column, Table, columns, shorten
+from contrastive_encoders.synthesis.questions.output import PAIRS, TRAIN
 from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
 from contrastive_encoders.synthesis.report.cards import write_card
@@ -71,6 +72,7 @@ def _parts(manifest: Mapping[str, Any]) -> ReportSection:
     note = (
         f"{found['documents']:,} documents in {found['groups']:,} groups of near-duplicates, none of which is divided. "
         + "".join(f"Passages left out as {why}: {number:,}. " for why, number in found["left_out"].items())
+        + f"Training pairs: {kept['train']:,}. "
         + f"Training rows, with their negatives: {manifest['counts']['training_rows']:,}."
     )
     return ReportSection(
@@ -126,6 +128,9 @@ def write_question_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     front = {
         "pretty_name": "Questions, synthetic",
         "tags": ["synthetic", "information-retrieval", "sentence-similarity"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "train.jsonl.gz"}]}],
+        "configs": [
+            {"config_name": name, "data_files": [{"split": "train", "path": path}]}
+            for name, path in (("default", TRAIN), ("pairs", PAIRS))
+        ],
     }
     write_card(folder, "question_card", front, manifest)

@@ -32,6 +32,7 @@ from contrastive_encoders.synthesis.questions.output import (
     CANDIDATES,
     DOCUMENTS,
     HELD_OUT,
+    PAIRS,
     SENTENCES,
     TRAIN,
     candidate_rows,
@@ -84,6 +85,7 @@ from contrastive_encoders.synthesis.triplet_recipe import load_prompts
 WRITTEN, SCORED = "written", "scored"
 ESTIMATE_PASSAGES = 32  # passages for which a plan writes questions
 FEW_KEPT_FRACTION = 0.1  # share of all questions
+FEW_DEV_QUESTIONS = 50  # fewer are too few to choose an encoder or a learning rate
 FEW_KEPT_HINT = (
     "The model may not support this language, or the passages may be too similar. See the examples in report.html."
 )
@@ -241,7 +243,7 @@ class Queries(QueriesConfig, ModelRecipe):
     def _derived_files(self) -> list[Path]:
         """Return the paths of all files that are derived from the judged questions."""
         beir = [f"{name}/{file}" for name in HELD_OUT.values() for file in BEIR_FILES]
-        return [self.folder / name for name in (TRAIN, CANDIDATES, DOCUMENTS, SENTENCES, *beir)]
+        return [self.folder / name for name in (PAIRS, TRAIN, CANDIDATES, DOCUMENTS, SENTENCES, *beir)]
 
     def write(self) -> None:
         self._log_plan()
@@ -325,6 +327,7 @@ class Queries(QueriesConfig, ModelRecipe):
         }
         store.write_manifest(manifest)
         write_rows(folder / CANDIDATES, candidate_rows(questions, collection, neighbors))
+        write_rows(folder / PAIRS, training_rows(questions, collection, neighbors, 0, 0))
         rows = training_rows(questions, collection, neighbors, self.negatives, self.negative_margin)
         counts["training_rows"] = write_rows(folder / TRAIN, rows)
         write_rows(folder / DOCUMENTS, document_rows(collection))
@@ -347,15 +350,29 @@ class Queries(QueriesConfig, ModelRecipe):
             )
         store.write_manifest({**manifest, "complete": True})
         log.info(
-            "%s: kept %s of %s questions (%.1f%%), %s. report.html shows their quality.",
+            "%s: kept %s of %s questions (%.1f%%), %s, %s with %s. report.html shows their quality.",
             *(
                 folder,
                 f"{number:,}",
                 f"{len(questions):,}",
                 100 * counts["yield"],
+                count_of(counts["parts"]["train"], "training pair"),
                 count_of(counts["training_rows"], "training row"),
+                count_of(self.negatives, "hard negative"),
             ),
         )
+        if self.dev_fraction and counts["parts"]["dev"] < FEW_DEV_QUESTIONS:
+            fraction = min(2 * self.dev_fraction, (1 - self.held_out_fraction + self.dev_fraction) / 2)
+            log.warning(
+                "%s: only %s to choose a learning rate or an encoder by. Use more documents, or set "
+                "dev_fraction=%.3g. For `adapt`, set race.questions=\"['dev_fraction=%.3g']\".",
+                *(folder / HELD_OUT["dev"], count_of(counts["parts"]["dev"], "question"), fraction, fraction),
+            )
+        if not counts["training_rows"]:
+            log.warning(
+                "%s: %s is empty, because no question has %s. Lower negatives or negative_margin, or train on %s.",
+                *(folder, TRAIN, count_of(self.negatives, "hard negative"), PAIRS),
+            )
         if number < FEW_KEPT_FRACTION * len(questions):
             log.warning("%s: few questions were kept; rejected as %s. %s", folder, why, FEW_KEPT_HINT)
 
