@@ -47,7 +47,7 @@ class DataConfig(BatchConfig):
     drop_last: bool = config_field(
         True,
         "whether to drop the last batch of an epoch if it contains fewer than batch_size examples; false: keep it, "
-        "as transformers' Trainer does by default",
+        "as transformers' Trainer does by default; if there are fewer examples than batch_size, a batch contains all",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of shuffling and of the random draws for each example")
     fraction: float = config_field(
@@ -520,7 +520,8 @@ class MixtureDataConfig(BatchConfig):
     drop_last: bool = config_field(
         True,
         "whether to drop the last batch of each part of the mixture if it contains fewer than batch_size rows; "
-        "false: keep it, as transformers' Trainer does by default",
+        "false: keep it, as transformers' Trainer does by default; if a part has fewer rows than batch_size, a batch "
+        "contains all of them",
     )
     seed: int = config_field(inherits_from="seed", meaning="seed of the order in which parts are drawn")
 

@@ -122,7 +122,10 @@ class Mixture(pl.LightningDataModule):
             units = sum(there.values())
             if not self.settings.homogeneous:
                 check_alike({name: next(part.samples()) for name, part in self.parts.items()})
-                units -= units % self.batch_size if self.drop_last else 0
+                if self.drop_last:
+                    units -= units % self.batch_size
+                else:
+                    self.batch_size = min(self.batch_size, units)
             part_shares = shares(there, self.weights, self.settings.temperature)
             drawn = PartCounts(
                 part_shares, there, dict(zip(there, quotas(list(part_shares.values()), units), strict=True))

@@ -100,10 +100,14 @@ class StoredData(pl.LightningDataModule, ABC):
         self.open_store(self.source(), quiet=self.settings.quiet)
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the token store and choose the rows to draw from."""
+        """Open the token store and choose the rows to draw from. Without ``drop_last``, the batch size is at most their
+        number.
+        """
         if self._store is None:
             rows = self.prepare_rows(self.opened, self.load_tokenizer())
             self.subset = NestedSubset(rows, self.settings.fraction, self.settings.seed)
+            if not self.drop_last:
+                self.batch_size = min(self.batch_size, max(1, self.num_examples // self.passes))
             self._store = self.opened
 
     @cached_property

@@ -7,7 +7,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from contrastive_encoders.comparison.arms import Arm
     from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
     from contrastive_encoders.comparison.report import Comparison
+    from contrastive_encoders.comparison.run_scheduler import JobResult
     from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
     from contrastive_encoders.comparison.hyperparameter_selection import choose, selection_of
     from contrastive_encoders.comparison.race import plan, train_all
     from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, race_overrides
-    from contrastive_encoders.comparison.run_scheduler import open_workers
+    from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, open_workers
 
     if config.cluster is None:
         check_number("parallel", config.parallel)
@@ -128,8 +129,10 @@ def run(cfg: DictConfig, arguments: Sequence[str] = ()) -> int:
             untrained=config.untrained,
         )
     runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
-    status = write_comparison(config, runs, output, keys, race.budget_description(), choice and choice.score)
-    return 1 if failed else status
+    status = write_comparison(config, runs, output, keys, race.budget_description(), choice and choice.score, failed)
+    if any(not result.refused for result in failed):
+        return 1
+    return WRONG_INPUT if failed and choice is None else status  # a race that selects leaves refused arms out
 
 
 def check_texts(race: DictConfig) -> None:
@@ -204,14 +207,16 @@ def write_comparison(
     race: Mapping[str, Any] = MappingProxyType({}),
     budget: str = "",
     choosing: str | None = None,
+    failed: "Sequence[JobResult]" = (),
 ) -> int:
     """Compare finished runs, write the report, and return the exit code. ``choosing`` is the score by which a race
-    recommends an arm.
+    recommends an arm, and ``failed`` are its runs that failed.
     """
     from contrastive_encoders.comparison.arms import arms_of, select_runs
     from contrastive_encoders.comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
     from contrastive_encoders.comparison.collect import collect
     from contrastive_encoders.comparison.contrasts import choose_ranking_metric
+    from contrastive_encoders.comparison.race import failed_runs
     from contrastive_encoders.comparison.report import build_comparison, sections, write_report
     from contrastive_encoders.comparison.vector_figures import best
 
@@ -229,6 +234,8 @@ def write_comparison(
         )
     for one in left_out:
         log.warning("left out: %s", one.reason)
+    known = {one.path.absolute() for one in left_out}
+    left_out += [one for one in failed_runs(failed) if one.path.absolute() not in known]
     arms = arms_of(runs)
     headline = choose_ranking_metric(arms, ranking_metric)
     sentences = sentences_of(config, arms)
@@ -241,7 +248,7 @@ def write_comparison(
     probes = probes_of(config, best(arms, headline), sentences)
     found = build_comparison(arms, headline, left_out, probes, budget=budget)
     if choosing is not None:
-        found = with_recommendation(config, found, choosing, task, output)
+        found = with_recommendation(config, found, choosing, task, output, race["arms"])
     program = Path(sys.argv[0]).name
     started_by_script = program.endswith(".py") and program != "__main__.py"
     command = shlex.join([program if started_by_script else "contrastive-encoders", *sys.argv[1:]])
@@ -290,16 +297,21 @@ def bm25_of(task: "RetrievalTask") -> Mapping[str, Any]:
 
 
 def with_recommendation(
-    config: CompareConfig, found: "Comparison", choosing: str, task: "RetrievalTask | None", output: Path
+    config: CompareConfig,
+    found: "Comparison",
+    choosing: str,
+    task: "RetrievalTask | None",
+    output: Path,
+    labels: Collection[str],
 ) -> "Comparison":
-    """Return the comparison with a recommendation of one arm, and copy the encoder of this arm to
+    """Return the comparison with a recommendation of one of the arms ``labels``, and copy the encoder of this arm to
     ``output``/encoder.
     """
     from contrastive_encoders.comparison.outputs import SELECTION_FILE
     from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
     from contrastive_encoders.io.manifest import read_record
 
-    one = recommend(found.arms, found.headline, found.contrasts, choosing, output)
+    one = recommend(found.arms, found.headline, found.contrasts, choosing, output, labels)
     keep_encoder(one, output)
     if one is None:
         reason = (
@@ -383,6 +395,8 @@ def show(found: "Comparison", output: Path) -> None:
     console = Console()
     if found.recommendation:
         console.print(found.recommendation, highlight=False, markup=False, soft_wrap=True)
+    for one in found.skipped:
+        console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
     board = tables.scores_by_family(found.arms, found.families, found.standings)
     for part in split_to_fit(board, console.width, tables.OPTIONAL):
         console.print(to_terminal_table(part, console.width))
@@ -392,8 +406,6 @@ def show(found: "Comparison", output: Path) -> None:
         console.print(f"{found.arms[standing.arm].label}: {line}", highlight=False, markup=False, soft_wrap=True)
     for line in tables.notes(found.arms, found.headline):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for one in found.skipped:
-        console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"Wrote {output / 'report.html'}, report.md, table.tex, and table.csv.",
         highlight=False,

@@ -1,5 +1,6 @@
 """Embed files of texts: ``contrastive-encoders embed encoder=... input=... output=...``."""
 
+import logging
 import os
 from collections.abc import Sequence
 
@@ -11,7 +12,10 @@ from contrastive_encoders.core.runtime.module_imports import module_imports
 from contrastive_encoders.core.runtime.process_group import refuse_launcher
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import open_texts
+from contrastive_encoders.io.file_discovery import BESIDE, count_skipped
 from contrastive_encoders.io.text_files import Encoding
+
+log = logging.getLogger(__name__)
 
 # oneDNN, and PyTorch's layer over it, cache code and buffers for 1,024 shapes each, and every window has new shapes, so
 # memory would grow over dozens of windows. Both variables are read when torch first computes.
@@ -28,6 +32,8 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     require(config, "output", "FILE.npy or FILE.parquet")
     config.check_keys()
     texts = open_texts(config.input or [], config.column, Encoding(config.encoding, "encoding"))
+    if BESIDE in (skipped := count_skipped(config.input or [], texts.files)):
+        log.info("input: skipped files: %d %s", skipped[BESIDE], BESIDE)
     with module_imports():
         from contrastive_encoders.export.embed import write_vectors  # imports torch, which takes seconds
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.comparison.outputs import SELECTION_FILE, SELECTION_RUNS
-from contrastive_encoders.comparison.race import Race, budget_overrides, log_failures, run_jobs
+from contrastive_encoders.comparison.race import PilotFailedError, Race, budget_overrides, log_failures, run_jobs
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Job, JobResult
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.runtime.worker_pool import InProcess, WorkerPool
 from contrastive_encoders.io.manifest import read_record, write_record
 
@@ -75,14 +75,17 @@ def choose(
     An arm is left out if all of its runs failed. An arm that was already trained with a value keeps it.
 
     Raises:
-        InputError: no arm can be trained, or a run lacks the score.
+        InputError: no arm can be trained with its overrides, or a run lacks the score.
+        OutputError: no arm could be trained, but the same command may succeed.
     """
     jobs, folders, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
     for label, overrides in race.arms.items():
         try:
             arm_overrides = [*options, *overrides, *budget_overrides(label, [*options, *overrides], race, output, pool)]
-        except InputError as error:
-            failed.append(JobResult(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
+        except (InputError, PilotFailedError) as error:
+            status = WRONG_INPUT if isinstance(error, InputError) else 1
+            folder = output / "pilots" / label
+            failed.append(JobResult(f"pilot of {label}", status, 0.0, 1, str(error), folder=folder))
             continue
         for value in choice.values[label]:
             folder = output / SELECTION_RUNS / f"{label}-{value}"
@@ -118,6 +121,8 @@ def choose(
         log.info("%s: %s=%s, %s %.2f", label, choice.key, best, choice.score, scores[best])
     if not arms:
         hint = f"{failed[0].name}: {failed[0].output_tail}"
+        if not all(result.refused for result in failed):
+            raise OutputError(f"race: no arm could be trained. {hint}")
         raise InputError(location="race", expected="at least one arm that can be trained", hint=hint)
     write_record(output / SELECTION_FILE, {"key": choice.key, "score": choice.score, "values": tried, "chosen": chosen})
     return race._replace(arms=arms), failed

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.baselines import UNTRAINED, untrained_job
-from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, labels_of, read_run, stage_costs
+from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, SkippedRun, labels_of, read_run, stage_costs
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, SELECTION_RUNS
 from contrastive_encoders.comparison.run_scheduler import (
     CHECKPOINTS,
@@ -24,7 +24,7 @@ from contrastive_encoders.comparison.run_scheduler import (
     remove_matching,
     run_all,
 )
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.core.progress import clock
 from contrastive_encoders.core.runtime.worker_pool import InProcess, WorkerPool
@@ -38,7 +38,12 @@ SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches vary little in size, more in time
 TRAINING_FILES = ("metrics.csv", "checkpoints", "results.json")  # files of a run or a stage that has started to train
 TINY_FOLDER = "backbone"  # in a run with backbone=tiny, whose initial weights depend on the seed
+RERUN = "Rerun the same command to try again."
 PILOT_LOGS = 5  # the first steps are slower: time is measured after this many
+
+
+class PilotFailedError(OutputError):
+    """The pilot run of an arm failed, although its overrides are valid."""
 
 
 class Race(NamedTuple):
@@ -148,6 +153,7 @@ def train_all(
 
     Raises:
         InputError: an arm cannot be trained with its overrides, or the initial encoder cannot be scored.
+        PilotFailedError: a pilot run failed for another reason.
     """
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
@@ -187,7 +193,21 @@ def train_all(
 
 def log_failures(failed: Iterable[JobResult]) -> None:
     for result in failed:
-        log.warning("%s failed: %s", result.name, result.output_tail)
+        log.warning("%s %s: %s", result.name, "was refused" if result.refused else "failed", result.output_tail)
+
+
+def failed_runs(failed: Iterable[JobResult]) -> list[SkippedRun]:
+    """Return the runs that failed, for a report, with the reason or the advice to rerun."""
+    return [
+        SkippedRun(
+            result.folder,
+            f"{result.name} was refused: {' '.join(result.output_tail.split())}"
+            if result.refused
+            else f"{result.name} failed: {''.join(result.output_tail.splitlines()[-1:])} {RERUN}",
+        )
+        for result in failed
+        if result.folder is not None
+    ]
 
 
 def run_jobs(
@@ -235,7 +255,12 @@ class _Progress:
 def budget_overrides(
     label: str, overrides: list[str], race: Race, output: Path, pool: InProcess | WorkerPool
 ) -> list[str]:
-    """Return the overrides that limit a run of an arm to its budget. A pilot run measures the cost of a step."""
+    """Return the overrides that limit a run of an arm to its budget. A pilot run measures the cost of a step.
+
+    Raises:
+        InputError: the arm cannot be trained with its overrides.
+        PilotFailedError: the pilot run failed for another reason.
+    """
     kind, amount = race.budget
     if kind == "steps":
         return [f"max_steps={round(amount)}"]
@@ -245,6 +270,8 @@ def budget_overrides(
     [result] = run_all(
         pool, [job], output / "runs.jsonl", at_start=lambda job: log.info("%s: %d steps", job.name, PILOT_STEPS[kind])
     )
+    if not result.finished and not result.refused:
+        raise PilotFailedError(f"race.arms.{label}: the pilot run failed. {RERUN}\n{result.output_tail}")
     if not result.finished:
         expected = "overrides of a training run that succeeds"
         raise InputError(key=f"race.arms.{label}", expected=expected, hint=result.output_tail)

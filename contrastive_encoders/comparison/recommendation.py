@@ -5,7 +5,7 @@ If the arm is not better than the initial encoder, no arm is recommended.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.baselines import BASELINES, UNTRAINED
-from contrastive_encoders.comparison.contrasts import PairwiseComparison, values_of
+from contrastive_encoders.comparison.contrasts import PairwiseComparison, contrasts, values_of
 from contrastive_encoders.comparison.tables import p_value
 from contrastive_encoders.core import RetrievalData
 from contrastive_encoders.core.counts import count_of
@@ -38,7 +38,12 @@ class Recommendation(NamedTuple):
 
 
 def recommend(
-    arms: Sequence[Arm], headline: RankingMetric, comparisons: Sequence[PairwiseComparison], score: str, output: Path
+    arms: Sequence[Arm],
+    headline: RankingMetric,
+    comparisons: Sequence[PairwiseComparison],
+    score: str,
+    output: Path,
+    labels: Collection[str] = (),
 ) -> Recommendation | None:
     """Select the trained arm with the highest mean of ``score``, and recommend it if its headline score is better than
     that of the untrained encoder.
@@ -46,6 +51,9 @@ def recommend(
     ``score`` is a score of the tasks for selection. Return None if no trained arm has this score or if the untrained
     encoder was not scored. The arm is selected before the headline is read. So this is a single comparison, and its
     p-value is not corrected.
+
+    The kept encoder is that of the arm's first run, so this run must be better than the untrained encoder, too. The
+    sentence names the arms among ``labels`` that could not be compared.
     """
     trained = [arm for arm in arms if arm.label not in (UNTRAINED, *BASELINES) and arm.has(score)]
     untrained = next((arm for arm in arms if arm.label == UNTRAINED), None)
@@ -58,30 +66,35 @@ def recommend(
     one = one._replace(p_holm=one.p)
     sign = 1 if one.first == places[best.label] else -1
     before, after = (float(values_of(arm, headline).mean()) for arm in (untrained, best))
-    facts = [f"{before:.1f} -> {after:.1f}"]
-    if one.over_items is not None:
-        low, high = sorted(sign * bound for bound in one.over_items)
-        facts.append(f"{after - before:+.1f}, 95 % interval {low:z.1f} to {high:z.1f}")
+    facts = [_change(sign, one)]
     if one.p is not None:
         facts.append(f"p {p_value(one.p).text}" if one.p < 0.001 else f"p = {p_value(one.p).text}")
     queries, selection = _queries(best, headline.name), _queries(best, score)
     if queries:
         facts.append(f"{queries:,} queries")
-    evidence = f"{headline.name} {facts[0]} ({', '.join(facts[1:])})" if facts[1:] else f"{headline.name} {facts[0]}"
+    evidence = f"{headline.name} {before:.1f} -> {after:.1f} ({', '.join(facts)})"
     others = [f"{arm.label} {float(values_of(arm, headline).mean()):.1f}" for arm in arms if arm.label in BASELINES]
     baselines = f" {', '.join(others)}." if others else ""
     few = ", too few for a reliable choice: use more documents, or hold out more of them for the selection"
     note = few if selection < FEW_SELECTION_QUERIES else ""
     choice = f" The selection was based on {count_of(selection, 'query')}{note}." if selection else ""
-    if one.distinguishable and after > before:
-        from_seed = f", from seed {best.runs[0].results['seeds'][0]}" if len(best.runs) > 1 else ""
-        return Recommendation(
-            best,
-            best,
-            untrained,
-            f"Better: {best.label}, {evidence}.{baselines}{choice} Encoder: {output / ENCODER}{from_seed}.",
-        )
+    failed = [label for label in labels if label not in {arm.label for arm in trained}]
+    missing = f" Not compared: {', '.join(failed)}." if failed else ""
+    kept = f"Encoder: {output / ENCODER}"
+    is_better = one.distinguishable and after > before
     outcome = "is worse" if one.distinguishable else "is not distinguishable from it"
+    if len(best.runs) > 1:
+        run = best.runs[0]
+        start = next((other for other in untrained.runs if other.seed == run.seed), untrained.runs[0])
+        alone = best._replace(runs=[run])
+        own, *_ = contrasts([alone, untrained._replace(runs=[start])], headline)
+        score_of_seed = f"seed {run.seed}: {float(values_of(alone, headline)[0]):.1f} ({_change(1, own)})"
+        kept += f", from {score_of_seed}"
+        if is_better and own.difference <= 0:
+            is_better, outcome = False, f"is better, but its encoder is not, from {score_of_seed}"
+    if is_better:
+        sentence = f"Better: {best.label}, {evidence}.{baselines}{choice} {kept}.{missing}"
+        return Recommendation(best, best, untrained, sentence)
     advice = (
         f" {queries} queries are few: more documents may give a clear result."
         if 0 < queries < FEW_QUERIES and not one.distinguishable
@@ -92,7 +105,7 @@ def recommend(
         best,
         untrained,
         f"Nothing is recommended: keep the encoder that you have. {best.label}, the best of {len(trained)} ways to "
-        f"train by the selection queries, {outcome}: {evidence}.{baselines}{choice}{advice}",
+        f"train by the selection queries, {outcome}: {evidence}.{baselines}{choice}{advice}{missing}",
     )
 
 
@@ -100,6 +113,13 @@ def _queries(arm: Arm, score: str) -> int:
     """Return the number of queries of a score, or 0 if the scores of single queries are not stored."""
     items = arm.runs[0].items
     return len(items.values[score]) if items is not None and score in items.values else 0
+
+
+def _change(sign: int, one: PairwiseComparison) -> str:
+    """Format a difference and its interval; ``sign`` is -1 if the second arm is the trained one."""
+    bounds = sorted(sign * bound for bound in one.over_items or ())
+    change = f"{sign * one.difference:+.1f}"
+    return f"{change}, 95 % interval {bounds[0]:z.1f} to {bounds[1]:z.1f}" if bounds else change
 
 
 def keep_encoder(recommendation: Recommendation | None, output: Path) -> None:

@@ -70,7 +70,11 @@ def sections(one: Comparison, output: Path) -> list[ReportSection]:
     contrast_table = tables.all_contrasts(arms, comparisons)
     displayed = displayed_rows(probes)
     parts: list[tuple[str, str, list[Any]]] = [
-        ("recommended", "Before and after", [*one.recommendation_tables]),
+        (
+            "recommended",
+            "Before and after",
+            [tables.skipped_runs(one.skipped) if one.recommendation else None, *one.recommendation_tables],
+        ),
         (
             "ranking",
             "Ranking",
@@ -82,7 +86,7 @@ def sections(one: Comparison, output: Path) -> list[ReportSection]:
                 *tables.notes(arms, headline),
                 one.budget,
                 board,
-                tables.skipped_runs(one.skipped),
+                None if one.recommendation else tables.skipped_runs(one.skipped),
             ],
         ),
         (

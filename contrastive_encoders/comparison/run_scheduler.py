@@ -63,6 +63,7 @@ class JobResult(NamedTuple):
     attempts: int
     output_tail: str  # last lines of the output of a failed run
     stop_reason: str = ""  # why it was stopped early
+    folder: Path | None = None  # of the run, once it has ended
 
     @property
     def finished(self) -> bool:
@@ -71,6 +72,11 @@ class JobResult(NamedTuple):
     @property
     def failed(self) -> bool:
         return self.status not in (0, *INTERRUPTION_CODES) and not self.stop_reason
+
+    @property
+    def refused(self) -> bool:
+        """Return whether the input of the run is invalid, so that it would fail again."""
+        return self.status == WRONG_INPUT
 
     def describe(self) -> str:
         if self.stop_reason:
@@ -378,7 +384,7 @@ class _Driver:
             file.write(json.dumps(line) + "\n")
         if self.at_end:
             self.at_end(job, result)
-        self.results[number] = result
+        self.results[number] = result._replace(folder=job.folder)
 
     @contextlib.contextmanager
     def signal_handlers(self) -> Iterator[None]:

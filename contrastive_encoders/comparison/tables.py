@@ -418,7 +418,7 @@ def skipped_runs(skipped: Sequence[SkippedRun]) -> Table | None:
     if not skipped:
         return None
     rows = [[str(one.path), Cell(one.reason, mark="warn")] for one in skipped]
-    return Table(columns("path", "reason"), rows, "Skipped runs", "Given paths that could not be compared.", "left-out")
+    return Table(columns("path", "reason"), rows, "Skipped runs", "They could not be compared, or failed.", "left-out")
 
 
 def relative(path: Path, output: Path) -> str:

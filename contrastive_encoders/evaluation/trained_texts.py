@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError, Results
 from contrastive_encoders.core.shared_texts import is_checked, learns, normal_form, sum_overlaps
-from contrastive_encoders.io.file_discovery import FORMS, form_of
+from contrastive_encoders.io.file_formats import FORMS, form_of
 from contrastive_encoders.io.manifest import DataFile, files_in, numbers_in
 from contrastive_encoders.io.results import read_results
 from contrastive_encoders.io.rows import read_rows

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.file_discovery import has_columns, list_files
+from contrastive_encoders.io.file_discovery import list_files
+from contrastive_encoders.io.file_formats import has_columns
 from contrastive_encoders.io.rows import count_rows, read_windows
 from contrastive_encoders.io.text_files import AUTO, Encoding
 

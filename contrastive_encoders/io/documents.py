@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrastive_encoders.core import missing_package
-from contrastive_encoders.io.file_discovery import DOCUMENTS, MARKDOWN, form_of
+from contrastive_encoders.io.file_formats import DOCUMENTS, MARKDOWN, form_of
 from contrastive_encoders.io.markdown import plain_text
 from contrastive_encoders.io.text_files import (
     AUTO,

@@ -5,19 +5,16 @@ these, each local or remote.
 import difflib
 import fnmatch
 import glob
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, is_address
+from contrastive_encoders.io.beir_layout import beside_corpora
+from contrastive_encoders.io.file_formats import DOCUMENTS, FORMS, SHEET, count_kinds, form_of
 from contrastive_encoders.io.remote_files import fetch
 
-FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz appended
-MARKDOWN = (".md", ".markdown")
-DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf", ".docx", ".xlsx")  # each file is one text; also with .gz
-SHEET = ".xlsx"  # a table, unless all documents are read
 DATASET_METADATA_FILES = (
     "manifest.json",
     "dataset_info.json",
@@ -26,6 +23,7 @@ DATASET_METADATA_FILES = (
 )  # files that describe a data set and contain no rows
 HIDDEN = (".", "~$")  # first characters of hidden files, and of the lock files of Office programs
 SYNTHESIS_MANIFEST = "manifest.json"  # in the folder of its shards
+BESIDE = "beside the corpus of a BEIR directory"  # files that are skipped there, such as the queries
 
 
 class TextFile(NamedTuple):
@@ -33,17 +31,6 @@ class TextFile(NamedTuple):
 
     path: Path
     in_folder: bool  # found by listing a folder, where a .txt is one document by default
-
-
-def form_of(path: Path, forms: Container[str] = FORMS) -> str:
-    """Return the extension of the file name if it is among ``forms``; otherwise an empty string."""
-    form = _ending(path)
-    return form if form in forms else ""
-
-
-def has_columns(path: Path) -> bool:
-    """Return whether the rows of a file have named columns, unlike the lines of a text file and documents."""
-    return form_of(path, (*FORMS, SHEET)) not in ("", ".txt")
 
 
 def list_files(
@@ -58,7 +45,7 @@ def list_files(
 
     In the output folder of a synthesis only the shards count, because other tables are next to and below them. A
     README, or another file with a name in capitals, describes the rows next to or below it and is not read as a
-    document.
+    document. In a folder of retrieval data, which contains a corpus and queries, the documents are those of the corpus.
 
     Args:
         key: the config key that the error messages name.
@@ -77,10 +64,9 @@ def list_files(
             raise _missing_path_error(path, key)
         for match in matches:
             if match.is_dir():
-                files += [
-                    TextFile(found, True)
-                    for found in _list_folder(match, (*FORMS, SHEET) if documents == "named" else forms, key)
-                ]
+                found = _list_folder(match, (*FORMS, SHEET) if documents == "named" else forms, key)
+                beside = set() if documents == "none" else beside_corpora(found)
+                files += [TextFile(one, True) for one in found if one not in beside]
             elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))
             else:
@@ -188,23 +174,17 @@ def _is_description(path: Path, rows: Sequence[Path]) -> bool:
     return named and form_of(path, DOCUMENTS) != "" and any(row.is_relative_to(path.parent) for row in rows)
 
 
-def count_kinds(files: Sequence[Path]) -> dict[str, int]:
-    """Count files by extension, in descending order of frequency."""
-    return dict(Counter(_ending(path) or path.name for path in files).most_common())
+def count_skipped(paths: str | Path | Sequence[str | Path], files: Iterable[Path]) -> dict[str, int]:
+    """Count the files that are skipped: those in the folders of ``paths`` that are neither hidden nor among ``files``.
 
-
-def count_skipped(paths: str | Path | Sequence[str | Path], files: Sequence[TextFile]) -> dict[str, int]:
-    """Count the files that are skipped, by extension: those in the folders of ``paths`` that are neither hidden nor
-    among ``files``.
+    The keys are extensions, and one key for the queries and other files of retrieval data (BEIR's layout).
     """
     here = (Path(given).expanduser() for given in _each_path(paths, "data.path") if not is_address(given))
     folders = [match for path in here for match in _matches(path) if match.is_dir()]
     visible = {path for folder in folders for path in _visible_files(folder)}
-    return count_kinds(sorted(visible - {file.path for file in files}))
-
-
-def _ending(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
+    skipped = sorted(visible.difference(files))
+    beside = beside_corpora(visible).intersection(skipped)
+    return count_kinds([path for path in skipped if path not in beside]) | ({BESIDE: len(beside)} if beside else {})
 
 
 def _unknown_format_error(path: Path, forms: Sequence[str], key: str) -> InputError:

@@ -49,12 +49,12 @@ def hub_name(path: str) -> str:
     return next(names, path)
 
 
-@functools.cache
 def expand_user(name: str) -> str:
     """Return the name of a model with the home directory in place of a leading ``~``."""
     return str(Path(name).expanduser()) if name.startswith("~") else name
 
 
+@functools.cache
 def find_installed(name: str) -> str | None:
     """Return the path of the copy of the model ``name`` in an installed package.
 

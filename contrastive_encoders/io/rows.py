@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 
 from contrastive_encoders.io.delimited import CommaTable, TabTable
 from contrastive_encoders.io.documents import DocumentReader
-from contrastive_encoders.io.file_discovery import DOCUMENTS, SHEET, form_of
+from contrastive_encoders.io.file_formats import DOCUMENTS, SHEET, form_of
 from contrastive_encoders.io.html_cells import visible_text
 from contrastive_encoders.io.json_list import InvalidJSONListError, items_of
 from contrastive_encoders.io.nested_columns import MISSING, top_level, value_in

@@ -54,7 +54,7 @@ def facts(
     yield "data", f"{name_of(run.data)}: {_counted(found)}"
     yield from account_of(found, data.yields)
     loader = data.train_dataloader()
-    yield "batch", f"{count_of(data.batch_size, 'example')}{_negatives(negatives)}"
+    yield "batch", f"{count_of(data.batch_size, 'example')}{all_rows(data)}{_negatives(negatives)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} per epoch{limit}"
@@ -106,6 +106,16 @@ def steps_of_epoch(data: Any, steps: int) -> int:
         return steps
     batches, rest = divmod(data.num_examples, data.batch_size)
     return batches + (rest > 0 and not data.drop_last)
+
+
+def all_rows(data: Any) -> str:
+    """Describe where a batch contains all rows, because there are fewer than ``batch_size``."""
+    wanted = data.settings.batch_size
+    if data.batch_size < wanted:
+        return f" (all there are; batch_size={wanted:,})"
+    small = {name: part for name, part in getattr(data, "parts", {}).items() if part.batch_size < wanted}
+    found = ", ".join(f"{part.batch_size:,} from {name}, all there are" for name, part in small.items())
+    return f" ({found})" if found and data.homogeneous else ""
 
 
 def _negatives(counts: Mapping[str, Counts]) -> str:

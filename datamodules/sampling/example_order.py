@@ -93,11 +93,11 @@ class ExampleOrder:
         groups: Sequence[np.ndarray] = (),
     ) -> None:
         examples = sum(map(len, groups)) or examples
+        if not drop_last and examples % world:
+            raise uneven_batch(examples % batch_size or batch_size, world)
         check_batch_size(examples, batch_size, world)
         self.num_full_batches, rest = divmod(examples, batch_size)
         self.has_rest = rest > 0 and not drop_last
-        if self.has_rest and rest % world:
-            raise uneven_batch(rest, world)
         self.examples, self.batch_size, self.seed, self.rank, self.world = examples, batch_size, seed, rank, world
         self.drop_last, self.groups = drop_last, groups
         self._permutation: tuple[int, Permutation | np.ndarray] | None = None

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.core.batches import RELATIONS
-from contrastive_encoders.io.file_discovery import DOCUMENTS, FORMS, TextFile, form_of, list_files
+from contrastive_encoders.io.file_discovery import TextFile, list_files
+from contrastive_encoders.io.file_formats import DOCUMENTS, FORMS, form_of
 from contrastive_encoders.io.hub import hub_answers
 from contrastive_encoders.io.manifest import describe_files
 from contrastive_encoders.io.nested_columns import top_level

@@ -33,7 +33,8 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
 )
 from contrastive_encoders.datamodules.sources.text_lists import TextLists, are_lists, read_lists
 from contrastive_encoders.io.column_names import choose_columns
-from contrastive_encoders.io.file_discovery import form_of, local_path
+from contrastive_encoders.io.file_discovery import local_path
+from contrastive_encoders.io.file_formats import form_of
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.nested_columns import MISSING, value_in
 from contrastive_encoders.io.rows import MAX_QUOTE_CHARS, header_advice, text_in

@@ -24,7 +24,8 @@ from contrastive_encoders.datamodules.sources.row_filter import (
     round_up,
 )
 from contrastive_encoders.datamodules.sources.row_reading import MAX_SKIPPED, OnError
-from contrastive_encoders.io.file_discovery import DOCUMENTS, count_kinds, count_skipped, form_of
+from contrastive_encoders.io.file_discovery import count_skipped
+from contrastive_encoders.io.file_formats import DOCUMENTS, count_kinds, form_of
 from contrastive_encoders.io.rows import DOCUMENT
 from contrastive_encoders.io.text_files import LINE, BadRow, Encoding, ParsedRow
 
@@ -53,7 +54,7 @@ class TextSource(DocumentSource):
     ) -> None:
         self.row_filter = RowFilter(split, on_error, max_skipped, prefix, strip_html)
         self.files = find_rows(path, split, hub, documents="all", key=self.row_filter.path_key)
-        self.passed_over = count_skipped(path, [file for file in self.files if not isinstance(file, HubSet)])
+        self.passed_over = count_skipped(path, [file.path for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
         self.unreadable = dict[Path, BadRow]()  # files that are one document each, in the last reading
         self.encoding = Encoding(encoding, f"{prefix}encoding")

@@ -79,7 +79,7 @@ def test_the_best_by_the_questions_for_choosing_is_recommended_if_it_is_better(r
     assert one.arm.label == "chosen"
     before, after = (next(a for a in arms if a.label == name).values(HELD_OUT).mean() for name in (UNTRAINED, "chosen"))
     assert one.sentence.startswith(f"Better: chosen, {HELD_OUT} {before:.1f} -> {after:.1f} ({after - before:+.1f}, ")
-    assert re.search(rf"{tmp_path / 'encoder'}, .*\b1\.$", one.sentence)
+    assert re.search(rf"{tmp_path / 'encoder'}, .*\b1: ", one.sentence)
     assert f" {QUERIES} " in one.sentence
     keep_encoder(one, tmp_path)
     assert (tmp_path / "encoder" / "model.safetensors").read_text() == "chosen 1"
@@ -112,6 +112,34 @@ def test_the_number_of_queries_of_the_selection_is_stated(run_folder, tmp_path, 
     write_report(found, tmp_path / "out", "compare")
     for name in ("report.html", "report.md"):
         assert f" {number} quer" in (tmp_path / "out" / name).read_text()
+
+
+def test_the_kept_encoder_has_its_own_score_and_must_be_better(run_folder, tmp_path):
+    """The mean over the seeds is not the score of the encoder of the first seed."""
+    for root, first in (("good", 0.6), ("bad", 0.4)):
+        for seed, share in enumerate((first, 1.0, 1.0), start=1):
+            arm(run_folder, tmp_path / root, "chosen", seed, share, 0.95)
+        arm(run_folder, tmp_path / root, UNTRAINED, 1, 0.5, 0.5)
+        arms, one = judged(tmp_path / root, tmp_path)
+        scores = {a.label: a.values(HELD_OUT) for a in arms}
+        before, own, mean = scores[UNTRAINED][0], scores["chosen"][0], scores["chosen"].mean()
+        assert f" {own:.1f} ({own - before:+.1f}, 95 % interval " in one.sentence
+        assert f" {before:.1f} -> {mean:.1f} ({mean - before:+.1f}, " in one.sentence
+        assert (one.arm is not None) == one.sentence.startswith("Better: ") == (root == "good")
+        keep_encoder(one, tmp_path)
+        assert (tmp_path / "encoder").exists() == (root == "good")
+
+
+def test_arms_that_were_not_trained_are_named(run_folder, tmp_path):
+    arm(run_folder, tmp_path / "runs", "chosen", 1, 0.5, 0.9)
+    arm(run_folder, tmp_path / "runs", UNTRAINED, 1, 0.5, 0.5)
+    arms = arms_of(collect([str(tmp_path / "runs" / "*")])[0])
+    headline = choose_ranking_metric(arms, HELD_OUT)
+    one = recommend(arms, headline, contrasts(arms, headline), CHOICE, tmp_path, ["chosen", "first", "second"])
+    assert "best of 1 " in one.sentence
+    assert one.sentence.endswith(": first, second.")
+    one = recommend(arms, headline, contrasts(arms, headline), CHOICE, tmp_path, ["chosen"])
+    assert "compared" not in one.sentence
 
 
 def test_without_the_untrained_encoder_nothing_can_be_recommended(run_folder, tmp_path):

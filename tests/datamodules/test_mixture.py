@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
 from contrastive_encoders.datamodules.sampling.interleaving import Interleaving
+from contrastive_encoders.training.startup_summary import all_rows
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of, write_rows
 from tests.datamodules.test_passages import corpus, module
@@ -89,6 +90,38 @@ def test_by_size_an_epoch_has_every_row_once(mixture, homogeneous):
     assert first != second
     if homogeneous:
         assert all(len({name for name, _ in rows}) == 1 for rows in first)
+
+
+def small_batches(data):
+    """Return the sorted rows of each batch of two epochs."""
+    return [[sorted(rows) for rows in epoch(data, number)] for number in (0, 1)]
+
+
+def test_a_batch_has_all_rows_of_a_part_with_fewer_than_batch_size(mixture):
+    data = mixture(("few", "many"), batch_size=16, drop_last=False)
+    few = [("few", row) for row in range(SIZES["few"])]
+    for found in small_batches(data):
+        assert sorted(map(len, found)) == [8, 8, 16, 16]
+        assert found.count(few) == 1
+    assert re.findall(r"\d+ from \w+", all_rows(data)) == ["8 from few"]
+    whole = mixture(("few", "many"), batch_size=64, drop_last=False, homogeneous=False)
+    everything = sorted((name, row) for name in ("few", "many") for row in range(SIZES[name]))
+    assert small_batches(whole) == [[everything]] * 2
+    assert "batch_size=64" in all_rows(whole)
+    with pytest.raises(InputError, match="batch_size=16"):
+        epoch(mixture(("few", "many"), batch_size=16), 0)
+
+
+def test_a_batch_has_all_rows_if_there_are_fewer_than_batch_size(part, files, tmp_path):
+    rows = [{"anchor": f"a {n}", "positive": f"b {n}", "negative": f"c {n}"} for n in range(5)]
+    path = write_rows(tmp_path / "triplets.jsonl", rows)
+    for kind, file, number in (("triplets", path, 5), ("qa", files["few"], 8)):
+        data = part(file, kind, batch_size=16, drop_last=False)
+        found = [[sorted(batch.rows.tolist()) for batch in batches(data, epoch=epoch)] for epoch in (0, 1)]
+        assert found == [[list(range(number))]] * 2
+        assert data.batch_size == number
+        assert "batch_size=16" in all_rows(data)
+    assert not all_rows(part(path, "triplets", batch_size=5, drop_last=False))
 
 
 @pytest.mark.parametrize("homogeneous", [True, False])

@@ -100,6 +100,9 @@ def test_the_last_batch_may_be_smaller(world):
         ExampleOrder(106, 12, seed=0, world=3, drop_last=False)
     assert (error.value.key, error.value.value) == ("data.drop_last", False)
     assert re.findall(r"\d+", error.value.expected) == ["10", "3"]
+    with pytest.raises(InputError) as error:
+        ExampleOrder(7, 7, seed=0, world=3, drop_last=False)
+    assert (error.value.key, error.value.value) == ("data.drop_last", False), "7 rows do not split evenly over 3"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.export.input_texts import open_texts
 from tests.data import TextSource
 
 
@@ -69,6 +70,50 @@ def test_descriptions_of_data_are_not_documents(tmp_path):
     assert list(source.texts()) == ["row", "guide"]
     assert source.manifest()["passed_over"] == {".md": 3}
     assert texts(tmp_path / "README.md") == ["About the rows"], "it is read if it is named"
+
+
+def retrieval_data(folder, layout):
+    """Write a corpus of two documents, a query, and judgments; return the number of files beside the corpus."""
+    tables = {
+        "corpus": [{"_id": "d1", "title": "T", "text": "first"}, {"_id": "d2", "title": "", "text": "second"}],
+        "queries": [{"_id": "q1", "text": "a question of the test"}],
+        "qrels": [{"query-id": "q1", "corpus-id": "d1", "score": 1}],
+    }
+    for part, rows in tables.items():
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        if layout == "parquet":
+            write(folder / part / "train-00000-of-00001.parquet", "")
+            pa.parquet.write_table(pa.Table.from_pylist(rows), folder / part / "train-00000-of-00001.parquet")
+        elif part != "qrels":
+            write(folder / f"{part}.jsonl{'.gz' if layout == 'gzip' else ''}", lines)
+        elif layout == "TREC":
+            write(folder / "qrels" / "test.qrels", "q1 0 d1 1\n")
+        elif layout != "no qrels":
+            write(folder / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    return 1 if layout == "no qrels" else 2
+
+
+@pytest.mark.parametrize("layout", ["jsonl", "gzip", "parquet", "TREC", "no qrels"])
+@pytest.mark.parametrize("below", [".", "name", "more/name"])
+def test_only_the_corpus_of_retrieval_data_is_documents(tmp_path, layout, below):
+    """The queries of a test must not be trained on."""
+    beside = retrieval_data(tmp_path / below, layout)
+    write(tmp_path / below / "train.jsonl", '{"text": "other"}')
+    source = TextSource(tmp_path)
+    assert list(source.texts()) == ["first", "second"]
+    assert list(source.manifest()["passed_over"].values()) == [beside + 1]
+    embedded = open_texts(str(tmp_path), None)
+    assert [text for _, window in embedded.windows(9, lambda _: True) for text in window] == ["first", "second"]
+
+
+def test_documents_outside_of_retrieval_data_are_read(tmp_path):
+    write(tmp_path / "queries.jsonl", '{"text": "no corpus is here"}')
+    write(tmp_path / "texts" / "corpus" / "1.txt", "a corpus of texts")
+    write(tmp_path / "texts" / "queries" / "2.txt", "about queries")
+    retrieval_data(tmp_path / "beir", "jsonl")
+    found = ["first", "second", "no corpus is here", "a corpus of texts", "about queries"]
+    assert texts(tmp_path) == found
+    assert texts([tmp_path / "beir", tmp_path / "beir" / "queries.jsonl"])[2:] == ["a question of the test"], "named"
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
+from contrastive_encoders.io.file_discovery import check_output_apart, list_files
+from contrastive_encoders.io.file_formats import form_of
 from contrastive_encoders.io.rows import count_rows, read_rows, read_windows, text_in
 from contrastive_encoders.io.text_files import BadRow
 

@@ -18,18 +18,16 @@ from typing import Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, RetrievalData
 from contrastive_encoders.evaluation.tables import TableRow, read_custom_table, read_header
+from contrastive_encoders.io.beir_layout import PARTS, set_folders, splits_of
 from contrastive_encoders.io.column_names import GAINS, IDS, RELEVANCE, choose_columns
 from contrastive_encoders.io.delimited import LINES_INSPECTED, detect_separator
-from contrastive_encoders.io.file_discovery import FORMS, form_of
+from contrastive_encoders.io.file_formats import form_of
 from contrastive_encoders.io.rows import read_rows
 from contrastive_encoders.io.text_files import AUTO, LINE, Encoding, require_valid_row
 
 log = logging.getLogger(__name__)
 
-PARTS = ("corpus", "queries", "qrels")
-FILE_NAME = re.compile(r"(.+?)(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # parts of a file's name: split, part number, endings
 DEFAULT_SPLIT = "test"
-TREC = (".qrels", ".qrel", ".trec", ".txt")  # endings of qrels with spaces between the columns
 COLUMNS_WITHOUT_HEADER = {  # columns of qrels without a header, by the number of columns
     2: ("query-id", "corpus-id"),
     3: ("query-id", "corpus-id", "score"),
@@ -47,13 +45,6 @@ class Files(NamedTuple):
     qrels: list[Path]
 
 
-def is_beir(folder: Path) -> bool:
-    """Return whether a folder contains a corpus, queries, or qrels, or subfolders that contain all three."""
-    if not folder.is_dir():
-        return False
-    return any(_splits(folder, part) for part in PARTS) or bool(_set_folders(folder))
-
-
 def find_sets(folder: Path | None, split: str | None, files: Mapping[str, list[Path]]) -> dict[str, Files]:
     """Return a mapping from the name of each data set to its files; a single data set has the name "".
 
@@ -62,8 +53,8 @@ def find_sets(folder: Path | None, split: str | None, files: Mapping[str, list[P
     Raises:
         InputError: the corpus, the queries, the qrels, or the split is missing.
     """
-    parts = {part: {"": files[part]} if files.get(part) else _splits(folder, part) for part in PARTS}
-    folders = _set_folders(folder) if folder and not any(parts.values()) else []
+    parts = {part: {"": files[part]} if files.get(part) else splits_of(folder, part) for part in PARTS}
+    folders = set_folders(folder) if folder and not any(parts.values()) else []
     if folders:
         return {one.name: find_sets(one, split, {})[""] for one in folders}
     if missing := [part for part in PARTS if not parts[part]]:
@@ -80,29 +71,6 @@ def find_sets(folder: Path | None, split: str | None, files: Mapping[str, list[P
     qrels = _files_of_split(folder, parts["qrels"], split)
     corpus, queries = ([file for files in parts[part].values() for file in files] for part in ("corpus", "queries"))
     return {"": Files(corpus, queries, qrels)}
-
-
-def _set_folders(folder: Path) -> list[Path]:
-    folders = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
-    return [one for one in folders if all(_splits(one, part) for part in PARTS)]
-
-
-def _splits(folder: Path | None, part: str) -> dict[str, list[Path]]:
-    """Return a mapping from the name of each split to its files of the kind ``part``, which is "corpus", "queries", or
-    "qrels".
-
-    A file that is named like the part has the split "".
-    """
-    splits = dict[str, list[Path]]()
-    if folder is None:
-        return splits
-    part_folder = folder / part
-    forms = (*FORMS, *TREC) if part == "qrels" else FORMS
-    for path in sorted(part_folder.iterdir() if part_folder.is_dir() else folder.glob(f"{part}.*")):
-        match = FILE_NAME.fullmatch(path.name)
-        if match and form_of(path, forms) and (part_folder.is_dir() or match[1] == part):
-            splits.setdefault(match[1] if part_folder.is_dir() else "", []).append(path)
-    return splits
 
 
 def _files_of_split(folder: Path | None, splits: Mapping[str, list[Path]], split: str | None) -> list[Path]:

@@ -20,7 +20,8 @@ from contrastive_encoders.evaluation.catalog import SUITES, is_task
 from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SPLIT_NAMES, CustomTask, kind_of
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig, Tasks
 from contrastive_encoders.evaluation.task import Task
-from contrastive_encoders.io.file_discovery import form_of, local_path
+from contrastive_encoders.io.file_discovery import local_path
+from contrastive_encoders.io.file_formats import form_of
 from contrastive_encoders.io.manifest import describe_files
 
 YAML = (".yaml", ".yml")

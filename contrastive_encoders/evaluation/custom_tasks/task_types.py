@@ -15,11 +15,9 @@ from contrastive_encoders.core import InputError, Prompted, RatedPairs, Retrieva
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.import_target import imported, is_allowed, untrusted
 from contrastive_encoders.evaluation.custom_tasks.beir import (
-    PARTS,
     Files,
     IgnoreIdenticalIds,
     find_sets,
-    is_beir,
     read_set,
 )
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
@@ -34,8 +32,10 @@ from contrastive_encoders.evaluation.tasks.retrieval import RetrievalTask, parse
 from contrastive_encoders.evaluation.tasks.sts import CustomMetricPairs, SimilarityTask
 from contrastive_encoders.evaluation.tasks.triplets import TripletTask
 from contrastive_encoders.io import column_names
+from contrastive_encoders.io.beir_layout import PARTS, is_beir
 from contrastive_encoders.io.column_names import Names, choose_columns
-from contrastive_encoders.io.file_discovery import form_of, list_files
+from contrastive_encoders.io.file_discovery import list_files
+from contrastive_encoders.io.file_formats import form_of
 from contrastive_encoders.io.rows import header_advice
 from contrastive_encoders.io.text_files import ENCODING_MEANING, Encoding
 from contrastive_encoders.statistics.bootstrap import Estimate, average

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
+from contrastive_encoders.io.file_discovery import check_output_apart, list_files
+from contrastive_encoders.io.file_formats import form_of
 from contrastive_encoders.io.manifest import sha256_of, sha256_of_all
 from contrastive_encoders.io.rows import read_rows, text_in
 from contrastive_encoders.io.text_files import (
