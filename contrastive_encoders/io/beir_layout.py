@@ -44,17 +44,17 @@ def splits_of(folder: Path | None, part: str) -> dict[str, list[Path]]:
 
 
 def beside_corpora(files: Iterable[Path]) -> set[Path]:
-    """Return the files that are in a folder of retrieval data, but do not belong to its corpus, such as its queries.
+    """Return the tables that are in a folder of retrieval data, but do not belong to its corpus, and its qrels.
 
     Such a folder contains a corpus and queries, since the queries of a test may have no public qrels.
     """
-    files = list(files)
+    files = set(files)
     roots = {path.parent for path in files if path.name.startswith("corpus.")}
     roots |= {path.parent.parent for path in files if path.parent.name == "corpus"}
     beside, corpora = set[Path](), set[Path]()
     for root in roots:
-        corpus, queries = (set(itertools.chain(*splits_of(root, part).values())) for part in ("corpus", "queries"))
+        corpus, queries, qrels = (set(itertools.chain(*splits_of(root, part).values())) for part in PARTS)
         if any(map(has_columns, corpus)) and any(map(has_columns, queries)):
             corpora |= corpus
-            beside |= {path for path in files if path.is_relative_to(root)}
-    return beside - corpora
+            beside |= qrels | {path for path in files if path.is_relative_to(root) and has_columns(path)}
+    return (beside & files) - corpora

@@ -114,6 +114,8 @@ def test_documents_outside_of_retrieval_data_are_read(tmp_path):
     found = ["first", "second", "no corpus is here", "a corpus of texts", "about queries"]
     assert texts(tmp_path) == found
     assert texts([tmp_path / "beir", tmp_path / "beir" / "queries.jsonl"])[2:] == ["a question of the test"], "named"
+    write(tmp_path / "beir" / "notes" / "guide.md", "a document next to the tables")
+    assert texts(tmp_path / "beir") == ["first", "second", "a document next to the tables"]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
