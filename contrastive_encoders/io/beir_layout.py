@@ -43,7 +43,7 @@ def splits_of(folder: Path | None, part: str) -> dict[str, list[Path]]:
     return splits
 
 
-def beside_corpora(files: Iterable[Path]) -> set[Path]:
+def tables_outside_corpora(files: Iterable[Path]) -> set[Path]:
     """Return the tables that are in a folder of retrieval data, but do not belong to its corpus, and its qrels.
 
     Such a folder contains a corpus and queries, since the queries of a test may have no public qrels.
@@ -51,10 +51,10 @@ def beside_corpora(files: Iterable[Path]) -> set[Path]:
     files = set(files)
     roots = {path.parent for path in files if path.name.startswith("corpus.")}
     roots |= {path.parent.parent for path in files if path.parent.name == "corpus"}
-    beside, corpora = set[Path](), set[Path]()
+    outside, corpora = set[Path](), set[Path]()
     for root in roots:
         corpus, queries, qrels = (set(itertools.chain(*splits_of(root, part).values())) for part in PARTS)
         if any(map(has_columns, corpus)) and any(map(has_columns, queries)):
             corpora |= corpus
-            beside |= qrels | {path for path in files if path.is_relative_to(root) and has_columns(path)}
-    return (beside & files) - corpora
+            outside |= qrels | {path for path in files if path.is_relative_to(root) and has_columns(path)}
+    return (outside & files) - corpora

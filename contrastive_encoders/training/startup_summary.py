@@ -109,12 +109,12 @@ def steps_of_epoch(data: Any, steps: int) -> int:
 
 
 def all_rows(data: Any) -> str:
-    """Describe where a batch contains all rows, because there are fewer than ``batch_size``."""
-    wanted = data.settings.batch_size
-    if data.batch_size < wanted:
-        return f" (all there are; batch_size={wanted:,})"
-    small = {name: part for name, part in getattr(data, "parts", {}).items() if part.batch_size < wanted}
-    found = ", ".join(f"{part.batch_size:,} from {name}, all there are" for name, part in small.items())
+    """Describe batches that contain all rows, because there are fewer rows than ``batch_size``."""
+    batch_size = data.settings.batch_size
+    if data.batch_size < batch_size:
+        return f" (all rows; batch_size={batch_size:,})"
+    small = {name: part for name, part in getattr(data, "parts", {}).items() if part.batch_size < batch_size}
+    found = ", ".join(f"{part.batch_size:,} from {name}, which are all its rows" for name, part in small.items())
     return f" ({found})" if found and data.homogeneous else ""
 
 

@@ -73,7 +73,7 @@ def test_descriptions_of_data_are_not_documents(tmp_path):
 
 
 def retrieval_data(folder, layout):
-    """Write a corpus of two documents, a query, and judgments; return the number of files beside the corpus."""
+    """Write a corpus of two documents, a query, and judgments; return the number of files that are not in the corpus."""
     tables = {
         "corpus": [{"_id": "d1", "title": "T", "text": "first"}, {"_id": "d2", "title": "", "text": "second"}],
         "queries": [{"_id": "q1", "text": "a question of the test"}],
@@ -97,11 +97,11 @@ def retrieval_data(folder, layout):
 @pytest.mark.parametrize("below", [".", "name", "more/name"])
 def test_only_the_corpus_of_retrieval_data_is_documents(tmp_path, layout, below):
     """The queries of a test must not be trained on."""
-    beside = retrieval_data(tmp_path / below, layout)
+    outside = retrieval_data(tmp_path / below, layout)
     write(tmp_path / below / "train.jsonl", '{"text": "other"}')
     source = TextSource(tmp_path)
     assert list(source.texts()) == ["first", "second"]
-    assert list(source.manifest()["passed_over"].values()) == [beside + 1]
+    assert list(source.manifest()["passed_over"].values()) == [outside + 1]
     embedded = open_texts(str(tmp_path), None)
     assert [text for _, window in embedded.windows(9, lambda _: True) for text in window] == ["first", "second"]
 
