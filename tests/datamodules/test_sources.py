@@ -73,7 +73,7 @@ def test_descriptions_of_data_are_not_documents(tmp_path):
 
 
 def retrieval_data(folder, layout):
-    """Write a corpus of two documents, a query, and judgments; return the number of files that are not in the corpus."""
+    """Write a corpus of two documents, a query, and judgments; return the number of the other files."""
     tables = {
         "corpus": [{"_id": "d1", "title": "T", "text": "first"}, {"_id": "d2", "title": "", "text": "second"}],
         "queries": [{"_id": "q1", "text": "a question of the test"}],
