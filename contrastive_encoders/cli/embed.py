@@ -12,7 +12,7 @@ from contrastive_encoders.core.runtime.module_imports import module_imports
 from contrastive_encoders.core.runtime.process_group import refuse_launcher
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import open_texts
-from contrastive_encoders.io.file_discovery import OUTSIDE_CORPUS, count_skipped
+from contrastive_encoders.io.file_discovery import QUERY_FILES, count_skipped
 from contrastive_encoders.io.text_files import Encoding
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     require(config, "output", "FILE.npy or FILE.parquet")
     config.check_keys()
     texts = open_texts(config.input or [], config.column, Encoding(config.encoding, "encoding"))
-    if OUTSIDE_CORPUS in (skipped := count_skipped(config.input or [], texts.files)):
-        log.info("input: skipped files: %d %s", skipped[OUTSIDE_CORPUS], OUTSIDE_CORPUS)
+    if QUERY_FILES in (skipped := count_skipped(config.input or [], texts.files)):
+        log.info("input: skipped: %d %s", skipped[QUERY_FILES], QUERY_FILES)
     with module_imports():
         from contrastive_encoders.export.embed import write_vectors  # imports torch, which takes seconds
 

@@ -61,7 +61,7 @@ KEY_EFFECTS: Mapping[str, KeyEffect] = {
         _PROCESSES: ("data.num_workers", "data.tokenizer_workers"),
         _OUTPUT: (
             *("quiet", "data.quiet", "logger", "next_steps", "name", "data_license"),
-            *("checkpoint.keep_all", "trainer.enable_progress_bar", "evaluation.compare_with_teacher"),
+            *("checkpoint.keep_all", "trainer.enable_progress_bar"),
         ),
         _of_run(_START): ("resume", "overwrite"),
         _START: ("verify", "data.verify", "allow_targets"),
@@ -69,7 +69,7 @@ KEY_EFFECTS: Mapping[str, KeyEffect] = {
         _INDIRECT: ("train_max_length", "default_train_max_length", "document_datamodule"),
         _MEASURED: (
             *("log_every_n_steps", "trainer.log_every_n_steps"),
-            *("evaluation.data_root", "data_root", "evaluation.at_start"),
+            *("evaluation.data_root", "data_root", "evaluation.at_start", "evaluation.compare_with_teacher"),
         ),
         _SEED: ("seed", "*.seed"),
         _ORDER: ("batch_size", "data", "held_out_fraction", "neighbor_group_size"),

@@ -1,6 +1,5 @@
 """The layout of retrieval data: a folder with files or subfolders named corpus, queries, and qrels."""
 
-import itertools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,18 +42,22 @@ def splits_of(folder: Path | None, part: str) -> dict[str, list[Path]]:
     return splits
 
 
-def tables_outside_corpora(files: Iterable[Path]) -> set[Path]:
-    """Return the tables that are in a folder of retrieval data, but do not belong to its corpus, and its qrels.
+def query_files(files: Iterable[Path]) -> set[Path]:
+    """Return the queries and the qrels in folders of retrieval data, which contain a corpus and queries.
 
-    Such a folder contains a corpus and queries, since the queries of a test may have no public qrels.
+    The queries of a test may have no public qrels.
     """
-    files = set(files)
-    roots = {path.parent for path in files if path.name.startswith("corpus.")}
-    roots |= {path.parent.parent for path in files if path.parent.name == "corpus"}
-    outside, corpora = set[Path](), set[Path]()
+    found = list(files)
+    roots = {path.parent for path in found if path.name.startswith("corpus.")}
+    roots |= {parent.parent for path in found for parent in path.parents if parent.name == "corpus"}
+    skipped = set[Path]()
     for root in roots:
-        corpus, queries, qrels = (set(itertools.chain(*splits_of(root, part).values())) for part in PARTS)
+        corpus, queries, qrels = ([path for path in found if _is_part(path, root, part)] for part in PARTS)
         if any(map(has_columns, corpus)) and any(map(has_columns, queries)):
-            corpora |= corpus
-            outside |= qrels | {path for path in files if path.is_relative_to(root) and has_columns(path)}
-    return (outside & files) - corpora
+            skipped.update(queries, qrels)
+    return skipped
+
+
+def _is_part(path: Path, root: Path, part: str) -> bool:
+    """Return whether a file is in the folder ``part`` of ``root``, or the file of ``root`` that is named like it."""
+    return path.is_relative_to(root / part) or (path.parent == root and path.name.startswith(f"{part}."))

@@ -36,6 +36,7 @@ SOURCE = "markdown"  # the name of the value from which a document is made
 # heading of a sheet with the name that spreadsheet programs give it
 DEFAULT_SHEET = re.compile(r"^## (?:Sheet|Tabelle|Feuil|Hoja|Foglio|Planilha|Blad|Arkusz) ?\d+[^\S\n]*$", re.MULTILINE)
 MAX_CACHED = 2_000  # converted documents that are kept, because preparing a run reads each document several times
+MAX_CACHED_CHARACTERS = 100_000  # of such a document
 EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas writes the empty cells of a sheet
 
 _converted: dict[tuple[str, bytes], str] = {}  # form and hash of a file -> its Markdown
@@ -69,7 +70,7 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
     if form not in MARKDOWN:
         key = form, hashlib.sha256(data).digest()
         converted = _converted[key] if key in _converted else _convert(data, path, form)
-        if isinstance(converted, str) and len(_converted) < MAX_CACHED:
+        if isinstance(converted, str) and len(converted) <= MAX_CACHED_CHARACTERS and len(_converted) < MAX_CACHED:
             _converted[key] = converted
         return converted
     text = decode_utf8(data, 1, encoding, "file")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, is_address
-from contrastive_encoders.io.beir_layout import tables_outside_corpora
+from contrastive_encoders.io.beir_layout import query_files
 from contrastive_encoders.io.file_formats import DOCUMENTS, FORMS, SHEET, count_kinds, form_of
 from contrastive_encoders.io.remote_files import fetch
 
@@ -23,7 +23,7 @@ DATASET_METADATA_FILES = (
 )  # files that describe a data set and contain no rows
 HIDDEN = (".", "~$")  # first characters of hidden files, and of the lock files of Office programs
 SYNTHESIS_MANIFEST = "manifest.json"  # in the folder of its shards
-OUTSIDE_CORPUS = "not in the corpus of a BEIR directory"  # files that are skipped there, such as the queries
+QUERY_FILES = "files of queries and judgments"  # in a folder of retrieval data, where they are skipped
 
 
 class TextFile(NamedTuple):
@@ -65,8 +65,8 @@ def list_files(
         for match in matches:
             if match.is_dir():
                 found = _list_folder(match, (*FORMS, SHEET) if documents == "named" else forms, key)
-                outside = set() if documents == "none" else tables_outside_corpora(found)
-                files += [TextFile(one, True) for one in found if one not in outside]
+                skipped = set() if documents == "none" else query_files(found)
+                files += [TextFile(one, True) for one in found if one not in skipped]
             elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))
             else:
@@ -183,9 +183,9 @@ def count_skipped(paths: str | Path | Sequence[str | Path], files: Iterable[Path
     folders = [match for path in here for match in _matches(path) if match.is_dir()]
     visible = {path for folder in folders for path in _visible_files(folder)}
     skipped = sorted(visible.difference(files))
-    outside = tables_outside_corpora(visible).intersection(skipped)
-    return count_kinds([path for path in skipped if path not in outside]) | (
-        {OUTSIDE_CORPUS: len(outside)} if outside else {}
+    queries = query_files(visible).intersection(skipped)
+    return count_kinds([path for path in skipped if path not in queries]) | (
+        {QUERY_FILES: len(queries)} if queries else {}
     )
 
 

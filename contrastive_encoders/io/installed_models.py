@@ -1,5 +1,6 @@
 """Find models of the Hugging Face Hub in installed Python packages, for machines without access to the Hub."""
 
+import contextlib
 import functools
 import logging
 from importlib.util import find_spec
@@ -51,7 +52,10 @@ def hub_name(path: str) -> str:
 
 def expand_user(name: str) -> str:
     """Return the name of a model with the home directory in place of a leading ``~``."""
-    return str(Path(name).expanduser()) if name.startswith("~") else name
+    if name.startswith("~"):
+        with contextlib.suppress(RuntimeError):  # no such user
+            return str(Path(name).expanduser())
+    return name
 
 
 @functools.cache

@@ -28,7 +28,13 @@ from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_directory import Start
 from contrastive_encoders.training.run_setup import load_stage_weights
 from contrastive_encoders.training.scoring import choose
-from contrastive_encoders.training.teacher import fit_projections, has_same_teacher, learn_from_teacher, load_teacher
+from contrastive_encoders.training.teacher import (
+    fit_projections,
+    has_same_teacher,
+    is_made_by_stage,
+    learn_from_teacher,
+    load_teacher,
+)
 from contrastive_encoders.training.usable_negatives import Counts, count_usable_negatives
 
 MIN_ROWS = 1_000  # minimum for the values of the config
@@ -107,7 +113,8 @@ def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False
     name, keys = str(run.backbone), {"num_workers": 0} if rehearsal else {}
     run = run.with_values(backbone=backbone)
     data, model = make_data(run, **keys), make_model(run)
-    teacher = load_teacher(run)  # its errors are raised before texts are read
+    later = rehearsal and is_made_by_stage(run)
+    teacher = None if later else load_teacher(run)  # its errors are raised before texts are read
     data.prepare_data()
     fitted = fit_to_rows(run, rows_of(data)) if run.few_rows_epochs else run
     if fitted.batch_size != run.batch_size:

@@ -47,6 +47,11 @@ def _refuse_reranker(name: str) -> None:
         raise InputError(key="model.teacher", value=name, expected=expected)
 
 
+def is_made_by_stage(run: ResolvedRun) -> bool:
+    """Return whether the teacher of a stage is in the directory of its run, because another stage exports it."""
+    return Path(str(run.model.teacher)).absolute().is_relative_to(run.folder.parent.absolute())
+
+
 def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
     """Load the teacher of a run on rank 0, and return it. Return None on other ranks, or if the run has no teacher.
 

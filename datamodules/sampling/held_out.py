@@ -80,7 +80,8 @@ class HeldOutSplit:
     instance with a single long document), or if fewer than `MIN_QUERIES` anchors remain (as with a few titles for all
     documents), the place is ignored. Only equal anchors form a group if texts are shared by that many rows, as is
     common for answers to questions, if fewer than two or more than half of the distinct positives would be held out, or
-    if more than `MAX_NEAR_COPIES` of the rows are near-duplicates of held-out rows, as with answers from templates.
+    if more than `MAX_NEAR_COPIES` of the rows are near-duplicates of held-out rows, as with answers from templates. The
+    last does not apply to pairs from documents.
 
     Of several kinds of pairs, one is scored. The documents of the task are all distinct positives and hard negatives of
     that kind that do not equal a query, including those of training rows. Above ``max_documents``, they are a sample by
@@ -148,7 +149,7 @@ class HeldOutSplit:
 
     def _build(self, folder: Path) -> None:
         divided = self._divide(self._choose((self.options.columns, True), ((0, 1), False), BY_ANCHOR))
-        if divided.counts["near_copies_left_out"] > MAX_NEAR_COPIES * divided.all_rows:
+        if 0 in self.options.columns and divided.counts["near_copies_left_out"] > MAX_NEAR_COPIES * divided.all_rows:
             by_anchor = self._divide(self._choose(BY_ANCHOR))
             if by_anchor.task["queries"] and len(by_anchor.not_trained) < len(divided.not_trained):
                 divided = by_anchor

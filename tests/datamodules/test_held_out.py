@@ -216,6 +216,23 @@ def test_no_right_pair_is_trained_on_if_documents_share_titles(tmp_path, titles,
     assert len(trained) == len({(plain(one), plain(other)) for one, other in rows}) - counts["rows"]
 
 
+def test_versions_of_a_document_do_not_divide_its_passages(tmp_path):
+    """Each document has five versions that differ in one word, so most rows are near-duplicates of held-out rows."""
+    rng, rows, places = random.Random(15), [], []
+    for document in range(120):
+        title, opening, rest = text(rng, 4), text(rng, 60), text(rng, 60)
+        for version in range(5):
+            passages = [f"{opening} version{version}", f"{rest} version{version}"]
+            rows += [(title, passages[0]), (title, passages[1]), tuple(passages)]
+            places += [5 * document + version] * 3
+    data = Rows(rows, "here", lambda row: places[row], lambda row: "neighbor" if row % 3 == 2 else "title")
+    source = HeldOutSplit(data, 0.1, tmp_path, HeldOutOptions((1,), "title"))
+    [task] = source.tasks(["", ""])
+    trained = {one for record in source for one in record.texts}
+    assert task.queries
+    assert not trained.intersection(document for _, document in right_pairs(task))
+
+
 @pytest.mark.parametrize("preferred", ["title", ""])
 @pytest.mark.parametrize("passages", [50, 60, 66])
 def test_a_long_document_is_not_the_test(tmp_path, preferred, passages):

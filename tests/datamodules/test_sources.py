@@ -98,10 +98,9 @@ def retrieval_data(folder, layout):
 def test_only_the_corpus_of_retrieval_data_is_documents(tmp_path, layout, below):
     """The queries of a test must not be trained on."""
     outside = retrieval_data(tmp_path / below, layout)
-    write(tmp_path / below / "train.jsonl", '{"text": "other"}')
     source = TextSource(tmp_path)
     assert list(source.texts()) == ["first", "second"]
-    assert list(source.manifest()["passed_over"].values()) == [outside + 1]
+    assert list(source.manifest()["passed_over"].values()) == [outside]
     embedded = open_texts(str(tmp_path), None)
     assert [text for _, window in embedded.windows(9, lambda _: True) for text in window] == ["first", "second"]
 
@@ -115,7 +114,15 @@ def test_documents_outside_of_retrieval_data_are_read(tmp_path):
     assert texts(tmp_path) == found
     assert texts([tmp_path / "beir", tmp_path / "beir" / "queries.jsonl"])[2:] == ["a question of the test"], "named"
     write(tmp_path / "beir" / "notes" / "guide.md", "a document next to the tables")
-    assert texts(tmp_path / "beir") == ["first", "second", "a document next to the tables"]
+    write(tmp_path / "beir" / "products.jsonl", '{"text": "another table"}')
+    assert texts(tmp_path / "beir") == ["first", "second", "a document next to the tables", "another table"]
+
+
+def test_parts_of_a_corpus_in_subfolders_are_read(tmp_path):
+    write(tmp_path / "corpus" / "part0" / "a.jsonl", '{"text": "first"}')
+    write(tmp_path / "corpus" / "b.jsonl", '{"text": "second"}')
+    write(tmp_path / "queries" / "part0" / "q.jsonl", '{"text": "a question of the test"}')
+    assert sorted(texts(tmp_path)) == ["first", "second"]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

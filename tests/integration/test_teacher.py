@@ -319,9 +319,9 @@ def test_the_encoder_is_exported_before_the_teacher_is_scored(few, small_eval, t
     assert f"model.teacher={moved}" in outcome.err
     assert (out / "encoder" / "modules.json").is_file()
     (tmp_path / "elsewhere").rename(moved)
-    outcome = command(*overrides, "max_steps=60", "evaluation.compare_with_teacher=false")
+    outcome = command(*overrides, "max_steps=60", "evaluation.compare_with_teacher=true")
     assert outcome.status == 0, outcome.err
-    assert "teacher_comparison" not in read_results(out / "results.json")
+    assert "teacher_comparison" in read_results(out / "results.json")
 
 
 def test_a_later_stage_refuses_its_teacher_before_training(few, command, tmp_path):
@@ -330,6 +330,13 @@ def test_a_later_stage_refuses_its_teacher_before_training(few, command, tmp_pat
     assert outcome.status == 2, outcome.err
     assert "model.teacher=/no/such" in outcome.err
     assert not list((tmp_path / "run").glob("**/*.ckpt"))
+
+
+def test_an_earlier_stage_can_be_the_teacher_of_a_later_one(few, command, tmp_path):
+    stages = ["+stages.first.max_steps=2", "+stages.second.max_steps=2"]
+    own = f"+stages.second.model.teacher={tmp_path / 'run' / 'stage-first' / 'encoder'}"
+    outcome = command(*few, *stages, own, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
 
 
 @pytest.mark.advice("contrastive_encoders.training.teacher:_warn_about_truncation")

@@ -7,7 +7,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.counts import count_of
 from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import MINED
-from contrastive_encoders.io.file_discovery import OUTSIDE_CORPUS, count_skipped, list_files
+from contrastive_encoders.io.file_discovery import QUERY_FILES, count_skipped, list_files
 from contrastive_encoders.io.file_formats import has_columns
 from contrastive_encoders.io.rows import read_windows
 from contrastive_encoders.io.text_files import Encoding
@@ -68,8 +68,8 @@ def read_corpus(config: MineConfig) -> list[str]:
     if config.corpus is None:
         return []
     files = [one.path for one in list_files(config.corpus, "corpus", documents="named")]
-    if OUTSIDE_CORPUS in (skipped := count_skipped(config.corpus, files)):
-        log.info("corpus: skipped files: %d %s", skipped[OUTSIDE_CORPUS], OUTSIDE_CORPUS)
+    if QUERY_FILES in (skipped := count_skipped(config.corpus, files)):
+        log.info("corpus: skipped: %d %s", skipped[QUERY_FILES], QUERY_FILES)
     if config.column is not None and not any(map(has_columns, files)):
         raise InputError(
             key="column", value=config.column, expected="null for text files and documents, which have no columns"

@@ -86,6 +86,7 @@ WRITTEN, SCORED = "written", "scored"
 ESTIMATE_PASSAGES = 32  # passages for which a plan writes questions
 FEW_KEPT_FRACTION = 0.1  # share of all questions
 FEW_DEV_QUESTIONS = 50  # fewer are too few to choose an encoder or a learning rate
+DIVISION = 2  # version of the division of documents into parts
 FEW_KEPT_HINT = (
     "The model may not support this language, or the passages may be too similar. See the examples in report.html."
 )
@@ -133,6 +134,7 @@ class Queries(QueriesConfig, ModelRecipe):
         self.identity = {
             "kind": "queries",
             "parts": {
+                "version": DIVISION,
                 "held_out_fraction": self.held_out_fraction,
                 "dev_fraction": self.dev_fraction,
                 "seed": self.how.seed,
@@ -365,8 +367,10 @@ class Queries(QueriesConfig, ModelRecipe):
             fraction = min(2 * self.dev_fraction, (1 - self.held_out_fraction + self.dev_fraction) / 2)
             log.warning(
                 "%s: only %s to choose a learning rate or an encoder by. Use more documents, or set "
-                "dev_fraction=%.3g. For `adapt`, set race.questions=\"['dev_fraction=%.3g']\".",
-                *(folder / HELD_OUT["dev"], count_of(counts["parts"]["dev"], "question"), fraction, fraction),
+                "dev_fraction=%.3g reuse_from=%s with another output. For `adapt`, set "
+                "race.questions=\"['dev_fraction=%.3g']\" race.reuse_from=%s with another output_dir.",
+                *(folder / HELD_OUT["dev"], count_of(counts["parts"]["dev"], "question")),
+                *(fraction, folder, fraction, folder),
             )
         if not counts["training_rows"]:
             log.warning(
