@@ -304,8 +304,9 @@ def with_recommendation(
     output: Path,
     labels: Collection[str],
 ) -> "Comparison":
-    """Return the comparison with a recommendation of one of the arms ``labels``, and copy the encoder of this arm to
-    ``output``/encoder.
+    """Return the comparison with the recommendation of an arm, and copy the encoder of this arm to ``output``/encoder.
+
+    ``labels`` are all arms of the race; the recommendation names those that could not be compared.
     """
     from contrastive_encoders.comparison.outputs import SELECTION_FILE
     from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried

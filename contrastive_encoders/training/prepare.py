@@ -113,8 +113,8 @@ def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False
     name, keys = str(run.backbone), {"num_workers": 0} if rehearsal else {}
     run = run.with_values(backbone=backbone)
     data, model = make_data(run, **keys), make_model(run)
-    later = rehearsal and is_made_by_stage(run)
-    teacher = None if later else load_teacher(run)  # its errors are raised before texts are read
+    is_missing = rehearsal and is_made_by_stage(run)
+    teacher = None if is_missing else load_teacher(run)  # its errors are raised before texts are read
     data.prepare_data()
     fitted = fit_to_rows(run, rows_of(data)) if run.few_rows_epochs else run
     if fitted.batch_size != run.batch_size:

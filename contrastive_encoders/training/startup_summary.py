@@ -54,7 +54,7 @@ def facts(
     yield "data", f"{name_of(run.data)}: {_counted(found)}"
     yield from account_of(found, data.yields)
     loader = data.train_dataloader()
-    yield "batch", f"{count_of(data.batch_size, 'example')}{all_rows(data)}{_negatives(negatives)}"
+    yield "batch", f"{count_of(data.batch_size, 'example')}{describe_small_batches(data)}{_negatives(negatives)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} per epoch{limit}"
@@ -108,7 +108,7 @@ def steps_of_epoch(data: Any, steps: int) -> int:
     return batches + (rest > 0 and not data.drop_last)
 
 
-def all_rows(data: Any) -> str:
+def describe_small_batches(data: Any) -> str:
     """Describe batches that contain all rows, because there are fewer rows than ``batch_size``."""
     batch_size = data.settings.batch_size
     if data.batch_size < batch_size:

@@ -211,7 +211,9 @@ class HeldOutSplit:
         return DividedRows(rows, sorted([*held, *left_out]), {**task, "kind": kind}, counts)
 
     def _choose(self, *criteria: tuple[Sequence[int], bool]) -> HeldOutRows:
-        """Choose rows by the first criteria that yield a task, or by the last ones."""
+        """Choose rows by the first criteria, columns and whether places count, that leave enough queries, or by the last
+        ones.
+        """
         for columns, by_place in criteria:
             groups, preferred = Groups(), dict[int, int]()
             anchors, positives = list[int](), list[int]()
@@ -227,12 +229,12 @@ class HeldOutSplit:
             prefers = len(preferred) >= MIN_PREFERRED
             target = min(MAX_HELD_OUT_ROWS, round(self.share * groups.rows))
             chosen = set(groups.select(target, preferred if prefers else {}))
-            held, asked = {positives[row] for row in chosen}, {anchors[row] for row in chosen}
-            own = asked.difference(anchor for row, anchor in enumerate(anchors) if row not in chosen)
+            held, held_anchors = {positives[row] for row in chosen}, {anchors[row] for row in chosen}
+            own = held_anchors.difference(anchor for row, anchor in enumerate(anchors) if row not in chosen)
             enough = 2 * len(chosen) >= target and len(own) >= MIN_QUERIES
             if enough and 2 <= len(held) <= len(set(positives)) / 2:
                 break
-        return HeldOutRows(chosen, asked, groups.rows, columns, prefers)
+        return HeldOutRows(chosen, held_anchors, groups.rows, columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
         """Return the kind of pair on which the task is based, and the held-out rows of this kind.
@@ -356,7 +358,7 @@ class Groups:
         long = {root for root, rows in members.items() if 0 < places[root] < len(rows)}
         last = {root for root in long if 2 * len(members[root]) > most}
 
-        def order(root: int) -> int:  # the smallest hash of a long document is small
+        def order(root: int) -> int:  # the smallest of the many hashes of a long document would put it first
             return _hash(str(root)) if root in long else root
 
         first = sorted(

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
 from contrastive_encoders.datamodules.sampling.interleaving import Interleaving
-from contrastive_encoders.training.startup_summary import all_rows
+from contrastive_encoders.training.startup_summary import describe_small_batches
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of, write_rows
 from tests.datamodules.test_passages import corpus, module
@@ -103,11 +103,11 @@ def test_a_batch_has_all_rows_of_a_part_with_fewer_than_batch_size(mixture):
     for found in small_batches(data):
         assert sorted(map(len, found)) == [8, 8, 16, 16]
         assert found.count(few) == 1
-    assert re.findall(r"\d+ from \w+", all_rows(data)) == ["8 from few"]
+    assert re.findall(r"\d+ from \w+", describe_small_batches(data)) == ["8 from few"]
     whole = mixture(("few", "many"), batch_size=64, drop_last=False, homogeneous=False)
     everything = sorted((name, row) for name in ("few", "many") for row in range(SIZES[name]))
     assert small_batches(whole) == [[everything]] * 2
-    assert "batch_size=64" in all_rows(whole)
+    assert "batch_size=64" in describe_small_batches(whole)
     with pytest.raises(InputError, match="batch_size=16"):
         epoch(mixture(("few", "many"), batch_size=16), 0)
 
@@ -120,8 +120,8 @@ def test_a_batch_has_all_rows_if_there_are_fewer_than_batch_size(part, files, tm
         found = [[sorted(batch.rows.tolist()) for batch in batches(data, epoch=epoch)] for epoch in (0, 1)]
         assert found == [[list(range(number))]] * 2
         assert data.batch_size == number
-        assert "batch_size=16" in all_rows(data)
-    assert not all_rows(part(path, "triplets", batch_size=5, drop_last=False))
+        assert "batch_size=16" in describe_small_batches(data)
+    assert not describe_small_batches(part(path, "triplets", batch_size=5, drop_last=False))
 
 
 @pytest.mark.parametrize("homogeneous", [True, False])

@@ -1,8 +1,9 @@
 """Split documents into passages, and divide the documents into the splits train, dev, and held_out.
 
-Near-duplicate documents form a group. Each group is assigned to one part, by a hash of its texts and a seed. A question
-of one part is therefore not answered by a text that also occurs in another part, and adding documents does not move
-existing documents to another part.
+Near-duplicate documents form a group. Each group is assigned to one part, by a hash of its first text and a seed. A
+question of one part is therefore not answered by a text that also occurs in another part. Adding documents moves an
+existing document to another part only if its group gets another first text, becomes or is no longer too large, or if a
+run of words becomes boilerplate.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ from contrastive_encoders.synthesis.recipe_configs import Windows
 Part = Literal["train", "dev", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
 MIN_OWN = 0.2  # share of words outside of boilerplate below which a text counts as a copy of the boilerplate
-MAX_MEANS = 2  # a group with more passages than this multiple of the mean may be too large to be held out
+MAX_SIZE_OVER_MEAN = 2  # a group with more passages than this multiple of the mean may be too large to be held out
 MAX_COPIES = 16  # texts that represent all texts with a common run of words
 
 
@@ -179,7 +180,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     near-duplicates of held-out passages.
 
     A group with more passages than a part should have is not assigned to this part, so that no part is about one
-    document. This does not apply to groups that are at most `MAX_MEANS` times as large as the mean.
+    document. This does not apply to groups that are at most `MAX_SIZE_OVER_MEAN` times as large as the mean.
 
     Args:
         shares: Fractions of the documents for ``dev`` and ``held_out``.
@@ -208,7 +209,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
     part_of_group = dict[int, Part]()
     begin = 0.0
     for part in wanted:
-        most = max(shares[part], MAX_MEANS / len(members)) * len(collection.passages)
+        most = max(shares[part], MAX_SIZE_OVER_MEAN / len(members)) * len(collection.passages)
         free = [(at, root) for at, root in drawn if root not in part_of_group]
         fitting = [(at, root) for at, root in free if sizes[root] <= most]
         inside = [root for at, root in fitting if begin <= at < begin + shares[part]]

@@ -86,7 +86,7 @@ WRITTEN, SCORED = "written", "scored"
 ESTIMATE_PASSAGES = 32  # passages for which a plan writes questions
 FEW_KEPT_FRACTION = 0.1  # share of all questions
 FEW_DEV_QUESTIONS = 50  # fewer are too few to choose an encoder or a learning rate
-DIVISION = 2  # version of the division of documents into parts
+DIVISION_VERSION = 2  # version of the division of documents into parts
 FEW_KEPT_HINT = (
     "The model may not support this language, or the passages may be too similar. See the examples in report.html."
 )
@@ -134,7 +134,7 @@ class Queries(QueriesConfig, ModelRecipe):
         self.identity = {
             "kind": "queries",
             "parts": {
-                "version": DIVISION,
+                "version": DIVISION_VERSION,
                 "held_out_fraction": self.held_out_fraction,
                 "dev_fraction": self.dev_fraction,
                 "seed": self.how.seed,
