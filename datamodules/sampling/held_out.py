@@ -211,8 +211,8 @@ class HeldOutSplit:
         return DividedRows(rows, sorted([*held, *left_out]), {**task, "kind": kind}, counts)
 
     def _choose(self, *criteria: tuple[Sequence[int], bool]) -> HeldOutRows:
-        """Choose rows by the first criteria, columns and whether places count, that leave enough queries, or by the last
-        ones.
+        """Choose rows by the first criteria that leave enough queries, or by the last ones. Criteria are columns, and
+        whether places count.
         """
         for columns, by_place in criteria:
             groups, preferred = Groups(), dict[int, int]()
