@@ -109,7 +109,7 @@ def teacher_comparison_table(found: TeacherComparison, results: Results) -> Tabl
     for name in sorted(found["kept"].keys() - members):
         teacher, after = found["scores"][name], results["scores"][name]
         before, bounds = results.get("scores_before", {}).get(name), found["lead"].get(name)
-        lead = f"{teacher - after:+.1f}" + (f" ({bounds[0]:+.1f} to {bounds[1]:+.1f})" if bounds else "")
+        lead = f"{teacher - after:+.1f}" + (f" ({bounds[0]:.1f}, {bounds[1]:.1f})" if bounds else "")
         scores = ("" if one is None else f"{one:.2f}" for one in (teacher, before, after))
         table.add_row(name, *scores, f"{found['kept'][name]:.1%}", lead)
     return table
