@@ -270,11 +270,11 @@ def budget_overrides(
     [result] = run_all(
         pool, [job], output / "runs.jsonl", at_start=lambda job: log.info("%s: %d steps", job.name, PILOT_STEPS[kind])
     )
-    if not result.finished and not result.refused:
-        raise PilotFailedError(f"race.arms.{label}: the pilot run failed. {RERUN}\n{result.output_tail}")
-    if not result.finished:
+    if result.refused:
         expected = "overrides of a training run that succeeds"
         raise InputError(key=f"race.arms.{label}", expected=expected, hint=result.output_tail)
+    if not result.finished:
+        raise PilotFailedError(f"race.arms.{label}: the pilot run failed. {RERUN}\n{result.output_tail}")
     remove_matching(folder, CHECKPOINTS)
     remove_matching(folder, "encoder")
     run = read_run(folder)

@@ -85,12 +85,12 @@ def recommend(
     outcome = "is worse" if one.distinguishable else "is not distinguishable from it"
     if len(best.runs) > 1:
         run = best.runs[0]
-        start = next((other for other in untrained.runs if other.seed == run.seed), untrained.runs[0])
-        alone = best._replace(runs=[run])
-        own, *_ = contrasts([alone, untrained._replace(runs=[start])], headline)
-        score_of_seed = f"seed {run.seed}: {float(values_of(alone, headline)[0]):.1f} ({_change(1, own)})"
+        baseline = next((other for other in untrained.runs if other.seed == run.seed), untrained.runs[0])
+        first = best._replace(runs=[run])
+        change, *_ = contrasts([first, untrained._replace(runs=[baseline])], headline)
+        score_of_seed = f"seed {run.seed}: {float(values_of(first, headline)[0]):.1f} ({_change(1, change)})"
         kept += f", from {score_of_seed}"
-        if is_better and own.difference <= 0:
+        if is_better and change.difference <= 0:
             is_better, outcome = False, f"is better, but its encoder is not, from {score_of_seed}"
     if is_better:
         sentence = f"Better: {best.label}, {evidence}.{baselines}{choice} {kept}.{missing}"
@@ -110,7 +110,7 @@ def recommend(
 
 
 def _queries(arm: Arm, score: str) -> int:
-    """Return the number of queries of a score, or 0 if the scores of single queries are not stored."""
+    """Return the number of queries of a score, or 0 if its per-query scores are not stored."""
     items = arm.runs[0].items
     return len(items.values[score]) if items is not None and score in items.values else 0
 

@@ -63,7 +63,7 @@ class JobResult(NamedTuple):
     attempts: int
     output_tail: str  # last lines of the output of a failed run
     stop_reason: str = ""  # why it was stopped early
-    folder: Path | None = None  # of the run, once it has ended
+    folder: Path | None = None  # directory of the run; None while it runs
 
     @property
     def finished(self) -> bool:

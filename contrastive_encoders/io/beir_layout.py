@@ -45,11 +45,12 @@ def splits_of(folder: Path | None, part: str) -> dict[str, list[Path]]:
 def query_files(files: Iterable[Path]) -> set[Path]:
     """Return the queries and the qrels in folders of retrieval data, which contain a corpus and queries.
 
-    The queries of a test may have no public qrels.
+    Qrels are not required, because some test sets do not publish them.
     """
     found = list(files)
+    folders = {path.parent for path in found}
     roots = {path.parent for path in found if path.name.startswith("corpus.")}
-    roots |= {parent.parent for path in found for parent in path.parents if parent.name == "corpus"}
+    roots |= {one.parent for folder in folders for one in (folder, *folder.parents) if one.name == "corpus"}
     skipped = set[Path]()
     for root in roots:
         corpus, queries, qrels = ([path for path in found if _is_part(path, root, part)] for part in PARTS)

@@ -45,7 +45,7 @@ def list_files(
 
     In the output folder of a synthesis only the shards count, because other tables are next to and below them. A
     README, or another file with a name in capitals, describes the rows next to or below it and is not read as a
-    document. In a folder of retrieval data, which contains a corpus and queries, the documents are those of the corpus.
+    document. The queries and the judgments in a folder of retrieval data are not documents.
 
     Args:
         key: the config key that the error messages name.
@@ -177,7 +177,7 @@ def _is_description(path: Path, rows: Sequence[Path]) -> bool:
 def count_skipped(paths: str | Path | Sequence[str | Path], files: Iterable[Path]) -> dict[str, int]:
     """Count the files that are skipped: those in the folders of ``paths`` that are neither hidden nor among ``files``.
 
-    The keys are extensions, and one key for the queries and other files of retrieval data (BEIR's layout).
+    The keys are extensions, and `QUERY_FILES` for the queries and judgments of retrieval data (BEIR's layout).
     """
     here = (Path(given).expanduser() for given in _each_path(paths, "data.path") if not is_address(given))
     folders = [match for path in here for match in _matches(path) if match.is_dir()]

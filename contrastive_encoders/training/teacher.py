@@ -48,8 +48,9 @@ def _refuse_reranker(name: str) -> None:
 
 
 def is_made_by_stage(run: ResolvedRun) -> bool:
-    """Return whether the teacher of a stage is in the directory of its run, because another stage exports it."""
-    return Path(str(run.model.teacher)).absolute().is_relative_to(run.folder.parent.absolute())
+    """Return whether a stage has a teacher in the directory of its run, which another stage exports."""
+    name = getattr(run.model, "teacher", None)
+    return name is not None and Path(str(name)).absolute().is_relative_to(run.folder.parent.absolute())
 
 
 def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:

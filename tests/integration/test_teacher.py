@@ -332,6 +332,13 @@ def test_a_later_stage_refuses_its_teacher_before_training(few, command, tmp_pat
     assert not list((tmp_path / "run").glob("**/*.ckpt"))
 
 
+def test_a_later_stage_may_have_an_objective_without_a_teacher(tiny_bert, file, command, tmp_path):
+    run = ["model=simcse", "model.dropout=0.1", "data=sentences", f"data.path={file}", f"backbone={tiny_bert}"]
+    stages = ["+stages.first.max_steps=1", "+stages.second.max_steps=1", "+stages.second.model=tsdae", "batch_size=12"]
+    outcome = command(*run, *stages, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+
+
 def test_an_earlier_stage_can_be_the_teacher_of_a_later_one(few, command, tmp_path):
     stages = ["+stages.first.max_steps=2", "+stages.second.max_steps=2"]
     own = f"+stages.second.model.teacher={tmp_path / 'run' / 'stage-first' / 'encoder'}"
